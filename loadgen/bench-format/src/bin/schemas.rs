@@ -1,0 +1,26 @@
+//! Writes the JSON Schemas of everything that travels or stays on disk: `schemas <folder>`.
+
+use std::{error::Error, fs, path::PathBuf};
+
+use bench_format::{plan, result, run, service, trial};
+use schemars::{JsonSchema, schema_for};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: schemas <folder>")?);
+    fs::create_dir_all(&folder)?;
+    let write = |name: &str, schema: schemars::Schema| -> Result<(), Box<dyn Error>> {
+        let text = serde_json::to_string_pretty(&schema)? + "\n";
+        Ok(fs::write(folder.join(format!("{name}.schema.json")), text)?)
+    };
+    write("plan", of::<plan::WirePlan>())?;
+    write("run", of::<run::Run>())?;
+    write("assignment", of::<trial::Assignment>())?;
+    write("worker-result", of::<result::WorkerResult>())?;
+    write("trial-result", of::<result::TrialResult>())?;
+    write("service-stats", of::<service::ServiceStats>())?;
+    write("service-connections", of::<service::ConnectionBooks>())
+}
+
+fn of<T: JsonSchema>() -> schemars::Schema {
+    schema_for!(T)
+}

@@ -1,0 +1,169 @@
+//! The equations that make a number publishable: what was sent is what was delivered plus what was dropped.
+//!
+//! Pure. The operator feeds it both sides' counters after the drain; a difference makes the trial invalid.
+
+use std::collections::HashMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{result::WorkerBook, service::ConnectionBook};
+
+/// How many mismatches are named; all are counted.
+const NAMED_MISMATCHES: usize = 10;
+
+/// All equations of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Books {
+    /// Over the whole trial.
+    pub equations: Vec<Equation>,
+    /// Per connection; absent where the service keeps no books per connection.
+    pub connections: Option<ConnectionCheck>,
+}
+
+impl Books {
+    /// Whether every equation holds, for the trial and for each connection.
+    pub fn balance(&self) -> bool {
+        self.equations.iter().all(Equation::holds)
+            && self.connections.as_ref().is_none_or(|check| check.mismatched == 0)
+    }
+}
+
+/// One equation with both sides as counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Equation {
+    /// In words: `sent = delivered + dropped`.
+    pub name: String,
+    /// The left side.
+    pub left: u64,
+    /// The right side, summed.
+    pub right: u64,
+    /// The terms of the right side.
+    pub terms: Vec<(String, u64)>,
+}
+
+impl Equation {
+    /// An equation from its left side and the named terms of its right side. Sums wrap: sequence sums are modulo 2^64.
+    pub fn new(name: &str, left: u64, terms: impl IntoIterator<Item = (String, u64)>) -> Self {
+        let terms: Vec<_> = terms.into_iter().collect();
+        let right = terms.iter().fold(0_u64, |sum, (_, term)| sum.wrapping_add(*term));
+        Self { name: name.into(), left, right, terms }
+    }
+
+    /// Whether both sides are equal.
+    pub fn holds(&self) -> bool {
+        self.left == self.right
+    }
+}
+
+/// The per-connection comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionCheck {
+    /// Connections compared.
+    pub compared: u64,
+    /// Connections on which the sides differ, or that one side doesn't know.
+    pub mismatched: u64,
+    /// The first few, in words.
+    pub examples: Vec<String>,
+}
+
+/// Compares both sides' books, connection by connection.
+///
+/// For each connection: what the worker sent (numbered and not) is what the service received; and, where the
+/// application is the witness, the numbered ones are what the application counted plus what the service dropped, with
+/// equal sequence sums unless something was dropped (a drop's number is unknown to the application).
+pub fn compare_connections(workers: &[WorkerBook], service: &[ConnectionBook]) -> ConnectionCheck {
+    let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
+    let mut check = ConnectionCheck::default();
+    let mut mismatch = |check: &mut ConnectionCheck, words: String| {
+        check.mismatched += 1;
+        if check.examples.len() < NAMED_MISMATCHES {
+            check.examples.push(words);
+        }
+    };
+    for worker in workers {
+        check.compared += 1;
+        match known.remove(worker.id.as_str()) {
+            None => mismatch(&mut check, format!("{}: the service doesn't know this connection", worker.id)),
+            Some(book) => {
+                if let Some(words) = difference(worker, book) {
+                    mismatch(&mut check, format!("{}: {words}", worker.id));
+                }
+            }
+        }
+    }
+    for (id, book) in known {
+        if book.received > 0 {
+            mismatch(&mut check, format!("{id}: no worker knows this connection, which sent {}", book.received));
+        }
+    }
+    check
+}
+
+fn difference(worker: &WorkerBook, service: &ConnectionBook) -> Option<String> {
+    let sent = worker.sent + worker.unnumbered;
+    if sent != service.received {
+        return Some(format!("sent {sent}, received {}", service.received));
+    }
+    let application = service.application?;
+    let accounted = application.delivered + service.dropped + service.consumed;
+    if sent != accounted {
+        return Some(format!(
+            "sent {sent}, but the application counted {}, {} were dropped and {} consumed",
+            application.delivered, service.dropped, service.consumed
+        ));
+    }
+    if service.dropped == 0 && application.sequence_sum != worker.sequence_sum {
+        return Some(format!("sequence sum sent {}, delivered {}", worker.sequence_sum, application.sequence_sum));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::ApplicationStats;
+
+    fn sent(id: &str, sent: u64, sequence_sum: u64) -> WorkerBook {
+        WorkerBook { id: id.into(), sent, sequence_sum, unnumbered: 1, replies: 0 }
+    }
+
+    fn received(id: &str, received: u64, delivered: u64, sequence_sum: u64, dropped: u64) -> ConnectionBook {
+        let application = Some(ApplicationStats { delivered, sequence_sum, unnumbered: 0 });
+        ConnectionBook { id: id.into(), open: true, received, consumed: 1, dropped, application }
+    }
+
+    #[test]
+    fn honest_books_balance() {
+        let check = compare_connections(&[sent("a", 10, 55)], &[received("a", 11, 10, 55, 0)]);
+        assert_eq!((check.compared, check.mismatched), (1, 0));
+    }
+
+    #[test]
+    fn a_counted_drop_balances() {
+        let check = compare_connections(&[sent("a", 10, 55)], &[received("a", 11, 9, 50, 1)]);
+        assert_eq!(check.mismatched, 0);
+    }
+
+    #[test]
+    fn a_service_that_drops_one_and_reports_it_delivered_is_caught() {
+        // It claims ten but its application saw another set of numbers.
+        let check = compare_connections(&[sent("a", 10, 55)], &[received("a", 11, 10, 50, 0)]);
+        assert_eq!(check.mismatched, 1);
+    }
+
+    #[test]
+    fn a_connection_that_one_side_does_not_know_is_a_mismatch() {
+        assert_eq!(compare_connections(&[sent("a", 1, 1)], &[]).mismatched, 1);
+        assert_eq!(compare_connections(&[], &[received("b", 2, 1, 1, 0)]).mismatched, 1);
+    }
+
+    #[test]
+    fn an_equation_holds_only_when_both_sides_agree() {
+        assert!(Equation::new("sent = delivered", 3, [("delivered".into(), 3)]).holds());
+        assert!(!Equation::new("sent = delivered", 3, [("delivered".into(), 2)]).holds());
+    }
+}

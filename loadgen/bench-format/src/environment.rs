@@ -1,0 +1,105 @@
+//! What the machine was, read from the kernel's own files.
+
+use std::fs;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One machine, as far as it shapes a result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Host name.
+    pub host: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// CPUs on which this process may run, as the kernel lists them (`0-1`).
+    pub cpus_allowed: String,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// Whether the kernel runs under a hypervisor.
+    pub virtualised: bool,
+    /// Default TCP congestion control.
+    pub congestion_control: String,
+    /// `net.core.somaxconn`.
+    pub somaxconn: String,
+    /// `net.ipv4.ip_local_port_range`.
+    pub port_range: String,
+    /// `net.ipv4.tcp_rmem`.
+    pub tcp_rmem: String,
+    /// `net.ipv4.tcp_wmem`.
+    pub tcp_wmem: String,
+    /// Highest number of open files that this process may raise its limit to.
+    pub open_files: u64,
+}
+
+impl Environment {
+    /// Reads the machine on which this process runs. A file that can't be read leaves its field empty.
+    pub fn read() -> Self {
+        let cpuinfo = read("/proc/cpuinfo");
+        let status = read("/proc/self/status");
+        let limits = read("/proc/self/limits");
+        Self {
+            host: read("/proc/sys/kernel/hostname"),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            cpu_model: field(&cpuinfo, "model name"),
+            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as u32,
+            cpus_allowed: field(&status, "Cpus_allowed_list"),
+            memory_bytes: kibibytes(&field(&read("/proc/meminfo"), "MemTotal")),
+            virtualised: field(&cpuinfo, "flags").split(' ').any(|flag| flag == "hypervisor"),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            somaxconn: read("/proc/sys/net/core/somaxconn"),
+            port_range: read("/proc/sys/net/ipv4/ip_local_port_range").replace('\t', " "),
+            tcp_rmem: read("/proc/sys/net/ipv4/tcp_rmem").replace('\t', " "),
+            tcp_wmem: read("/proc/sys/net/ipv4/tcp_wmem").replace('\t', " "),
+            open_files: hard_limit(&limits, "Max open files"),
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The value of the first `name: value` line.
+fn field(text: &str, name: &str) -> String {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn kibibytes(text: &str) -> u64 {
+    text.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// The second number of a line of `/proc/self/limits`.
+fn hard_limit(limits: &str, name: &str) -> u64 {
+    limits
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_cpus_memory_and_a_kernel() {
+        let environment = Environment::read();
+        assert!(environment.cpus > 0 && environment.memory_bytes > 0 && !environment.kernel.is_empty());
+    }
+
+    #[test]
+    fn limits_are_read_from_the_hard_column() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 20000                files\n";
+        assert_eq!(hard_limit(limits, "Max open files"), 20_000);
+    }
+}

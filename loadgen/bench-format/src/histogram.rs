@@ -1,0 +1,201 @@
+//! HdrHistograms on the wire: V2, deflated, base64, as every HdrHistogram library reads them.
+//!
+//! Merging is addition and therefore exact; nothing in ws-ladder averages percentiles.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hdrhistogram::{
+    Histogram as Hdr,
+    serialization::{Deserializer, Serializer, V2DeflateSerializer},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Largest value that a recorder holds: ten minutes. What lies beyond is counted as overflow.
+pub const HIGHEST_NS: u64 = 600_000_000_000;
+/// Significant decimal digits of every histogram.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Why a histogram can't be read or merged.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not base64.
+    #[error("failed to decode the base64 of a histogram")]
+    Base64(#[from] base64::DecodeError),
+    /// Not a V2 histogram.
+    #[error("failed to decode a histogram: {0}")]
+    Format(String),
+    /// Ranges differ.
+    #[error("failed to add histograms: {0}")]
+    Add(String),
+}
+
+/// A histogram as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Histogram {
+    /// V2 deflate, base64. Values are in the unit that ends the histogram's name (`_ns`).
+    pub v2: String,
+    /// Recorded values.
+    pub count: u64,
+    /// Values beyond [`HIGHEST_NS`]; they are not in `v2`.
+    pub overflow: u64,
+}
+
+/// A histogram while values are recorded into it: fixed range, no allocation per value.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    values: Hdr<u64>,
+    overflow: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// An empty recorder from 1 ns to [`HIGHEST_NS`].
+    pub fn new() -> Self {
+        let values = Hdr::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are constants");
+        Self { values, overflow: 0 }
+    }
+
+    /// Counts one value; 0 counts as 1 ns.
+    #[inline]
+    pub fn record(&mut self, value_ns: u64) {
+        if self.values.record(value_ns).is_err() {
+            self.overflow += 1;
+        }
+    }
+
+    /// Adds another recorder, exactly.
+    pub fn add(&mut self, other: &Recorder) {
+        self.values.add(&other.values).expect("all recorders have one range");
+        self.overflow += other.overflow;
+    }
+
+    /// Forgets all values.
+    pub fn reset(&mut self) {
+        self.values.reset();
+        self.overflow = 0;
+    }
+
+    /// Recorded values, overflow apart.
+    pub fn count(&self) -> u64 {
+        self.values.len()
+    }
+
+    /// Values beyond the range.
+    pub fn overflow(&self) -> u64 {
+        self.overflow
+    }
+
+    /// The underlying histogram, for percentiles and distributions.
+    pub fn values(&self) -> &Hdr<u64> {
+        &self.values
+    }
+
+    /// For the wire.
+    pub fn encode(&self) -> Histogram {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.values, &mut bytes)
+            .expect("a histogram of this range serialises into memory");
+        Histogram { v2: STANDARD.encode(&bytes), count: self.count(), overflow: self.overflow }
+    }
+
+    /// From the wire.
+    ///
+    /// # Errors
+    /// When the text is no V2 histogram or its range exceeds ours.
+    pub fn decode(histogram: &Histogram) -> Result<Self, Error> {
+        let bytes = STANDARD.decode(&histogram.v2)?;
+        let values: Hdr<u64> =
+            Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
+        if values.len() != histogram.count {
+            return Err(Error::Format(format!("it holds {} values but says {}", values.len(), histogram.count)));
+        }
+        let mut recorder = Self::new();
+        recorder.values.add(&values).map_err(|error| Error::Add(format!("{error:?}")))?;
+        recorder.overflow = histogram.overflow;
+        Ok(recorder)
+    }
+}
+
+/// A percentile, or nothing when the samples can't carry it.
+///
+/// A claim "the p-th percentile is at most x" at 99 % confidence needs `ln(0.01) / ln(p / 100)` samples even when none
+/// violates it: 459 for p99, 4 603 for p99.9, 46 050 for p99.99 (binomial test, as MLPerf's early stopping).
+pub fn percentile_ns(recorder: &Recorder, percentile: f64) -> Option<u64> {
+    let total = recorder.count() + recorder.overflow();
+    if total < samples_needed(percentile) {
+        return None;
+    }
+    // Overflowed values are the largest: a rank among them has no value that could be printed.
+    let rank = (percentile / 100.0 * total as f64).ceil() as u64;
+    if rank > recorder.count() {
+        return None;
+    }
+    Some(recorder.values.value_at_quantile(rank as f64 / recorder.count() as f64))
+}
+
+/// Samples that a percentile needs before it is printed.
+pub fn samples_needed(percentile: f64) -> u64 {
+    if percentile <= 50.0 || percentile >= 100.0 {
+        return 1;
+    }
+    (0.01_f64.ln() / (percentile / 100.0).ln()).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(values: impl IntoIterator<Item = u64>) -> Recorder {
+        let mut recorder = Recorder::new();
+        values.into_iter().for_each(|value| recorder.record(value));
+        recorder
+    }
+
+    #[test]
+    fn merging_equals_recording_into_one() {
+        let mut left = recorder(1..1000);
+        left.add(&recorder(1000..2000));
+        assert_eq!(left.encode(), recorder(1..2000).encode());
+    }
+
+    #[test]
+    fn a_round_trip_keeps_every_count() {
+        let before = recorder([1, 10_000, HIGHEST_NS, HIGHEST_NS * 3]);
+        let after = Recorder::decode(&before.encode()).unwrap();
+        assert_eq!((after.count(), after.overflow()), (3, 1));
+        assert_eq!(after.encode(), before.encode());
+    }
+
+    #[test]
+    fn a_count_that_lies_is_refused() {
+        let mut wire = recorder([5]).encode();
+        wire.count = 2;
+        assert!(Recorder::decode(&wire).is_err());
+    }
+
+    #[test]
+    fn the_needed_samples_are_those_of_the_published_table() {
+        assert_eq!([99.0, 99.9, 99.99].map(samples_needed), [459, 4603, 46_050]);
+    }
+
+    #[test]
+    fn a_percentile_without_enough_samples_is_not_printed() {
+        assert_eq!(percentile_ns(&recorder(1..=400), 99.0), None);
+        assert!(percentile_ns(&recorder(1..=500), 99.0).is_some());
+    }
+
+    #[test]
+    fn a_percentile_among_overflowed_values_is_not_printed() {
+        let mut samples = recorder(1..=500);
+        (0..50).for_each(|_| samples.record(HIGHEST_NS * 2));
+        assert_eq!(percentile_ns(&samples, 99.0), None);
+        assert!(percentile_ns(&samples, 50.0).is_some());
+    }
+}

@@ -1,0 +1,45 @@
+//! What ws-ladder's programs tell each other, and what they leave on disk.
+//!
+//! Types and their arithmetic, nothing else: no sockets, no clocks, no files. In the order in which data walks:
+//!
+//! | module | written by | read by |
+//! | --- | --- | --- |
+//! | [`plan`] | a person | the operator |
+//! | [`trial`] | the coordinator | a worker |
+//! | [`result`] | a worker ([`result::WorkerResult`]), then the operator ([`result::TrialResult`]) | the store, the analysis |
+//! | [`service`] | a service's `/stats` | the operator |
+//! | [`histogram`] | a worker | everyone: merging is addition |
+//! | [`books`] | the operator | the analysis |
+//! | [`environment`] | whoever runs on a machine | the analysis |
+//! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
+//!
+//! Every file carries a `schema` number. Unknown fields are errors, and a number newer than [`SCHEMA`] is refused
+//! with a message that says so, so that an old program never half-understands a new file.
+
+pub mod books;
+pub mod environment;
+pub mod histogram;
+pub mod plan;
+pub mod result;
+pub mod run;
+pub mod service;
+pub mod trial;
+
+/// The newest `schema` number that this build writes and understands.
+pub const SCHEMA: u32 = 1;
+
+/// A file whose `schema` this build doesn't understand.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("schema {found} is newer than {SCHEMA}, the newest this program understands; use a newer ws-ladder")]
+pub struct SchemaTooNew {
+    /// The number in the file.
+    pub found: u32,
+}
+
+/// Refuses a file that a newer program wrote.
+///
+/// # Errors
+/// [`SchemaTooNew`] when `found` exceeds [`SCHEMA`].
+pub fn check_schema(found: u32) -> Result<(), SchemaTooNew> {
+    if found > SCHEMA { Err(SchemaTooNew { found }) } else { Ok(()) }
+}

@@ -1,0 +1,142 @@
+//! What a worker is told: one assignment per trial, and the barrier around it.
+//!
+//! The protocol is worker-driven JSON over HTTP (`docs/PROTOCOL.md`, "Coordinator"): register, ask for the next
+//! assignment, report ready, get `start_at`, run, upload. Every message names (run, trial, worker, attempt), so a
+//! repeated request has the effect of one.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Load, Message};
+
+/// Which trial, within a run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrialId {
+    /// The service's name in the registry.
+    pub service: String,
+    /// The workload.
+    pub workload: String,
+    /// The ladder's variant.
+    pub variant: String,
+    /// Connections or sessions.
+    pub tier: u32,
+    /// Which service process of the tier, from 1.
+    pub process: u32,
+    /// Which trial on that process, from 1.
+    pub repeat: u32,
+}
+
+/// The trial's folder inside `trials/` of a bundle.
+impl fmt::Display for TrialId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, workload, variant, tier, process, repeat } = self;
+        write!(f, "{service}/{workload}/{variant}/{tier}-p{process}-r{repeat}")
+    }
+}
+
+/// What one worker does in one trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Assignment {
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// Counts from 1; a trial that was interrupted is tried again under the next number.
+    pub attempt: u32,
+    /// This worker's index, from 0.
+    pub worker: u32,
+    /// How many workers share the trial.
+    pub workers: u32,
+    /// Where the service listens, `host:port`.
+    pub address: String,
+    /// This worker's connections.
+    pub connections: u32,
+    /// Index of its first connection among those of all workers.
+    pub first_connection: u32,
+    /// Seed of the trial's schedules; a worker mixes in its own index.
+    pub seed: u64,
+    /// How load is offered. An open rate is this worker's share.
+    pub load: Load,
+    /// What the messages are.
+    pub message: Message,
+    /// Load before the window, in nanoseconds.
+    pub warmup_ns: u64,
+    /// The window, in nanoseconds.
+    pub window_ns: u64,
+    /// Longest wait for what is in flight after the window, in nanoseconds.
+    pub drain_ns: u64,
+}
+
+/// `POST /v1/workers`: a worker presents itself.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Registration {
+    /// The index that the worker was given when it was started.
+    pub worker: u32,
+    /// Its process id, for evidence and for its CPU limit.
+    pub pid: u32,
+    /// Program and version, for example `wse-bench 0.1.0`.
+    pub program: String,
+    /// The workloads that it knows.
+    pub workloads: Vec<String>,
+}
+
+/// `GET /v1/workers/{worker}/next`: what to do next; the coordinator answers when it knows, at the latest after 20 s.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "one a trial; a box would only move the bytes")]
+pub enum Next {
+    /// Ask again.
+    Wait,
+    /// Prepare this trial, then report ready.
+    Trial(Assignment),
+    /// The run is over: exit with success.
+    Finished,
+}
+
+/// `POST /v1/workers/{worker}/ready`: connections are open; or they can't be.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// As in the assignment.
+    pub attempt: u32,
+    /// Open connections; a workload that opens them inside its window reports 0.
+    pub open: u32,
+    /// Why the worker can't take part.
+    #[serde(default)]
+    pub problem: Option<String>,
+}
+
+/// The answer to [`Ready`], given when all workers are ready.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum Barrier {
+    /// Not all are ready: ask again with the same [`Ready`].
+    Wait,
+    /// Load starts at this moment: unix nanoseconds of the coordinator's clock.
+    Start {
+        /// When warm-up begins; the window begins `warmup_ns` later.
+        start_at_unix_ns: u64,
+    },
+    /// The trial is off; ask for the next.
+    Abandoned {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// `GET /v1/clock`: the coordinator's clock, for the worker's estimate of its offset.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// Nanoseconds since the unix epoch.
+    pub unix_ns: u64,
+}
