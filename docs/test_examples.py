@@ -1,0 +1,122 @@
+"""Runs the examples of the documentation, so that none of them can grow old unnoticed.
+
+In every Markdown file of the project: `json` blocks parse, plans in `yaml` blocks pass `ladder plan check`, `python` blocks
+run (with a real bundle in the current folder's `results/`), commands in `sh` blocks name recipes, programs and flags that
+exist, and links to files lead somewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = ROOT / "target/release"
+FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+class Example(NamedTuple):
+    """One fenced block and where it stands."""
+
+    file: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line}"
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split()]
+
+
+def examples(*languages: str) -> Iterator[Example]:
+    for file in documents():
+        text = file.read_text()
+        for match in FENCE.finditer(text):
+            if match.group(1) in languages:
+                yield Example(file, text.count("\n", 0, match.start()) + 1, match.group(1), match.group(2))
+
+
+def of(*languages: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("example", list(examples(*languages)), ids=str)
+
+
+@of("json")
+def test_json_examples_parse(example: Example) -> None:
+    json.loads(example.text)
+
+
+@of("toml")
+def test_toml_examples_parse(example: Example) -> None:
+    tomllib.loads(example.text)
+
+
+@of("yaml")
+def test_plan_examples_pass_the_plan_check(example: Example, tmp_path: Path) -> None:
+    if "ladders:" not in example.text:
+        pytest.fail(f"{example}: a yaml block that is no whole plan; use another fence, such as `text`")
+    plan = tmp_path / "example.yaml"
+    plan.write_text(example.text)
+    check = subprocess.run([RELEASE / "ladder", "plan", "check", plan], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+@of("python")
+def test_python_examples_run(example: Example) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "analysis")}
+    run = subprocess.run([sys.executable, "-c", example.text], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@cache
+def help_of(*command: str) -> str:
+    return subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+@cache
+def recipes() -> frozenset[str]:
+    listed = subprocess.run([ROOT / "justw", "--summary"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return frozenset(listed.stdout.split())
+
+
+def check_command(example: Example, words: list[str]) -> None:
+    program = Path(words[0]).name
+    if program in {"justw", "just"}:
+        recipe = next((word for word in words[1:] if not word.startswith("-")), "default")
+        assert recipe in recipes(), f"{example}: no recipe {recipe!r}"
+    elif program in {"ladder", "wse-bench", "self-test-service"}:
+        subcommands = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)] if program == "ladder" else []
+        text = help_of(str(RELEASE / program), *[word for word in subcommands if word in {"run", "plan", "check", "assert"}])
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert word.split("=")[0] in text, f"{example}: {program} knows no {word}"
+
+
+@of("sh")
+def test_commands_name_what_exists(example: Example) -> None:
+    for line in example.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        words = list(words[next((i for i, word in enumerate(words) if "=" not in word), 0) :])
+        if words:
+            check_command(example, words)
+
+
+@pytest.mark.parametrize("file", documents(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file: Path) -> None:
+    broken = [link for link in LINK.findall(file.read_text()) if not (file.parent / link).exists()]
+    assert not broken, f"{file.relative_to(ROOT)} links to {broken}"

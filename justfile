@@ -1,0 +1,99 @@
+# Every command that people and CI run. `./justw` fetches the pinned `just` where it is missing.
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+python := ".venv/bin/python"
+tools := justfile_directory() / ".tools"
+export PATH := tools / "bin:" + env("PATH")
+
+# list the recipes
+default:
+    @just --list --unsorted
+
+# climb a plan (plans/NAME.yaml) or a service with the default plan, and say where the report is
+bench-ladder NAME="quick" *OPTIONS: _bench-build
+    @tools/bench-ladder "{{NAME}}" {{OPTIONS}}
+
+# everything CI runs, in the order in which a mistake shows soonest
+test: lint generated deny unit python-test self-test docs-test fuzz
+    @echo "all checks passed"
+
+# format and lint, warnings as errors
+lint: _python-env
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    {{python}} -m ruff format --check .
+    {{python}} -m ruff check .
+    {{python}} -m mypy
+
+# licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
+deny: _cargo-deny
+    cargo deny --locked check bans licenses sources
+
+# known vulnerabilities; fetches the advisory database
+deny-advisories: _cargo-deny
+    cargo deny --locked check advisories
+
+# Rust: units, properties, in-process and real-process tests
+unit:
+    cargo test --locked
+
+# Python: the wse_server package against real clients, the reference, the analysis
+python-test: _bench-build _reference-env
+    {{python}} -m pytest
+
+# the harness measured against services with a known delay, flaw or ceiling
+self-test: _bench-build
+    LADDER_BIN={{justfile_directory()}}/target/release cargo test --locked --release -p operator --features self-test --test 'self_test_*' -- --test-threads 1
+
+# the examples in the docs
+docs-test: _python-env
+    {{python}} -m pytest -q docs
+
+# every fuzz target, two minutes together
+fuzz SECONDS="120": _cargo-fuzz
+    tools/fuzz {{SECONDS}}
+
+# write the report of a bundle again
+analyze-results BUNDLE: _python-env
+    {{python}} -m ws_ladder_analysis {{BUNDLE}}
+
+# microbenchmarks beside the code
+microbench *FILTER:
+    cargo bench --locked -p wse-engine -p loadgen-core -- {{FILTER}}
+
+# check every pin of versions.lock.toml and say how to mend it
+doctor:
+    python3 tools/doctor.py
+
+# write what is generated from the code: the JSON Schemas
+generate:
+    cargo run --quiet --locked -p bench-format --bin schemas -- docs/schemas
+
+# fail if generated files are not committed
+generated: generate
+    git diff --exit-code -- docs/schemas
+
+# optimised for publishing: whole-program link-time optimisation
+dist:
+    cargo build --locked --profile dist -p wse-bench -p operator
+
+# forget everything built or fetched into this checkout
+clean:
+    rm -rf target .venv .tools fuzz/target
+
+# what a ladder needs: release binaries, the Python environment, the engine's extension module
+_bench-build: _python-env
+    cargo build --locked --release --quiet -p operator -p wse-bench -p self-test-service
+    tools/build-extension
+
+_python-env:
+    @tools/python-env .venv 3.11 analysis/requirements.txt requirements-dev.txt
+
+_reference-env:
+    @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt
+
+_cargo-deny:
+    @tools/cargo-tool cargo-deny
+
+_cargo-fuzz:
+    @tools/cargo-tool cargo-fuzz

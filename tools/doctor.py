@@ -1,0 +1,136 @@
+"""Checks every pin of versions.lock.toml against this machine and the lock files, and says how to mend it.
+
+Reads only; exit code 0 when all pins hold, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Finding(NamedTuple):
+    """One pin, and what is there instead of it."""
+
+    name: str
+    pinned: str
+    found: str
+    mend: str
+
+    @property
+    def good(self) -> bool:
+        return not self.mend
+
+
+def output(*command: str) -> str:
+    """Standard output of a command, or nothing when it can't run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def version_in(text: str) -> str:
+    """The first dotted version number in a text."""
+    match = re.search(r"\d+\.\d+(\.\d+)?", text)
+    return match.group() if match else ""
+
+
+def at_least(found: str, minimum: str) -> bool:
+    return bool(found) and [int(part) for part in found.split(".")] >= [int(part) for part in minimum.split(".")]
+
+
+def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
+    wanted = pins["rust"]["version"]
+    found = version_in(output("rustc", "--version"))
+    yield Finding("rust", wanted, found, "" if found == wanted else f"rustup toolchain install {wanted}")
+    file = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+    yield Finding("rust-toolchain.toml", wanted, file, "" if file == wanted else f'set channel = "{wanted}" there')
+    found = version_in(output("rustup", "run", "nightly", "rustc", "--version"))
+    yield Finding("rust-nightly", "any", found, "" if found else "rustup toolchain install nightly")
+    minimum = pins["python"]["version"].removeprefix(">=")
+    found = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", f">={minimum}", found, "" if at_least(found, minimum) else f"install CPython {minimum} or later")
+    minimum = pins["python-reference"]["version"].removeprefix(">=")
+    reference = ROOT / ".tools/reference/bin/python"
+    found = version_in(output(str(reference), "--version")) if reference.exists() else ""
+    mend = "" if at_least(found, minimum) else "./justw bench-ladder reference (makes its environment)"
+    yield Finding("python-reference", f">={minimum}", found or "not made yet", mend)
+
+
+def tools(pins: dict[str, Any]) -> Iterator[Finding]:
+    for name, pin in pins.items():
+        wanted = pin["version"]
+        if name == "just":
+            found = version_in(output(str(ROOT / f".tools/just-{wanted}/bin/just"), "--version"))
+            mend = "./justw --list"
+        else:
+            stamp = ROOT / f".tools/{name}.version"
+            found = stamp.read_text().strip() if stamp.exists() else ""
+            mend = f"tools/cargo-tool {name}"
+        yield Finding(name, wanted, found or "not installed yet", "" if found == wanted else mend)
+
+
+def locked_crates() -> dict[str, set[str]]:
+    locked: dict[str, set[str]] = {}
+    for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]:
+        locked.setdefault(package["name"], set()).add(package["version"])
+    return locked
+
+
+def crates(pins: dict[str, Any]) -> Iterator[Finding]:
+    locked = locked_crates()
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
+    direct = {name for name, entry in manifest.items() if isinstance(entry, str) or "path" not in entry}
+    for name in sorted(direct | set(pins)):
+        if name not in pins:
+            yield Finding(name, "no pin", "in Cargo.toml", f"add [crates.{name}] with version and why to versions.lock.toml")
+        elif name not in direct:
+            yield Finding(name, pins[name]["version"], "not in Cargo.toml", f"remove [crates.{name}] from versions.lock.toml")
+        else:
+            wanted = pins[name]["version"]
+            found = locked.get(name, set())
+            mend = "" if wanted in found else f"cargo update -p {name} --precise {wanted}, or pin what is locked"
+            yield Finding(name, wanted, ", ".join(sorted(found)) or "not locked", mend)
+
+
+def locked_python() -> dict[str, str]:
+    files = ["analysis/requirements.txt", "requirements-dev.txt", "services/wse-reference/requirements.txt"]
+    text = "\n".join((ROOT / file).read_text() for file in files)
+    return {name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE)}
+
+
+def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
+    locked = locked_python()
+    for name, pin in pins.items():
+        found = locked.get(name.lower(), "not locked")
+        mend = "" if found == pin["version"] else f"change {name} in its requirements file or its pin in versions.lock.toml"
+        yield Finding(name, pin["version"], found, mend)
+
+
+def main() -> int:
+    pins = tomllib.loads((ROOT / "versions.lock.toml").read_text())
+    findings = [
+        *toolchains(pins["toolchains"]),
+        *tools(pins["tools"]),
+        *crates(pins.get("crates", {})),
+        *python_packages(pins.get("python", {})),
+    ]
+    for finding in findings:
+        print(f"{'ok ' if finding.good else 'MEND'} {finding.name:24} pinned {finding.pinned:12} found {finding.found}")
+        if not finding.good:
+            print(f"     {finding.mend}")
+    bad = sum(not finding.good for finding in findings)
+    print(f"{len(findings) - bad} pins hold, {bad} to mend")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
