@@ -1,0 +1,168 @@
+"""The application behind the benchmark servers: it reads every message and keeps books on what it read.
+
+This is the witness of a delivery: a message counts when this loop has read its connection, its type and its data, and the sum of
+the sequence numbers shows whether it read the right ones. It knows no server: both `bench_server.py` and the reference's
+`services/wse-reference/server.py` run it, so that they are compared by what they deliver and not by who counts.
+"""
+
+import re
+import threading
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+Counts = tuple[int, int, int]
+"""Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
+
+UINT64 = (1 << 64) - 1
+JSON_NUMBER = b'"seq":'
+DIGITS = re.compile(rb"[0-9]+")
+MESSAGEPACK_NUMBER = b"\xa3seq\xce"
+MESSAGEPACK_NUMBER_SIZE = 4
+
+
+class Books:
+    """Counts per connection and in total, in columns: 24 bytes a connection beside its key and id."""
+
+    def __init__(self) -> None:
+        # Held while a list of messages is counted, so that a reading sees whole lists.
+        self.lock = threading.Lock()
+        self._index: dict[int | str, int] = {}
+        self._keys: list[int | str] = []
+        self._ids: list[str] = []
+        self._delivered = array("Q")
+        self._sums = array("Q")
+        self._unnumbered = array("Q")
+        self._free: list[int] = []
+        self._closed: list[int] = []
+        self._total: Counts = (0, 0, 0)
+
+    def open(self, key: int | str, connection_id: str) -> None:
+        """Start the books of a connection."""
+        if self._free:
+            index = self._free.pop()
+            self._keys[index], self._ids[index] = key, connection_id
+            self._delivered[index] = self._sums[index] = self._unnumbered[index] = 0
+        else:
+            index = len(self._keys)
+            self._keys.append(key)
+            self._ids.append(connection_id)
+            for column in (self._delivered, self._sums, self._unnumbered):
+                column.append(0)
+        self._index[key] = index
+
+    def close(self, key: int | str) -> None:
+        """Keep the books of a connection only until they were read once more."""
+        self._closed.append(self._index[key])
+
+    def add(self, key: int | str, delivered: int, total: int, unnumbered: int) -> None:
+        """Enter a connection's messages."""
+        index = self._index[key]
+        self._delivered[index] += delivered
+        self._sums[index] = (self._sums[index] + total) & UINT64
+        self._unnumbered[index] += unnumbered
+        before = self._total
+        self._total = (before[0] + delivered, (before[1] + total) & UINT64, before[2] + unnumbered)
+
+    def totals(self) -> Counts:
+        """The books of all connections together."""
+        with self.lock:
+            return self._total
+
+    def connections(self) -> dict[str, Counts]:
+        """The books of each connection, by id; closed ones for the last time."""
+        with self.lock:
+            rows = zip(self._delivered, self._sums, self._unnumbered, strict=True)
+            books = {self._ids[index]: row for index, row in enumerate(rows) if self._ids[index]}
+            for index in self._closed:
+                del self._index[self._keys[index]]
+                self._ids[index] = ""
+                self._free.append(index)
+            self._closed.clear()
+            return books
+
+
+def sequence_number(data: bytes) -> int | None:
+    """The number in a message whose number is not in the usual place: before a closing brace, or in MessagePack."""
+    _, found, rest = data.partition(JSON_NUMBER)
+    if found:
+        digits = DIGITS.match(rest.lstrip())
+        return int(digits[0]) if digits else None
+    _, found, rest = data.partition(MESSAGEPACK_NUMBER)
+    return int.from_bytes(rest[:MESSAGEPACK_NUMBER_SIZE]) if found else None
+
+
+def number_elsewhere(message: Any) -> Any:  # noqa: ANN401
+    """The number of a decoded message that has no type, or no number in its payload."""
+    if not isinstance(message, dict):
+        return None
+    payload = message.get("p")
+    if isinstance(payload, dict) and "seq" in payload:
+        return payload["seq"]
+    return message.get("seq")
+
+
+def count_messages(messages: Iterable[tuple[int, str | None, bytes]], books: Books) -> None:
+    """Read messages as (connection, type, data) and enter them.
+
+    Neighbours of one connection are added up before they are entered: a flood comes in long runs.
+    """
+    current = -1
+    delivered = total = unnumbered = 0
+    for connection, _type, data in messages:
+        if connection != current:
+            if delivered:
+                books.add(current, delivered, total, unnumbered)
+            current = connection
+            delivered = total = unnumbered = 0
+        delivered += 1
+        _, _, rest = data.partition(JSON_NUMBER)
+        try:
+            total += int(rest[: rest.find(b",")])
+        except ValueError:
+            number = sequence_number(data)
+            if number is None:
+                unnumbered += 1
+            else:
+                total += number
+    if delivered:
+        books.add(current, delivered, total, unnumbered)
+
+
+def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:
+    """Read events as (kind, connection id, data), decoded, and enter the messages among them."""
+    current = ""
+    delivered = total = unnumbered = 0
+    for kind, connection, data in events:
+        if connection != current:
+            if delivered:
+                books.add(current, delivered, total, unnumbered)
+            current = connection
+            delivered = total = unnumbered = 0
+        if kind == "msg":
+            delivered += 1
+            try:
+                _type = data["t"]
+                number = data["p"]["seq"]
+            except (KeyError, TypeError):
+                number = number_elsewhere(data)
+            if number.__class__ is int:
+                total += number
+            else:
+                unnumbered += 1
+        elif kind == "raw" or kind == "bin":
+            delivered += 1
+            number = sequence_number(data.encode() if kind == "raw" else data)
+            if number is None:
+                unnumbered += 1
+            else:
+                total += number
+        elif kind == "disconnect":
+            if delivered:
+                books.add(connection, delivered, total, unnumbered)
+                delivered = total = unnumbered = 0
+            books.close(connection)
+        else:
+            books.open(connection, connection)
+    if delivered:
+        books.add(current, delivered, total, unnumbered)

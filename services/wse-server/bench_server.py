@@ -1,0 +1,151 @@
+"""The WSE engine as a service of the benchmarks: contract in `services/README.md`, application in `bench_application.py`.
+
+It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks.
+"""
+
+import argparse
+import base64
+import gc
+import hashlib
+import hmac
+import json
+import os
+import resource
+import signal
+import time
+from types import FrameType
+from typing import Literal
+
+SECRET = b"bench-secret-key-for-testing-only"
+ISSUER = AUDIENCE = "wse-bench"
+TOKEN_SECONDS = 3600
+# The published benchmarks look for the metrics 1000 above the port.
+METRICS_OFFSET = 1000
+# A batch of 1,024 small messages as bytes objects stays within a second-level cache.
+BATCH_MESSAGES = 1024
+DRAIN_MS = 50
+
+
+def main() -> None:
+    """Run the service until SIGTERM or SIGINT."""
+    options = arguments().parse_args()
+    if options.token_only:
+        print(token(int(time.time())))
+        return
+    Service(options.host, options.port, options.metrics_port, options.max_connections, options.delivery).run()
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line; PORT, METRICS_PORT and DELIVERY are read where a flag is missing."""
+    environment = os.environ
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=int(environment.get("PORT", "5006")), help="0 lets the kernel pick")
+    metrics = environment.get("METRICS_PORT")
+    parser.add_argument("--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000")
+    parser.add_argument("--max-connections", type=int, default=5000, help="connections beyond it are refused")
+    choices = ("dict", "batch", "discard")
+    delivery = environment.get("DELIVERY", "batch")
+    if delivery not in choices:
+        parser.error(f"DELIVERY is {delivery!r}: set it to one of {', '.join(choices)}")
+    parser.add_argument("--delivery", choices=choices, default=delivery, help="how messages reach the application")
+    parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
+    return parser
+
+
+def token(now: int) -> str:
+    """An HS256 token for the benchmarks' user, valid for an hour from `now` (Unix seconds)."""
+    claims = {"sub": "bench-user", "iss": ISSUER, "aud": AUDIENCE, "exp": now + TOKEN_SECONDS, "iat": now}
+    parts = [_base64(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
+    signed = b".".join(parts)
+    return b".".join([signed, _base64(hmac.digest(SECRET, signed, hashlib.sha256))]).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+class Service:
+    """The server, its application, and the loop between them."""
+
+    def __init__(
+        self, host: str, port: int, metrics_port: int | None, max_connections: int, delivery: Literal["dict", "batch", "discard"]
+    ) -> None:
+        # Imported here, so that --token-only needs nothing built.
+        from bench_application import Books
+        from wse_server import RustWSEServer
+
+        if metrics_port is None:
+            metrics_port = port + METRICS_OFFSET if port else 0
+        self.host = host
+        self.delivery = delivery
+        self.books = Books()
+        self.stopping = False
+        self.server = RustWSEServer(
+            host,
+            port,
+            max_connections,
+            jwt_secret=SECRET,
+            jwt_issuer=ISSUER,
+            jwt_audience=AUDIENCE,
+            delivery="discard" if delivery == "discard" else "queue",
+            metrics_port=metrics_port,
+            metrics_host=host,
+        )
+
+    def run(self) -> None:
+        """Start, announce, deliver until a signal, stop, and deliver the rest."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        self.server.enable_drain_mode()
+        if self.delivery != "discard":
+            self.server.set_application_stats(self.books.totals, self.books.connections)
+        self.server.start()
+        self._announce()
+        # Start-up's objects are never garbage, and messages hold no cycles: collect rarely, over little.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+        deliver = self._deliver_events if self.delivery == "dict" else self._deliver_batch
+        while not self.stopping:
+            deliver()
+        self.server.stop()
+        while deliver():
+            pass
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def _announce(self) -> None:
+        metrics = f"{self.host}:{self.server.metrics_port}"
+        line = {"event": "ready", "address": f"{self.host}:{self.server.port}", "metrics_address": metrics, "pid": os.getpid()}
+        print(json.dumps(line), flush=True)
+
+    def _deliver_batch(self) -> int:
+        from bench_application import count_messages
+
+        batch = self.server.drain_batch(BATCH_MESSAGES, DRAIN_MS)
+        messages, events = batch.tuples(), batch.events()
+        with self.books.lock:
+            for kind, connection, connection_id, _ in events:
+                if kind != "disconnect":
+                    self.books.open(connection, connection_id)
+            count_messages(messages, self.books)
+            for kind, connection, _, _ in events:
+                if kind == "disconnect":
+                    self.books.close(connection)
+        return len(batch)
+
+    def _deliver_events(self) -> int:
+        from bench_application import count_events
+
+        events = self.server.drain_inbound(BATCH_MESSAGES, DRAIN_MS)
+        with self.books.lock:
+            count_events(events, self.books)
+        return len(events)
+
+
+if __name__ == "__main__":
+    main()

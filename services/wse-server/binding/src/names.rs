@@ -1,0 +1,92 @@
+//! Strings that come again and again (keys of objects, message types), kept as Python strings.
+//!
+//! A small table that forgets: a new string takes the place of the one that shares its slot. It must stay small enough
+//! to live in the first-level cache.
+
+use pyo3::{prelude::*, types::PyString};
+
+/// A power of two; with 48 bytes a slot, 12 KiB.
+const SLOTS: usize = 256;
+/// Longer strings are made anew each time: they are rare as keys, and comparing them costs what making them costs.
+const LONGEST_BYTES: usize = 30;
+
+/// One remembered string.
+struct Slot {
+    bytes: [u8; LONGEST_BYTES],
+    length: u8,
+    text: Option<Py<PyString>>,
+}
+
+/// The table.
+pub(crate) struct Names {
+    slots: Vec<Slot>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let empty = || Slot { bytes: [0; LONGEST_BYTES], length: 0, text: None };
+        Self { slots: (0..SLOTS).map(|_| empty()).collect() }
+    }
+}
+
+impl Names {
+    /// The Python string for `text`, the same object as last time where the table still has it.
+    pub(crate) fn get<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+        let bytes = text.as_bytes();
+        if bytes.len() > LONGEST_BYTES {
+            return PyString::new(py, text);
+        }
+        let slot = &mut self.slots[slot_of(bytes)];
+        if slot.length as usize == bytes.len()
+            && &slot.bytes[..bytes.len()] == bytes
+            && let Some(text) = &slot.text
+        {
+            return text.bind(py).clone();
+        }
+        let made = PyString::new(py, text);
+        slot.bytes[..bytes.len()].copy_from_slice(bytes);
+        slot.length = bytes.len() as u8;
+        slot.text = Some(made.clone().unbind());
+        made
+    }
+}
+
+/// A slot from the length and both ends: names that differ only in the middle share one, and take turns.
+fn slot_of(bytes: &[u8]) -> usize {
+    let edge = |chunk: &[u8]| chunk.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let end = bytes.len().min(8);
+    let hash = (edge(&bytes[..end]) ^ edge(&bytes[bytes.len() - end..]).rotate_left(29) ^ bytes.len() as u64)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash >> 56) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_back_as_the_same_object() {
+        Python::attach(|py| {
+            let mut names = Names::default();
+            let first = names.get(py, "symbol");
+            assert!(names.get(py, "symbol").is(&first));
+            assert_eq!(first, "symbol");
+        });
+    }
+
+    #[test]
+    fn names_that_share_a_slot_never_pass_for_each_other() {
+        Python::attach(|py| {
+            let mut names = Names::default();
+            for round in 0..3 {
+                for number in 0..2000 {
+                    let name = format!("n{number}");
+                    assert_eq!(names.get(py, &name), name.as_str(), "round {round}");
+                }
+            }
+            let long = "x".repeat(LONGEST_BYTES + 1);
+            assert_eq!(names.get(py, &long), long.as_str());
+            assert_eq!(names.get(py, ""), "");
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! Message bytes straight into Python objects, JSON and MessagePack by one visitor, with no tree in between.
+//!
+//! Only whole messages are decoded here; what to do with one that is malformed is the caller's decision.
+
+use pyo3::{
+    IntoPyObjectExt, intern,
+    prelude::*,
+    types::{PyBytes, PyDict, PyFloat, PyList, PyString},
+};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::names::Names;
+
+/// What becomes of integers between 2^63 and 2^64.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Integers {
+    /// They stay integers.
+    Exact,
+    /// They become floats, as in the reference.
+    Reference,
+}
+
+/// Decodes the values of one message after another.
+pub(crate) struct Decoder<'a, 'py> {
+    py: Python<'py>,
+    names: &'a mut Names,
+    integers: Integers,
+}
+
+/// The message is malformed.
+#[derive(Debug)]
+pub(crate) struct Malformed(pub(crate) String);
+
+impl<'a, 'py> Decoder<'a, 'py> {
+    /// A decoder that remembers names in `names`.
+    pub(crate) fn new(py: Python<'py>, names: &'a mut Names, integers: Integers) -> Self {
+        Self { py, names, integers }
+    }
+
+    /// A JSON message.
+    pub(crate) fn json(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
+        let mut deserializer = serde_json::Deserializer::from_slice(data);
+        let value = self.deserialize(&mut deserializer).map_err(malformed)?;
+        deserializer.end().map_err(malformed)?;
+        self.shorten(value)
+    }
+
+    /// A MessagePack message that the engine found valid: one value, complete, with nothing behind it.
+    pub(crate) fn messagepack(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
+        let value = self.deserialize(&mut rmp_serde::Deserializer::from_read_ref(data)).map_err(malformed)?;
+        self.shorten(value)
+    }
+
+    /// Renames the long names of an envelope (`type`, `payload`) to the short ones, unless those are taken.
+    fn shorten(&mut self, value: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Malformed> {
+        if let Ok(envelope) = value.cast::<PyDict>() {
+            let py = self.py;
+            for (long, short) in
+                [(intern!(py, "type"), intern!(py, "t")), (intern!(py, "payload"), intern!(py, "p"))]
+            {
+                rename(envelope, long, short).map_err(malformed)?;
+            }
+        }
+        Ok(value)
+    }
+}
+
+fn malformed(error: impl std::fmt::Display) -> Malformed {
+    Malformed(error.to_string())
+}
+
+fn rename(envelope: &Bound<'_, PyDict>, long: &Bound<'_, PyString>, short: &Bound<'_, PyString>) -> PyResult<()> {
+    if !envelope.contains(short)?
+        && let Some(value) = envelope.get_item(long)?
+    {
+        envelope.del_item(long)?;
+        envelope.set_item(short, value)?;
+    }
+    Ok(())
+}
+
+impl<'de, 'py> DeserializeSeed<'de> for &mut Decoder<'_, 'py> {
+    type Value = Bound<'py, PyAny>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, 'py> Visitor<'de> for &mut Decoder<'_, 'py> {
+    type Value = Bound<'py, PyAny>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a JSON or MessagePack value")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(self.py.None().into_bound(self.py))
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        value.into_bound_py_any(self.py).map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        value.into_bound_py_any(self.py).map_err(E::custom)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        if value > i64::MAX as u64 && self.integers == Integers::Reference {
+            return self.visit_f64(value as f64);
+        }
+        value.into_bound_py_any(self.py).map_err(E::custom)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(PyFloat::new(self.py, value).into_any())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(PyString::new(self.py, value).into_any())
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Self::Value, E> {
+        Ok(PyBytes::new(self.py, value).into_any())
+    }
+
+    /// A MessagePack extension: its type and its bytes, as a list.
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let list = PyList::empty(self.py);
+        while let Some(item) = items.next_element_seed(&mut *self)? {
+            list.append(item).map_err(A::Error::custom)?;
+        }
+        Ok(list.into_any())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let dict = PyDict::new(self.py);
+        while let Some(key) = entries.next_key_seed(Key(&mut *self))? {
+            let value = entries.next_value_seed(&mut *self)?;
+            dict.set_item(key, value).map_err(A::Error::custom)?;
+        }
+        Ok(dict.into_any())
+    }
+}
+
+/// Decodes a key: a string from the table of names; in MessagePack anything, of which Python refuses what can't be hashed.
+struct Key<'d, 'a, 'py>(&'d mut Decoder<'a, 'py>);
+
+impl<'de, 'py> DeserializeSeed<'de> for Key<'_, '_, 'py> {
+    type Value = Bound<'py, PyAny>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, 'py> Visitor<'de> for Key<'_, '_, 'py> {
+    type Value = Bound<'py, PyAny>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(self.0.names.get(self.0.py, value).into_any())
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        self.0.visit_unit()
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        self.0.visit_bool(value)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        self.0.visit_i64(value)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        self.0.visit_u64(value)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        self.0.visit_f64(value)
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Self::Value, E> {
+        self.0.visit_bytes(value)
+    }
+}

@@ -1,0 +1,252 @@
+"""The contract of the compiled module: what it takes, what it gives, what it raises.
+
+The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run unchanged; what that
+package has and this one does not (recovery, presence, topics, cluster, RS256 and ES256, rate limits) is left out of the
+signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no position means
+something else here.
+
+Differences that an application can see, all of them deliberate:
+
+- `start()` raises when the address cannot be bound, and binds before it returns.
+- Inbound `M:` and `C:` messages are decoded. MessagePack keeps bytes as `bytes`, NaN as `float('nan')` and map keys as they are.
+- `send()` and its kin say whether the connection was known.
+- A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias, final
+
+__version__: str
+
+ApplicationCounts: TypeAlias = tuple[int, int, int]
+"""Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
+
+Kind: TypeAlias = Literal["connect", "auth_connect", "msg", "raw", "bin", "disconnect"]
+"""What an entry is, in the words of the reference's `drain_inbound()`."""
+
+Event: TypeAlias = tuple[Kind, str, Any]
+"""A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object, `raw` a text
+that is no JSON object, `bin` bytes, `disconnect` None."""
+
+@final
+class Message:
+    """One entry of a batch: a view that copies nothing until it is asked.
+
+    It keeps the whole batch alive, and with it the memory that the server reads into: take what you need and let go of it.
+    `memoryview(message)` and every other reader of buffers see its data without a copy.
+    """
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+    @property
+    def connection(self) -> int:
+        """The connection's key: an integer that the server never gives to another connection."""
+    @property
+    def connection_id(self) -> str:
+        """The connection's id, as the client was told; one object per connection, not one per message.
+
+        Raises:
+            LookupError: the server no longer knows the connection.
+        """
+    @property
+    def type(self) -> str | None:
+        """The message's top-level `t` (else `type`) where it is a string."""
+    @property
+    def data(self) -> bytes:
+        """The payload, copied: JSON text without its prefix, MessagePack without its prefix, or what came."""
+    def json(self) -> Any:  # noqa: ANN401
+        """The payload as Python objects, parsed now; JSON and MessagePack alike.
+
+        Top-level `type` and `payload` are renamed to `t` and `p` as in `drain_inbound()`, but integers up to 2**64 - 1 stay exact.
+
+        Raises:
+            ValueError: it is neither JSON nor MessagePack; the server counts a `msg` that fails here as malformed.
+        """
+    def __len__(self) -> int:
+        """The payload's size in bytes."""
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The payload, read-only."""
+    def __release_buffer__(self, buffer: memoryview, /) -> None:
+        """Let go of a view."""
+
+@final
+class MessageBatch:
+    """Messages on memory that they share with the server.
+
+    The batch holds that memory until it and all its views are dropped. A server out of memory for messages stops reading from its
+    sockets, so an application that keeps batches slows its clients down and loses nothing.
+    """
+
+    def __len__(self) -> int:
+        """How many entries, connections and disconnections included."""
+    def __iter__(self) -> Iterator[Message]:
+        """Views of all entries in the order of their arrival."""
+    def __getitem__(self, index: int, /) -> Message:
+        """The view of one entry; negative indexes count from the end.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+    def tuples(self) -> list[tuple[int, str | None, bytes]]:
+        """All messages as (connection key, type, data): the fastest way to read every one of them.
+
+        Connections and disconnections are left out: see `events()`. Equal neighbours share their key and type objects.
+        """
+    def events(self) -> list[tuple[Kind, int, str, str]]:
+        """Connections and disconnections only, as (kind, connection key, connection id, cookie header or user id or "").
+
+        A connection's first event comes before its messages, its last one after them; handle `connect` and `auth_connect` before
+        and `disconnect` after the messages of the same batch.
+        """
+
+@final
+class RustWSEServer:
+    """A WebSocket server of the WSE protocol.
+
+    Nothing runs until `start()`. Methods may be called from any thread; those that wait let other threads run and wake for signals.
+    """
+
+    def __new__(
+        cls,
+        host: str,
+        port: int,
+        max_connections: int = 1000,
+        jwt_secret: bytes | None = None,
+        jwt_issuer: str | None = None,
+        jwt_audience: str | None = None,
+        jwt_cookie_name: str | None = None,
+        jwt_previous_secret: bytes | None = None,
+        jwt_key_id: str | None = None,
+        *,
+        max_inbound_queue_size: int = 131072,
+        max_message_size: int = 1048576,
+        ping_interval: int = 25,
+        idle_timeout: int = 60,
+        max_outbound_queue_bytes: int = 16777216,
+        inbound_overflow: Literal["backpressure", "drop"] = "backpressure",
+        delivery: Literal["queue", "discard"] = "queue",
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> RustWSEServer:
+        """Check and keep the configuration.
+
+        Args:
+            host: Address to listen on: an IP address or `localhost`.
+            port: TCP port; 0 lets the kernel pick.
+            max_connections: Connections beyond it are refused.
+            jwt_secret: HS256 secret of at least 32 bytes; None leaves authentication to the application.
+            jwt_issuer: Required `iss`.
+            jwt_audience: Required `aud`.
+            jwt_cookie_name: Cookie that carries the token; None means `access_token`.
+            jwt_previous_secret: Accepted too, for rotation.
+            jwt_key_id: Required `kid` of the header.
+            max_inbound_queue_size: Messages that may wait for the application.
+            max_message_size: Bytes, after decompression.
+            ping_interval: Seconds between the server's pings.
+            idle_timeout: Seconds without a message after which a connection is closed.
+            max_outbound_queue_bytes: Bytes that may wait for one slow receiver; 0 means no limit.
+            inbound_overflow: What a full queue does: stop reading, or drop and count.
+            delivery: `discard` parses and counts messages, and hands none to the application.
+            metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0 lets the kernel pick, None serves none.
+            metrics_host: Address for it.
+
+        Raises:
+            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a secret is too short.
+        """
+    def start(self) -> None:
+        """Bind and serve, in threads of the server's own.
+
+        Raises:
+            OSError: an address could not be bound.
+            RuntimeError: it is running already.
+        """
+    def stop(self) -> None:
+        """Close every connection with 1001, wait up to two seconds for what is queued, and join all threads. Twice is once.
+
+        What was received and not yet drained can still be drained afterwards.
+        """
+    def is_running(self) -> bool:
+        """Whether it serves."""
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens; None before `start()`."""
+    @property
+    def port(self) -> int:
+        """The port it listens on; the configured one before `start()`."""
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of the metrics, if there are any; the configured one before `start()`."""
+    def set_callbacks(
+        self,
+        on_connect: Callable[[str, str], object],
+        on_message: Callable[[str, Any], object],
+        on_disconnect: Callable[[str], object],
+    ) -> None:
+        """Have one thread of the server's call these, in order, instead of draining.
+
+        Args:
+            on_connect: Gets the connection id and the cookie header, or the user id where the server checked a token.
+            on_message: Gets the connection id and a decoded object, a `str` that is no JSON object, or `bytes`.
+            on_disconnect: Gets the connection id.
+
+        What a callback raises goes to `sys.unraisablehook`; the next message is handled all the same.
+
+        Raises:
+            RuntimeError: the server runs, or drain mode is on.
+        """
+    def enable_drain_mode(self) -> None:
+        """Declare that the application drains. The queue exists without it; this only rules out callbacks.
+
+        Raises:
+            RuntimeError: callbacks are set.
+        """
+    def drain_inbound(self, max_count: int = 256, timeout_ms: int = 50) -> list[Event]:
+        """Wait for the first event, then take what is ready, decoded, in the reference's shape.
+
+        Integers beyond 64 signed bits become floats, as there. A malformed message comes as `raw` and is counted.
+
+        Raises:
+            RuntimeError: callbacks are set, or the server was never started.
+        """
+    def drain_batch(self, max_count: int = 4096, timeout_ms: int = 50) -> MessageBatch:
+        """Wait for the first entry, then take what is ready, undecoded; empty at the timeout or once the server stopped.
+
+        Raises:
+            RuntimeError: callbacks are set, or the server was never started.
+        """
+    def send(self, connection_id: str, message: str) -> bool:
+        """Send a text message. False: no such connection."""
+    def send_bytes(self, connection_id: str, message: bytes) -> bool:
+        """Send a binary message. False: no such connection."""
+    def broadcast_all(self, message: str) -> None:
+        """Send a text message to every connection."""
+    def broadcast_all_bytes(self, message: bytes) -> None:
+        """Send a binary message to every connection."""
+    def disconnect(self, connection_id: str) -> bool:
+        """Close a connection. False: no such connection."""
+    def get_connection_count(self) -> int:
+        """How many connections are open."""
+    def get_connections(self) -> list[str]:
+        """The ids of all open connections."""
+    def inbound_dropped_count(self) -> int:
+        """Messages lost to a full queue so far; only `inbound_overflow="drop"` loses any."""
+    def inbound_queue_depth(self) -> int:
+        """Messages waiting for the application."""
+    def health_snapshot(self) -> dict[str, Any]:
+        """Counters for a health check, by the reference's names."""
+    def prometheus_metrics(self) -> str:
+        """The text of `/metrics`."""
+    def set_application_stats(
+        self,
+        totals: Callable[[], ApplicationCounts] | None,
+        connections: Callable[[], Mapping[str, ApplicationCounts]] | None,
+    ) -> None:
+        """Give `/stats` and `/stats/connections` the application's own books.
+
+        Args:
+            totals: Called for every reading of `/stats`.
+            connections: Called for every reading of `/stats/connections`; by connection id.
+
+        They run on a thread of the server's; what they raise goes to `sys.unraisablehook` and that reading is left out.
+        """
