@@ -1,0 +1,184 @@
+//! One WebSocket: reads its messages, lets the flaw have its way, answers what is due.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::{
+    sync::watch,
+    time::{sleep_until, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error, Message,
+        error::ProtocolError,
+        protocol::{CloseFrame, frame::coding::CloseCode},
+    },
+};
+
+use crate::{
+    delay::Delays,
+    ledger::Entry,
+    protocol::{self, Kind},
+    server::Shared,
+    wire::Wire,
+};
+
+/// How long a connection that we close may take to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why a connection ended, in the words of the contract.
+type CloseReason = &'static str;
+
+/// An answer that waits for its moment. Ordered by that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Answer {
+    due: Instant,
+    /// When the ping's frame had been read.
+    read_at: Instant,
+    timestamp: i64,
+}
+
+/// One open WebSocket.
+pub(crate) struct Connection {
+    socket: WebSocketStream<Wire>,
+    entry: Arc<Entry>,
+    shared: Arc<Shared>,
+    delays: Delays,
+    answers: BinaryHeap<Reverse<Answer>>,
+    client_closed: bool,
+}
+
+enum Event {
+    Message(Option<Result<Message, Error>>),
+    Due,
+    Stop,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: WebSocketStream<Wire>, entry: Arc<Entry>, shared: Arc<Shared>, delays: Delays) -> Self {
+        Self { socket, entry, shared, delays, answers: BinaryHeap::new(), client_closed: false }
+    }
+
+    /// Serves the client until one side ends it.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> CloseReason {
+        match self.serve(&mut stop).await {
+            Ok(reason) => reason,
+            Err(error) => self.fail(&error).await,
+        }
+    }
+
+    async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> Result<CloseReason, Error> {
+        loop {
+            let due = self.answers.peek().map(|Reverse(answer)| answer.due);
+            let event = tokio::select! {
+                biased;
+                () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
+                message = self.socket.next() => Event::Message(message),
+                _ = stop.wait_for(|stop| *stop) => Event::Stop,
+            };
+            match event {
+                Event::Message(Some(message)) => self.take(message?).await?,
+                Event::Message(None) => return Ok(if self.client_closed { "client" } else { "eof" }),
+                Event::Due => self.answer_due().await?,
+                Event::Stop => return self.leave().await,
+            }
+        }
+    }
+
+    async fn take(&mut self, message: Message) -> Result<(), Error> {
+        let read_at = Instant::now();
+        match self.count(&message) {
+            Some(Kind::Hello) => self.send(protocol::server_hello(&self.entry.id().to_string())).await,
+            Some(Kind::Ping { timestamp }) => {
+                let due = read_at + self.delays.next().unwrap_or_default();
+                self.answers.push(Reverse(Answer { due, read_at, timestamp }));
+                self.answer_due().await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Enters a message into the books. Control frames have no kind.
+    fn count(&mut self, message: &Message) -> Option<Kind> {
+        let kind = match message {
+            Message::Text(text) => protocol::text_kind(text),
+            Message::Binary(data) => protocol::binary_kind(data),
+            Message::Close(_) => {
+                self.client_closed = true;
+                return None;
+            }
+            _ => return None,
+        };
+        self.entry.book().count(kind, |nth| self.shared.fates.decide(nth));
+        Some(kind)
+    }
+
+    async fn answer_due(&mut self) -> Result<(), Error> {
+        while let Some(Reverse(answer)) = self.answers.peek().copied() {
+            if answer.due > Instant::now() {
+                break;
+            }
+            self.answers.pop();
+            self.send(protocol::pong(answer.timestamp)).await?;
+            self.shared.record(answer.read_at.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Writes one data message through to the socket.
+    pub(crate) async fn send(&mut self, text: String) -> Result<(), Error> {
+        self.socket.send(Message::text(text)).await?;
+        self.entry.book().sent += 1;
+        Ok(())
+    }
+
+    /// The service stops: says so, and still counts what the client had sent.
+    async fn leave(&mut self) -> Result<CloseReason, Error> {
+        self.socket.send(close(CloseCode::Away, "shutdown")).await?;
+        let rest = async {
+            while let Some(Ok(message)) = self.socket.next().await {
+                self.count(&message);
+            }
+        };
+        // A client that doesn't answer is left behind: the deadline is the outcome.
+        let _ = timeout(FAREWELL, rest).await;
+        Ok("shutdown")
+    }
+
+    /// Tells the client what was wrong, as far as it can still hear it.
+    async fn fail(&mut self, error: &Error) -> CloseReason {
+        let (reason, code) = reason(error);
+        if let Some(code) = code {
+            let farewell = async {
+                self.socket.send(close(code, reason)).await?;
+                self.socket.close(None).await
+            };
+            let _ = timeout(FAREWELL, farewell).await;
+        }
+        reason
+    }
+}
+
+/// A close frame with a code and a word.
+pub(crate) fn close(code: CloseCode, word: &'static str) -> Message {
+    Message::Close(Some(CloseFrame { code, reason: word.into() }))
+}
+
+/// Under which reason an error is counted, and the code that the client is told.
+fn reason(error: &Error) -> (CloseReason, Option<CloseCode>) {
+    match error {
+        Error::ConnectionClosed | Error::AlreadyClosed => ("client", None),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => ("eof", None),
+        Error::Protocol(_) => ("protocol", Some(CloseCode::Protocol)),
+        Error::Utf8(_) => ("utf8", Some(CloseCode::Invalid)),
+        Error::Capacity(_) => ("too_big", Some(CloseCode::Size)),
+        Error::Io(_) => ("eof", None),
+        _ => ("error", None),
+    }
+}

@@ -1,0 +1,87 @@
+//! When a ping is answered: a shortest delay plus an exponential tail, from a seed. Pure.
+
+use std::time::Duration;
+
+/// The delays of one connection, in order.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    shortest: Duration,
+    tail_mean: Duration,
+    state: u64,
+}
+
+impl Delays {
+    /// Delays of at least `shortest`, on top of it exponential with mean `tail_mean`. Each `stream` of a seed has its
+    /// own sequence.
+    pub fn new(shortest: Duration, tail_mean: Duration, seed: u64, stream: u64) -> Self {
+        // One mixing step apart, or neighbouring streams would be shifted copies of each other.
+        let state = mix(seed ^ mix(stream.wrapping_add(GOLDEN)));
+        Self { shortest, tail_mean, state }
+    }
+
+    /// No delay at all.
+    pub fn none() -> Self {
+        Self::new(Duration::ZERO, Duration::ZERO, 0, 0)
+    }
+}
+
+impl Iterator for Delays {
+    type Item = Duration;
+
+    /// The next delay; there is always one.
+    fn next(&mut self) -> Option<Duration> {
+        self.state = self.state.wrapping_add(GOLDEN);
+        // 53 bits fill a double; the half keeps the logarithm away from zero.
+        let uniform = ((mix(self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        Some(self.shortest + self.tail_mean.mul_f64(-uniform.ln()))
+    }
+}
+
+/// The increment of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's output function.
+fn mix(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays(seed: u64, stream: u64) -> Delays {
+        Delays::new(Duration::from_millis(100), Duration::from_millis(20), seed, stream)
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_delays_every_time() {
+        assert!(delays(7, 3).take(100).eq(delays(7, 3).take(100)));
+        assert!(!delays(7, 3).take(100).eq(delays(8, 3).take(100)));
+    }
+
+    #[test]
+    fn connections_do_not_share_delays() {
+        let first: Vec<_> = delays(7, 0).take(100).collect();
+        assert!(delays(7, 1).take(100).all(|delay| !first.contains(&delay)));
+    }
+
+    #[test]
+    fn the_distribution_is_the_one_that_was_asked_for() {
+        let mut all: Vec<f64> =
+            (0..100).flat_map(|stream| delays(1, stream).take(1000)).map(|d| d.as_secs_f64()).collect();
+        all.sort_by(f64::total_cmp);
+        // 100 ms + 20 ms × ln 2 and 100 ms + 20 ms × ln 100.
+        for (quantile, expected) in [(0.5, 0.113_863), (0.99, 0.192_103)] {
+            let seen = all[(all.len() as f64 * quantile) as usize];
+            assert!((seen / expected - 1.0).abs() < 0.02, "quantile {quantile}: {seen} s instead of {expected} s");
+        }
+        assert!(all[0] >= 0.1);
+    }
+
+    #[test]
+    fn no_delay_is_none() {
+        assert!(Delays::none().take(10).all(|delay| delay.is_zero()));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the flaw does to a message on its way to the application. Pure but for its counters.
+
+use std::{
+    num::NonZeroU64,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use crate::config::Flaw;
+
+/// What becomes of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The application gets it and says so.
+    Deliver,
+    /// The application doesn't get it, and the service says so.
+    Drop,
+    /// The application doesn't get it, and nobody says anything.
+    Vanish,
+    /// The application doesn't get it, and the service says that it did.
+    Lie,
+}
+
+/// Decides for all connections of a service.
+#[derive(Debug)]
+pub struct Fates {
+    flaw: Flaw,
+    every: NonZeroU64,
+    /// Messages decided so far, over all connections: so a loss of one in k is exact whatever the connections do.
+    decided: AtomicU64,
+    lied: AtomicBool,
+}
+
+impl Fates {
+    /// Nothing decided yet.
+    pub fn new(flaw: Flaw, every: NonZeroU64) -> Self {
+        Self { flaw, every, decided: AtomicU64::new(0), lied: AtomicBool::new(false) }
+    }
+
+    /// The fate of the `nth` message (from 1) of some connection.
+    pub fn decide(&self, nth: u64) -> Fate {
+        match self.flaw {
+            Flaw::Drop if self.is_kth() => Fate::Drop,
+            Flaw::SilentDrop if self.is_kth() => Fate::Vanish,
+            Flaw::Liar if nth == self.every.get() && !self.lied.swap(true, Ordering::Relaxed) => Fate::Lie,
+            Flaw::Null => Fate::Drop,
+            _ => Fate::Deliver,
+        }
+    }
+
+    fn is_kth(&self) -> bool {
+        (self.decided.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.every.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fates(flaw: Flaw) -> Fates {
+        Fates::new(flaw, NonZeroU64::new(10).unwrap())
+    }
+
+    /// How many of 1 005 messages on each of two connections met `fate`.
+    fn count(flaw: Flaw, fate: Fate) -> usize {
+        let fates = fates(flaw);
+        (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| fates.decide(*nth) == fate).count()
+    }
+
+    #[test]
+    fn an_honest_service_delivers_everything() {
+        assert_eq!(count(Flaw::None, Fate::Deliver), 2010);
+        assert_eq!(count(Flaw::Delay, Fate::Deliver), 2010);
+    }
+
+    #[test]
+    fn one_in_k_is_dropped_over_all_connections_together() {
+        assert_eq!(count(Flaw::Drop, Fate::Drop), 201);
+        assert_eq!(count(Flaw::SilentDrop, Fate::Vanish), 201);
+    }
+
+    #[test]
+    fn a_liar_lies_once_about_the_kth_message_of_one_connection() {
+        let fates = fates(Flaw::Liar);
+        let lies: Vec<u64> =
+            (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| fates.decide(*nth) == Fate::Lie).collect();
+        assert_eq!(lies, [10]);
+    }
+
+    #[test]
+    fn a_null_service_delivers_nothing() {
+        assert_eq!(count(Flaw::Null, Fate::Drop), 2010);
+    }
+}

@@ -1,0 +1,315 @@
+//! Who counted what: one book per connection, and their sums.
+//!
+//! Each book has a lock of its own, and sums are taken over whole books, so that every reading satisfies
+//! `received = consumed + delivered + dropped` wherever the flaw lets it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    time::Instant,
+};
+
+use bench_format::service::{
+    ApplicationStats, ByteStats, ConnectionBook, ConnectionBooks, ConnectionStats, MessageStats, ServiceStats,
+};
+use uuid::Uuid;
+
+use crate::{config::Flaw, fate::Fate, protocol::Kind, wire::Traffic};
+
+/// What was counted on one connection, or on all of them. All counters only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    /// Data messages taken from the socket.
+    pub received: u64,
+    /// Pings, pongs and hellos among them.
+    pub consumed: u64,
+    /// Handed to the application, says the service.
+    pub delivered: u64,
+    /// Not handed to it, says the service.
+    pub dropped: u64,
+    /// Could not be read as what they claim to be.
+    pub malformed: u64,
+    /// Data messages written.
+    pub sent: u64,
+    /// What the application says.
+    pub application: ApplicationStats,
+    /// Messages meant for the application, whatever became of them. Not published: it is the truth.
+    offered: u64,
+}
+
+impl Book {
+    /// Counts a message that was taken from the socket; `decide` gives the fate of the nth application message.
+    pub fn count(&mut self, kind: Kind, decide: impl FnOnce(u64) -> Fate) {
+        self.received += 1;
+        let Kind::Application { sequence, malformed } = kind else {
+            self.consumed += 1;
+            return;
+        };
+        self.malformed += u64::from(malformed);
+        self.offered += 1;
+        match decide(self.offered) {
+            Fate::Deliver => {
+                self.delivered += 1;
+                self.application_reads(sequence);
+            }
+            Fate::Drop => self.dropped += 1,
+            Fate::Vanish => {}
+            Fate::Lie => {
+                self.delivered += 1;
+                self.application.delivered += 1;
+            }
+        }
+    }
+
+    /// Counts messages that were thrown away unread.
+    pub fn discard(&mut self, messages: u64) {
+        self.received += messages;
+        self.dropped += messages;
+    }
+
+    /// The application's own counting.
+    fn application_reads(&mut self, sequence: Option<u64>) {
+        self.application.delivered += 1;
+        match sequence {
+            Some(sequence) => self.application.sequence_sum = self.application.sequence_sum.wrapping_add(sequence),
+            None => self.application.unnumbered += 1,
+        }
+    }
+
+    fn add(&mut self, other: &Book) {
+        self.received += other.received;
+        self.consumed += other.consumed;
+        self.delivered += other.delivered;
+        self.dropped += other.dropped;
+        self.malformed += other.malformed;
+        self.sent += other.sent;
+        self.offered += other.offered;
+        self.application.delivered += other.application.delivered;
+        self.application.unnumbered += other.application.unnumbered;
+        self.application.sequence_sum = self.application.sequence_sum.wrapping_add(other.application.sequence_sum);
+    }
+}
+
+/// One connection's entry.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    id: Uuid,
+    book: Mutex<Book>,
+    traffic: Arc<Traffic>,
+}
+
+impl Entry {
+    /// The id that the client is told.
+    pub(crate) fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// The book, locked. Its owner holds it for one message, a reading for one copy.
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("no holder of this lock can panic")
+    }
+
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+/// All books of a service.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    flaw: Flaw,
+    started: Instant,
+    shelves: Mutex<Shelves>,
+}
+
+#[derive(Debug, Default)]
+struct Shelves {
+    accepted: u64,
+    open: HashMap<Uuid, Arc<Entry>>,
+    /// Closed, and not fetched yet.
+    unfetched: Vec<Arc<Entry>>,
+    /// Closed and fetched: only their sums are kept.
+    fetched: Sums,
+    closed: BTreeMap<String, u64>,
+    rejected: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    book: Book,
+    bytes: ByteStats,
+}
+
+impl Sums {
+    fn add(&mut self, entry: &Entry) {
+        self.book.add(&entry.book());
+        self.bytes.received += entry.traffic.received.load(Ordering::Relaxed);
+        self.bytes.sent += entry.traffic.sent.load(Ordering::Relaxed);
+    }
+}
+
+impl Ledger {
+    /// Empty, for a service with this flaw.
+    pub(crate) fn new(flaw: Flaw) -> Self {
+        Self { flaw, started: Instant::now(), shelves: Mutex::default() }
+    }
+
+    /// Opens a book for a connection that was upgraded.
+    pub(crate) fn accept(&self, traffic: Arc<Traffic>) -> Arc<Entry> {
+        let entry = Arc::new(Entry { id: Uuid::now_v7(), book: Mutex::default(), traffic });
+        let mut shelves = self.shelves();
+        shelves.accepted += 1;
+        shelves.open.insert(entry.id, entry.clone());
+        entry
+    }
+
+    /// The connection is gone; its book stays until it was fetched.
+    pub(crate) fn close(&self, entry: &Entry, reason: &str) {
+        let mut shelves = self.shelves();
+        if let Some(entry) = shelves.open.remove(&entry.id) {
+            shelves.unfetched.push(entry);
+            *shelves.closed.entry(reason.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// A client was turned away.
+    pub(crate) fn reject(&self, reason: &str) {
+        *self.shelves().rejected.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// `/stats`.
+    pub(crate) fn stats(&self) -> ServiceStats {
+        let shelves = self.shelves();
+        let mut sums = shelves.fetched;
+        shelves.open.values().chain(&shelves.unfetched).for_each(|entry| sums.add(entry));
+        let Sums { book, bytes } = sums;
+        let mut dropped = BTreeMap::new();
+        if book.dropped > 0 {
+            dropped.insert(self.flaw.drop_reason().to_owned(), book.dropped);
+        }
+        ServiceStats {
+            service: format!("self-test-{}", self.flaw.word()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            connections: ConnectionStats {
+                accepted: shelves.accepted,
+                open: shelves.open.len() as u64,
+                closed: shelves.closed.clone(),
+                rejected: shelves.rejected.clone(),
+            },
+            messages: MessageStats {
+                received: book.received,
+                consumed: book.consumed,
+                delivered: book.delivered,
+                dropped,
+                queued: 0,
+                malformed: book.malformed,
+                sent: book.sent,
+                send_dropped: BTreeMap::new(),
+            },
+            bytes,
+            application: self.application(&book),
+        }
+    }
+
+    /// `/stats/connections`: entries of closed connections leave with this reading.
+    pub(crate) fn connections(&self) -> ConnectionBooks {
+        let mut shelves = self.shelves();
+        let closed = std::mem::take(&mut shelves.unfetched);
+        closed.iter().for_each(|entry| shelves.fetched.add(entry));
+        let open = shelves.open.values().map(|entry| self.entry(entry, true));
+        let connections = open.chain(closed.iter().map(|entry| self.entry(entry, false))).collect();
+        ConnectionBooks { connections }
+    }
+
+    fn entry(&self, entry: &Entry, open: bool) -> ConnectionBook {
+        let book = *entry.book();
+        ConnectionBook {
+            id: entry.id.to_string(),
+            open,
+            received: book.received,
+            consumed: book.consumed,
+            dropped: book.dropped,
+            application: self.application(&book),
+        }
+    }
+
+    /// A service that throws everything away has no application.
+    fn application(&self, book: &Book) -> Option<ApplicationStats> {
+        (self.flaw != Flaw::Null).then_some(book.application)
+    }
+
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().expect("no holder of this lock can panic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trade(sequence: u64) -> Kind {
+        Kind::Application { sequence: Some(sequence), malformed: false }
+    }
+
+    fn book(fate: Fate) -> Book {
+        let mut book = Book::default();
+        book.count(Kind::Hello, |_| Fate::Deliver);
+        book.count(trade(1), |_| Fate::Deliver);
+        book.count(trade(2), |_| fate);
+        book
+    }
+
+    #[test]
+    fn an_honest_book_balances() {
+        let book = book(Fate::Deliver);
+        assert_eq!((book.received, book.consumed, book.delivered, book.dropped), (3, 1, 2, 0));
+        assert_eq!((book.application.delivered, book.application.sequence_sum), (2, 3));
+    }
+
+    #[test]
+    fn a_counted_drop_is_in_the_book() {
+        let book = book(Fate::Drop);
+        assert_eq!((book.delivered, book.dropped, book.application.sequence_sum), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_vanished_message_leaves_a_hole() {
+        let book = book(Fate::Vanish);
+        assert_eq!((book.received, book.consumed + book.delivered + book.dropped), (3, 2));
+    }
+
+    #[test]
+    fn a_lie_shows_only_in_the_sum() {
+        let (lie, truth) = (book(Fate::Lie), book(Fate::Deliver));
+        let without_sum = |mut book: Book| {
+            book.application.sequence_sum = 0;
+            book
+        };
+        assert_eq!(without_sum(lie), without_sum(truth));
+        assert_ne!(lie, truth);
+    }
+
+    #[test]
+    fn a_closed_book_is_given_out_once_and_stays_in_the_sums() {
+        let ledger = Ledger::new(Flaw::None);
+        let (first, second) = (ledger.accept(Arc::default()), ledger.accept(Arc::default()));
+        first.book().count(trade(5), |_| Fate::Deliver);
+        ledger.close(&first, "client");
+        ledger.close(&first, "client");
+        assert_eq!(ledger.connections().connections.len(), 2);
+        let left = ledger.connections().connections;
+        assert_eq!(left.iter().map(|book| book.id.clone()).collect::<Vec<_>>(), [second.id().to_string()]);
+        let stats = ledger.stats();
+        assert_eq!((stats.connections.accepted, stats.connections.open, stats.connections.closed["client"]), (2, 1, 1));
+        assert_eq!((stats.messages.received, stats.application.unwrap().sequence_sum), (1, 5));
+    }
+
+    #[test]
+    fn a_null_service_has_no_application() {
+        let ledger = Ledger::new(Flaw::Null);
+        ledger.accept(Arc::default()).book().discard(7);
+        let stats = ledger.stats();
+        assert_eq!((stats.messages.received, stats.messages.dropped["discarded"], stats.application), (7, 7, None));
+    }
+}

@@ -1,0 +1,112 @@
+//! The metrics port: `/stats`, `/stats/connections`, `/metrics`, `/healthz`, `/readyz`, and `/recorded`.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    sync::{Arc, atomic::Ordering},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
+use bench_format::service::ServiceStats;
+
+use crate::server::Shared;
+
+/// The routes of the contract, and `/recorded`: how long the service really took to answer each ping.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/stats", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.ledger.stats()) }))
+        .route(
+            "/stats/connections",
+            get(|State(shared): State<Arc<Shared>>| async move { Json(shared.ledger.connections()) }),
+        )
+        .route("/recorded", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.recorded()) }))
+        .route("/metrics", get(metrics))
+        .with_state(shared)
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    match shared.accepting.load(Ordering::Acquire) {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&shared.ledger.stats()))
+}
+
+/// The counters of `/stats` as Prometheus text.
+fn exposition(stats: &ServiceStats) -> String {
+    let (messages, connections, bytes) = (&stats.messages, &stats.connections, &stats.bytes);
+    let mut text = String::new();
+    let plain = [
+        ("service_messages_received_total", "counter", messages.received),
+        ("service_messages_consumed_total", "counter", messages.consumed),
+        ("service_messages_delivered_total", "counter", messages.delivered),
+        ("service_messages_queued", "gauge", messages.queued),
+        ("service_messages_malformed_total", "counter", messages.malformed),
+        ("service_messages_sent_total", "counter", messages.sent),
+        ("service_connections_accepted_total", "counter", connections.accepted),
+        ("service_connections_open", "gauge", connections.open),
+        ("service_bytes_received_total", "counter", bytes.received),
+        ("service_bytes_sent_total", "counter", bytes.sent),
+    ];
+    let application = stats.application.map(|application| {
+        [
+            ("application_messages_delivered_total", "counter", application.delivered),
+            ("application_sequence_sum", "gauge", application.sequence_sum),
+        ]
+    });
+    for (name, kind, value) in plain.into_iter().chain(application.into_iter().flatten()) {
+        writeln!(text, "# TYPE {name} {kind}\n{name} {value}").expect("a String takes everything");
+    }
+    by_reason(&mut text, "service_messages_dropped_total", &messages.dropped);
+    by_reason(&mut text, "service_messages_send_dropped_total", &messages.send_dropped);
+    by_reason(&mut text, "service_connections_closed_total", &connections.closed);
+    by_reason(&mut text, "service_connections_rejected_total", &connections.rejected);
+    text
+}
+
+/// One counter with a reason for a label. The reasons are our own words and need no escaping.
+fn by_reason(text: &mut String, name: &str, counts: &BTreeMap<String, u64>) {
+    writeln!(text, "# TYPE {name} counter").expect("a String takes everything");
+    for (reason, count) in counts {
+        writeln!(text, "{name}{{reason=\"{reason}\"}} {count}").expect("a String takes everything");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_contract_is_exposed_under_its_name() {
+        let mut stats = ServiceStats { application: Some(Default::default()), ..Default::default() };
+        for counts in [
+            &mut stats.messages.dropped,
+            &mut stats.messages.send_dropped,
+            &mut stats.connections.closed,
+            &mut stats.connections.rejected,
+        ] {
+            counts.insert("why".into(), 3);
+        }
+        let text = exposition(&stats);
+        let contract = include_str!("../../README.md");
+        let names = contract.lines().filter(|line| line.starts_with("| `")).flat_map(|line| line.split('`'));
+        let names: Vec<_> =
+            names.filter(|word| word.starts_with("service_") || word.starts_with("application_")).collect();
+        assert!(names.len() >= 16, "the contract lists {names:?}");
+        for name in names {
+            let line = name.replace("{reason}", "{reason=\"why\"} 3");
+            assert!(text.contains(&line), "{name} is missing in\n{text}");
+        }
+    }
+}

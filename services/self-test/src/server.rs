@@ -1,0 +1,283 @@
+//! Opens the two ports, accepts clients, and brings everything to an end.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use bench_format::{
+    histogram::{Histogram, Recorder},
+    service::Started,
+};
+use futures_util::SinkExt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::frame::coding::CloseCode},
+};
+
+use crate::{
+    config::{Config, Flaw},
+    connection::{Connection, close},
+    delay::Delays,
+    fate::Fates,
+    ledger::Ledger,
+    metrics,
+    null::Readers,
+    protocol,
+    upgrade::{Admission, Verifier, upgrade},
+    wire::Wire,
+};
+
+/// Handshakes that may wait for us: a storm opens thousands at once.
+const BACKLOG: u32 = 16_384;
+/// WSE's close code for a missing or bad token.
+const UNAUTHENTICATED: CloseCode = CloseCode::Library(4401);
+/// How long connections together may take to end; the contract allows five seconds in all.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// A pause when the kernel has no descriptor left, instead of asking again at once.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What connections and the metrics port have in common.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) fates: Fates,
+    /// Whether new connections are taken.
+    pub(crate) accepting: AtomicBool,
+    recorded: Mutex<Recorder>,
+    verifier: Option<Verifier>,
+    /// Connections so far: each has its own stream of delays.
+    streams: AtomicU64,
+}
+
+impl Shared {
+    /// Notes how long a ping waited for its answer, from the end of its reading to the end of the writing.
+    pub(crate) fn record(&self, took: Duration) {
+        let mut recorded = self.recorded.lock().expect("no holder of this lock can panic");
+        recorded.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// All such waits, in nanoseconds.
+    pub(crate) fn recorded(&self) -> Histogram {
+        self.recorded.lock().expect("no holder of this lock can panic").encode()
+    }
+
+    fn delays(&self) -> Delays {
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        match self.config.flaw {
+            Flaw::Delay => Delays::new(
+                Duration::from_millis(self.config.delay_ms),
+                Duration::from_millis(self.config.tail_ms),
+                self.config.seed,
+                stream,
+            ),
+            _ => Delays::none(),
+        }
+    }
+}
+
+/// A running service.
+pub struct Service {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    metrics_address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+    metrics: JoinHandle<std::io::Result<()>>,
+    readers: Option<Arc<Readers>>,
+}
+
+impl Service {
+    /// Binds both ports and serves them.
+    ///
+    /// # Errors
+    /// When a port can't be bound or the folder for evidence can't be written.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        raise_open_files();
+        let listener = listen(SocketAddr::new(config.host, config.port))?;
+        let metrics_listener = listen(SocketAddr::new(config.host, config.metrics_port))?;
+        let (address, metrics_address) = (listener.local_addr()?, metrics_listener.local_addr()?);
+        let ledger = Arc::new(Ledger::new(config.flaw));
+        let readers = match config.flaw {
+            Flaw::Null => Some(Arc::new(Readers::start(&ledger).context("failed to start the null readers")?)),
+            _ => None,
+        };
+        let shared = Arc::new(Shared {
+            fates: Fates::new(config.flaw, config.every),
+            verifier: config.secret.as_deref().map(Verifier::new),
+            ledger,
+            accepting: AtomicBool::new(true),
+            recorded: Mutex::default(),
+            streams: AtomicU64::new(0),
+            config,
+        });
+        let (stop, stopped) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));
+        let router = metrics::router(shared.clone());
+        let metrics = tokio::spawn(async move { axum::serve(metrics_listener, router).await });
+        let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers };
+        service.leave_evidence("ready.json", &service.started())?;
+        Ok(service)
+    }
+
+    /// What is printed when the service is ready.
+    pub fn started(&self) -> Started {
+        Started {
+            event: "ready".into(),
+            address: self.address.to_string(),
+            metrics_address: self.metrics_address.to_string(),
+            pid: process::id(),
+        }
+    }
+
+    /// Takes no more connections, closes the open ones with 1001, and leaves its evidence. The metrics port answers
+    /// until all is counted.
+    ///
+    /// # Errors
+    /// When the evidence can't be written or a reading thread had failed.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.shared.accepting.store(false, Ordering::Release);
+        self.stop.send_replace(true);
+        (&mut self.accepting).await.context("the accepting task failed")?;
+        if let Some(readers) = self.readers.take().and_then(Arc::into_inner) {
+            tokio::task::spawn_blocking(|| readers.stop()).await?.context("a null reader failed")?;
+        }
+        self.leave_evidence("recorded.json", &self.shared.recorded())?;
+        self.metrics.abort();
+        Ok(())
+    }
+
+    /// Writes a file into the folder for evidence, if there is one; it appears complete or not at all.
+    fn leave_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
+        let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
+        write_whole(folder, name, content).with_context(|| format!("failed to write {name} into {}", folder.display()))
+    }
+}
+
+fn write_whole(folder: &Path, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
+    let temporary = folder.join(format!(".{name}"));
+    fs::write(&temporary, serde_json::to_vec(content)?)?;
+    fs::rename(temporary, folder.join(name))?;
+    Ok(())
+}
+
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address).with_context(|| format!("failed to bind {address}"))?;
+    socket.listen(BACKLOG).with_context(|| format!("failed to listen on {address}"))
+}
+
+/// Raises the soft limit of open files to the hard one: each connection needs a descriptor.
+fn raise_open_files() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // A refusal leaves the limit as it is; running into it is counted and seen.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Accepts until told to stop, then waits for the connections to end.
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    readers: Option<Arc<Readers>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(serve(stream, shared.clone(), readers.clone(), stop.clone()));
+            }
+            Err(error) => {
+                eprintln!("failed to accept a connection: {error}");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let ends = async { while connections.join_next().await.is_some() {} };
+    if timeout(FAREWELL, ends).await.is_err() {
+        eprintln!("some connections did not end within {FAREWELL:?}");
+    }
+}
+
+/// One connection, from its first byte to its place in the books.
+async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Readers>>, mut stop: watch::Receiver<bool>) {
+    // Answers are single small packets: each must leave at once. A refusal means that the client is gone already.
+    let _ = stream.set_nodelay(true);
+    let upgraded = tokio::select! {
+        upgraded = upgrade(Wire::new(stream), shared.verifier.as_ref()) => upgraded,
+        _ = stop.wait_for(|stop| *stop) => Err("draining"),
+    };
+    let (socket, admission) = match upgraded {
+        Ok(upgraded) => upgraded,
+        Err(reason) => return shared.ledger.reject(reason),
+    };
+    if admission == Admission::Denied {
+        shared.ledger.reject("auth");
+        return turn_away(socket).await;
+    }
+    let entry = shared.ledger.accept(socket.get_ref().traffic().clone());
+    let reason = match readers {
+        Some(readers) => hand_over(socket, &entry, &readers).await,
+        None => {
+            let mut connection = Connection::new(socket, entry.clone(), shared.clone(), shared.delays());
+            match connection.send(protocol::server_ready(&entry.id().to_string())).await {
+                Ok(()) => Some(connection.run(stop).await),
+                Err(_) => Some("eof"),
+            }
+        }
+    };
+    if let Some(reason) = reason {
+        shared.ledger.close(&entry, reason);
+    }
+}
+
+async fn turn_away(mut socket: WebSocketStream<Wire>) {
+    let farewell = async {
+        socket.send(Message::text(protocol::authentication_failed())).await?;
+        socket.send(close(UNAUTHENTICATED, "Authentication failed")).await?;
+        socket.close(None).await
+    };
+    // A client that is gone or doesn't listen has been counted already.
+    let _ = timeout(Duration::from_secs(1), farewell).await;
+}
+
+/// Gives the bare socket to the null readers; returns why it ended if it never got there.
+async fn hand_over(
+    mut socket: WebSocketStream<Wire>,
+    entry: &Arc<crate::ledger::Entry>,
+    readers: &Readers,
+) -> Option<&'static str> {
+    if socket.send(Message::text(protocol::server_ready(&entry.id().to_string()))).await.is_err() {
+        return Some("eof");
+    }
+    entry.book().sent += 1;
+    // Clients are silent until they have seen server_ready, and a handshake with trailing bytes was refused: so the
+    // library holds none of the connection's bytes.
+    match socket.into_inner().into_stream().into_std() {
+        Ok(stream) => readers.adopt(stream, entry.clone()),
+        Err(_) => return Some("error"),
+    }
+    None
+}

@@ -1,0 +1,100 @@
+//! The handshake, and whether the client's token is good.
+
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
+use serde::Deserialize;
+use tokio::time::timeout;
+use tokio_tungstenite::{
+    WebSocketStream, accept_hdr_async_with_config,
+    tungstenite::{
+        handshake::server::{ErrorResponse, Request, Response},
+        http::header::{AUTHORIZATION, COOKIE},
+        protocol::WebSocketConfig,
+    },
+};
+
+use crate::{protocol::MAX_MESSAGE_BYTES, wire::Wire};
+
+/// Longest handshake.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The default of 128 KiB for each connection would be gigabytes at ten thousand.
+const READ_BUFFER_BYTES: usize = 16 << 10;
+
+/// Checks tokens against one secret.
+pub(crate) struct Verifier {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+}
+
+impl Verifier {
+    /// For HS256 tokens.
+    pub(crate) fn new(secret: &str) -> Self {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = 30;
+        validation.validate_aud = false;
+        Self { key: DecodingKey::from_secret(secret.as_bytes()), validation }
+    }
+
+    fn admits(&self, request: &Request) -> bool {
+        let claims = token(request).and_then(|token| decode::<Claims>(token, &self.key, &self.validation).ok());
+        claims.is_some_and(|claims| !claims.claims.sub.is_empty())
+    }
+}
+
+/// The cookie's token, else the bearer's.
+fn token(request: &Request) -> Option<&str> {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let cookie = header(COOKIE).and_then(|cookies| {
+        cookies
+            .split(';')
+            .find_map(|cookie| cookie.trim().strip_prefix("access_token="))
+            .filter(|token| !token.is_empty())
+    });
+    cookie.or_else(|| {
+        let (scheme, token) = header(AUTHORIZATION)?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    })
+}
+
+/// Whether the client may stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It may.
+    Granted,
+    /// Its token is missing or bad: WSE completes the upgrade and says so inside.
+    Denied,
+}
+
+/// Completes the handshake.
+///
+/// # Errors
+/// The reason under which the rejection is counted.
+pub(crate) async fn upgrade(
+    wire: Wire,
+    verifier: Option<&Verifier>,
+) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+    let mut admission = Admission::Granted;
+    let handshake = async {
+        #[expect(clippy::result_large_err, reason = "the library's signature")]
+        let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            if verifier.is_some_and(|verifier| !verifier.admits(request)) {
+                admission = Admission::Denied;
+            }
+            Ok(response)
+        };
+        accept_hdr_async_with_config(wire, check, Some(config)).await
+    };
+    let socket = timeout(DEADLINE, handshake).await.map_err(|_| "timeout")?.map_err(|_| "handshake")?;
+    socket.get_ref().traffic().restart();
+    Ok((socket, admission))
+}

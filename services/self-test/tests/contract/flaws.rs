@@ -1,0 +1,112 @@
+//! Each flaw is there, and nothing else is wrong.
+
+use std::time::{Duration, Instant};
+
+use bench_format::histogram::{Histogram, Recorder};
+use bench_format::service::{ServiceStats, Started};
+use futures_util::SinkExt;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::client::{Client, get_json, service, stats_when};
+
+/// Sends 100 messages on each of two connections; gives what the service then says.
+async fn flooded(flags: &[&str]) -> (ServiceStats, [bench_format::service::ConnectionBook; 2]) {
+    let service = service(flags).await;
+    let started = service.started();
+    let (mut first, mut second) = (Client::open(&started).await, Client::open(&started).await);
+    first.send_numbered(100).await;
+    stats_when(&started, |stats| stats.messages.received == 100).await;
+    second.send_numbered(100).await;
+    let stats = stats_when(&started, |stats| stats.messages.received == 200).await;
+    let books = [first.book(&started), second.book(&started)];
+    service.stop().await.unwrap();
+    (stats, books)
+}
+
+fn sum(stats: &ServiceStats) -> u64 {
+    stats.application.unwrap().sequence_sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drop_loses_one_in_k_and_says_so() {
+    let (stats, [first, second]) = flooded(&["--flaw", "drop", "--every", "40"]).await;
+    assert_eq!((stats.messages.delivered, stats.messages.dropped["self_test"]), (195, 5));
+    // Messages 40, 80 of the first connection; 120, 160 and 200 are 20, 60 and 100 of the second.
+    assert_eq!(sum(&stats), 5050 - 120 + 5050 - 180);
+    assert_eq!((first.dropped, second.dropped), (2, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_drop_loses_one_in_k_and_says_nothing() {
+    let (stats, [first, second]) = flooded(&["--flaw", "silent-drop", "--every", "40"]).await;
+    assert_eq!((stats.messages.delivered, stats.messages.dropped.len(), stats.messages.consumed), (195, 0, 0));
+    assert_eq!((first.dropped, second.dropped), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_liar_is_perfect_but_for_one_sum() {
+    let (stats, [first, second]) = flooded(&["--flaw", "liar", "--every", "40"]).await;
+    assert_eq!((stats.messages.delivered, stats.messages.dropped.len()), (200, 0));
+    assert_eq!(stats.application.unwrap().delivered, 200);
+    assert_eq!(sum(&stats), 5050 - 40 + 5050);
+    let sums = [first, second].map(|book| book.application.unwrap().sequence_sum);
+    assert_eq!(sums, [5050 - 40, 5050]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn null_counts_frames_and_throws_them_away() {
+    let (stats, [first, _]) = flooded(&["--flaw", "null"]).await;
+    assert_eq!((stats.messages.delivered, stats.messages.dropped["discarded"]), (0, 200));
+    assert_eq!((stats.application, first.application, first.dropped), (None, None, 100));
+    assert!(stats.bytes.received > 200 * 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn null_answers_control_frames_and_says_goodbye() {
+    let service = service(&["--flaw", "null"]).await;
+    let started = service.started();
+    let (mut leaving, mut staying) = (Client::open(&started).await, Client::open(&started).await);
+    staying.socket.send(Message::Ping("hello".into())).await.unwrap();
+    leaving.socket.close(None).await.unwrap();
+    leaving.close_frame().await;
+    stats_when(&started, |stats| stats.connections.closed.get("client") == Some(&1)).await;
+    let stop = tokio::spawn(service.stop());
+    assert_eq!(staying.close_frame().await.map(|frame| u16::from(frame.code)), Some(1001));
+    stop.await.unwrap().unwrap();
+}
+
+/// How long each of `pings` on one connection took, from its sending to its answer, smallest first.
+async fn ping(started: &Started, pings: u64) -> Vec<Duration> {
+    let mut client = Client::open(started).await;
+    let mut sent = Vec::new();
+    for number in 0..pings {
+        sent.push(Some(Instant::now()));
+        client.send(&format!(r#"{{"p":{{"timestamp":{number}}},"t":"ping"}}"#)).await;
+    }
+    let mut took = Vec::new();
+    for _ in 0..pings {
+        let number = client.json().await["p"]["client_timestamp"].as_u64().unwrap();
+        let sent = sent[number as usize].take().expect("each ping is answered once");
+        took.push(sent.elapsed());
+    }
+    took.sort();
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delayed_answers_take_as_long_as_the_service_recorded() {
+    let service = service(&["--flaw", "delay", "--delay-ms", "100", "--tail-ms", "20"]).await;
+    let started = service.started();
+    let took = ping(&started, 200).await;
+    let recorded: Histogram = get_json(&started.metrics_address, "/recorded");
+    let recorded = Recorder::decode(&recorded).unwrap();
+    assert_eq!(recorded.count(), 200);
+    for (quantile, seen) in [(0.0, took[0]), (0.5, took[99]), (1.0, took[199])] {
+        let expected = recorded.values().value_at_quantile(quantile) as f64 / 1e9;
+        let difference = (seen.as_secs_f64() - expected).abs();
+        assert!(difference < 0.02 * expected + 0.02, "quantile {quantile}: {seen:?} seen, {expected} s recorded");
+    }
+    assert!(took[0] >= Duration::from_millis(100));
+    assert!(took[199] > took[0] + Duration::from_millis(40), "answers are spread: {took:?}");
+    service.stop().await.unwrap();
+}

@@ -1,0 +1,6 @@
+//! The service against its contract and its flaws, through real sockets.
+
+mod client;
+mod flaws;
+mod process;
+mod service;

@@ -1,0 +1,90 @@
+//! The program: its ready line, its end, its evidence.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bench_format::{
+    histogram::{Histogram, Recorder},
+    service::Started,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::{Client, PATIENCE};
+
+struct Process {
+    child: Child,
+    started: Started,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let started = serde_json::from_str(&line).unwrap();
+        Self { child, started }
+    }
+
+    fn terminate(&mut self) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let begun = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "it still runs five seconds after SIGTERM");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Ended already, unless a test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_self-test-service"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start(command().env("SELF_TEST_EVIDENCE", folder.path()));
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(serde_json::from_slice::<Started>(&read("ready.json")).unwrap(), process.started);
+    assert_eq!((process.started.event.as_str(), process.started.pid), ("ready", process.child.id()));
+
+    let mut client = Client::open(&process.started).await;
+    client.send(r#"{"t":"ping"}"#).await;
+    assert_eq!(client.json().await["t"], "PONG");
+    let close = tokio::spawn(async move { client.close_frame().await.map(|frame| u16::from(frame.code)) });
+    process.terminate();
+    assert_eq!(tokio::time::timeout(PATIENCE, close).await.unwrap().unwrap(), Some(1001));
+    let recorded: Histogram = serde_json::from_slice(&read("recorded.json")).unwrap();
+    assert_eq!(Recorder::decode(&recorded).unwrap().count(), 1);
+}
+
+#[test]
+fn a_client_that_never_says_goodbye_does_not_hold_it_up() {
+    for flaw in ["none", "null"] {
+        let mut process = Process::start(command().args(["--flaw", flaw]));
+        let silent = std::net::TcpStream::connect(&process.started.address).unwrap();
+        process.terminate();
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = command().args(["--port", &port]).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.contains(&port), "{words}");
+}
