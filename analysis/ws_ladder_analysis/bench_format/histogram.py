@@ -1,0 +1,128 @@
+"""HdrHistograms: reading, exact merging, and percentiles that have enough samples behind them (`histogram.rs`).
+
+Merging is addition; nothing here averages percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
+from .result import WireHistogram
+from .wire import FormatError
+
+# Largest value that a recorder holds, ten minutes; and its digits.
+HIGHEST_NS = 600_000_000_000
+SIGNIFICANT_DIGITS = 3
+
+
+@cache
+def _scale(lowest: int, digits: int) -> HdrHistogram:
+    return HdrHistogram(lowest, HIGHEST_NS, digits)
+
+
+@cache
+def _top(index: int, lowest: int, digits: int) -> int:
+    """The highest value that falls into the counter with this index."""
+    scale = _scale(lowest, digits)
+    return int(scale.get_highest_equivalent_value(scale.get_value_from_index(index)))
+
+
+@dataclass(frozen=True)
+class Values:
+    """A decoded histogram: how often each (rounded) value occurred, rising; and how many lay beyond the range."""
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    overflow: int = 0
+
+    @property
+    def count(self) -> int:
+        """Recorded values, overflow apart."""
+        return sum(self.counts.values())
+
+    @property
+    def total(self) -> int:
+        """All values, overflow included."""
+        return self.count + self.overflow
+
+
+def decode(histogram: WireHistogram, where: str) -> Values:
+    """From the wire; a text that is no histogram, or whose count lies, is an error that names `where`."""
+    try:
+        inner = HdrHistogram.decode(histogram.v2)
+    except Exception as error:  # the library raises zlib, struct and its own errors alike
+        raise FormatError(f"{where} is no V2 histogram: {error}") from error
+    scale = (inner.lowest_trackable_value, inner.significant_figures)
+    counts = {_top(index, *scale): count for index, count in enumerate(inner.counts[:]) if count}
+    found = sum(counts.values())
+    if found != histogram.count:
+        raise FormatError(f"{where} holds {found} values but says {histogram.count}")
+    return Values(counts, histogram.overflow)
+
+
+def merge(parts: Iterable[Values]) -> Values:
+    """The sum of all parts: exact, because they share one scale."""
+    counts: dict[int, int] = {}
+    overflow = 0
+    for part in parts:
+        overflow += part.overflow
+        for value, count in part.counts.items():
+            counts[value] = counts.get(value, 0) + count
+    return Values(dict(sorted(counts.items())), overflow)
+
+
+def samples_needed(percentile: float) -> int:
+    """Samples that a percentile needs before it is printed: 99 % confidence, no violation."""
+    if percentile <= 50 or percentile >= 100:
+        return 1
+    return math.ceil(math.log(0.01) / math.log(percentile / 100))
+
+
+def percentile_ns(values: Values, percentile: float) -> int | None:
+    """A percentile, or nothing when the samples can't carry it or it lies among the overflowed values."""
+    if values.total < samples_needed(percentile):
+        return None
+    rank = max(1, math.ceil(percentile / 100 * values.total))
+    seen = 0
+    for value, count in values.counts.items():
+        seen += count
+        if seen >= rank:
+            return value
+    return None
+
+
+def alike(left_ns: int, right_ns: int) -> bool:
+    """Whether two values fall into neighbouring counters: libraries round within one differently."""
+    scale = _scale(1, SIGNIFICANT_DIGITS)
+    width = int(scale.get_highest_equivalent_value(left_ns)) - int(scale.get_lowest_equivalent_value(left_ns)) + 1
+    return abs(left_ns - right_ns) <= width
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a distribution: this share of all values is at most `value_ns`."""
+
+    quantile: float
+    value_ns: int
+    at_most: int
+    supported: bool
+
+
+def curve(values: Values, steps_per_halving: int = 6) -> Iterator[Point]:
+    """The distribution, sampled ever finer towards its end: `steps_per_halving` points each time 1 - q halves."""
+    total = values.total
+    seen, tick = 0, 0
+    for value, count in values.counts.items():
+        seen += count
+        quantile = seen / total
+        due = 1 - 2 ** (-tick / steps_per_halving)
+        last = seen == values.count
+        if quantile < due and not last:
+            continue
+        yield Point(quantile, value, seen, quantile < 1 and total >= samples_needed(100 * quantile))
+        while not last and 1 - 2 ** (-tick / steps_per_halving) <= quantile:
+            tick += 1

@@ -1,0 +1,59 @@
+"""What a service says of itself (`service.rs`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ConnectionStats:
+    """How connections ended up."""
+
+    accepted: int
+    open: int
+    closed: dict[str, int]
+    rejected: dict[str, int]
+
+
+@dataclass(frozen=True)
+class MessageStats:
+    """What became of messages: `received = consumed + delivered + sum(dropped) + queued`."""
+
+    received: int
+    consumed: int
+    delivered: int
+    dropped: dict[str, int]
+    queued: int
+    malformed: int
+    sent: int
+    send_dropped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ByteStats:
+    """Bytes on the wire."""
+
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True)
+class ApplicationStats:
+    """What the application counted, inside the loop that received the messages."""
+
+    delivered: int
+    sequence_sum: int
+    unnumbered: int
+
+
+@dataclass(frozen=True)
+class ServiceStats:
+    """One consistent reading of the service's counters."""
+
+    service: str
+    version: str
+    uptime_seconds: float
+    connections: ConnectionStats
+    messages: MessageStats
+    bytes: ByteStats
+    application: ApplicationStats | None

@@ -1,0 +1,163 @@
+"""Which charts a report has: small multiples per workload, services beside each other on one scale.
+
+Draws nothing that has no figure; says in words what each chart shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from . import drawing, wording
+from .bench_format import histogram
+from .drawing import Chart
+from .ladders import Getter, Ladder, Tier, figure, percentile
+
+# Distribution charts in one report; beyond, only the lowest and highest tier of each ladder is drawn.
+MOST_DISTRIBUTIONS = 60
+# Services beside each other, in the plan's order.
+_SERVICES = ("blue", "orange", "green", "violet", "red", "grey")
+_HISTOGRAMS = {"response_ns": "blue", "service_ns": "green", "delay_ns": "orange", "handshake_ns": "violet"}
+_OUTCOMES = {"written": "grey", "delivered": "blue", "dropped": "red"}
+_SIDES = {"service": "blue", "generator": "orange"}
+_PERCENTILES = {"p50": "green", "p99": "blue", "p99.9": "violet"}
+NS_PER_MS = 1e6
+
+Rows = list[dict[str, object]]
+
+
+def draw(group: Sequence[Ladder], every_distribution: bool) -> Iterator[Chart]:
+    """All charts of one workload and variant."""
+    rates: dict[str, Getter] = {name: figure(f"{name}_per_second") for name in _OUTCOMES}
+    yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "written, delivered, dropped")
+    yield from _beside(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
+    for name in ("response_ns", "handshake_ns"):
+        yield from _latency(group, name)
+    costs = {
+        side: figure(f"{role}_cpu_seconds_per_million")
+        for side, role in zip(_SIDES, ("service", "worker"), strict=True)
+    }
+    yield from _bars(group, costs, _SIDES, "cpu", "CPU seconds per million", "CPU cost")
+    yield from _beside(group, figure("service_bytes_per_connection"), "memory", "KiB per connection", "memory", 1024)
+    for ladder in group:
+        whole = every_distribution or len(ladder.tiers) < 3
+        for tier in ladder.tiers if whole else (ladder.tiers[0], ladder.tiers[-1]):
+            yield from _distribution(ladder, tier)
+
+
+def count_distributions(ladders: Sequence[Ladder]) -> int:
+    """How many distribution charts there would be."""
+    return sum(1 for ladder in ladders for tier in ladder.tiers if tier.histograms)
+
+
+def _rows(ladder: Ladder, series: dict[str, Getter], scale: float) -> Rows:
+    """Median and range of each figure at each tier; what has no figure has no row."""
+    return [
+        {
+            "tier": wording.count(tier.connections),
+            "series": name,
+            "value": found.median / scale,
+            "low": found.low / scale,
+            "high": found.high / scale,
+        }
+        for tier in ladder.tiers
+        for name, getter in series.items()
+        if (found := tier.spread(getter)) is not None
+    ]
+
+
+def _ends(rows: Rows) -> tuple[float, float]:
+    """The lowest and highest figure."""
+    low = min(float(str(row["low"])) for row in rows)
+    return low, max(float(str(row["high"])) for row in rows)
+
+
+def _shown(colours: dict[str, str], rows: Rows) -> dict[str, str]:
+    """The series that have a figure: no legend names what isn't drawn."""
+    found = {row["series"] for row in rows}
+    return {name: colour for name, colour in colours.items() if name in found}
+
+
+def _tiers(group: Sequence[Ladder]) -> list[str]:
+    return [wording.count(tier) for tier in sorted({tier.connections for one in group for tier in one.tiers})]
+
+
+def _bars(
+    group: Sequence[Ladder], series: dict[str, Getter], colours: dict[str, str], file: str, unit: str, title: str
+) -> Iterator[Chart]:
+    """One chart of bars for each service, on one scale."""
+    rows = [(ladder, _rows(ladder, series, 1)) for ladder in group]
+    highest = max((_ends(found)[1] for _, found in rows if found), default=0)
+    for ladder, found in rows:
+        if found and highest > 0:
+            words = f"{title.capitalize()} in {unit} at each tier of {ladder.name} against {ladder.service}."
+            chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, highest)
+            yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
+
+
+def _beside(
+    group: Sequence[Ladder], getter: Getter, file: str, unit: str, title: str, scale: float = 1
+) -> Iterator[Chart]:
+    """One chart of bars with all services beside each other."""
+    colours = {ladder.service: _SERVICES[place % len(_SERVICES)] for place, ladder in enumerate(group)}
+    rows = [row for ladder in group for row in _rows(ladder, {ladder.service: getter}, scale)]
+    highest = _ends(rows)[1] if rows else 0
+    if highest <= 0:
+        return
+    words = f"{title.capitalize()} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
+    chart = drawing.bars(rows, _tiers(group), colours, unit, highest)
+    yield drawing.render(_file(group[0], file, shared=True), title.capitalize(), words, chart)
+
+
+def _latency(group: Sequence[Ladder], name: str) -> Iterator[Chart]:
+    """Percentiles over tiers, one chart for each service, on one scale."""
+    series = {label: percentile(name, float(label[1:])) for label in _PERCENTILES}
+    rows = [(ladder, _rows(ladder, series, NS_PER_MS)) for ladder in group]
+    ends = [_ends(found) for _, found in rows if found]
+    if not ends:
+        return
+    domain = (min(low for low, _ in ends) * 0.8, max(high for _, high in ends) * 1.25)
+    what = wording.histogram(name)
+    for ladder, found in rows:
+        if found:
+            words = (
+                f"p50, p99 and p99.9 of {what} in milliseconds at each tier of {ladder.name} against {ladder.service}."
+            )
+            chart = drawing.lines(found, _tiers(group), _shown(_PERCENTILES, found), "milliseconds", domain)
+            yield drawing.render(_file(ladder, what), f"{ladder.service}: {what}", words, chart)
+
+
+def _distribution(ladder: Ladder, tier: Tier) -> Iterator[Chart]:
+    """Percentile curves of one tier, from the merged histograms of its valid trials."""
+    rows = [row for name, values in tier.histograms.items() if values.count for row in _curve(name, values)]
+    if not rows:
+        return
+    colours = {wording.histogram(name): _HISTOGRAMS.get(name, "grey") for name in tier.histograms}
+    farthest = max(values.total for values in tier.histograms.values()) * 2.0
+    load = wording.connections(tier.connections)
+    words = f"Percentile curves of {', '.join(colours)} at {load} of {ladder.name} against {ladder.service}."
+    chart = drawing.curves(rows, colours, "milliseconds", farthest)
+    yield drawing.render(_file(ladder, f"distribution-{tier.connections}"), f"{ladder.service}: {load}", words, chart)
+
+
+def _curve(name: str, values: histogram.Values) -> Rows:
+    """Points of a curve; the first unsupported one starts at the last supported, so that the line has no hole."""
+    rows: Rows = []
+    for point in histogram.curve(values):
+        inverse = min(1 / (1 - point.quantile), 2.0 * values.total) if point.quantile < 1 else 2.0 * values.total
+        row: dict[str, object] = {
+            "series": wording.histogram(name),
+            "inverse": inverse,
+            "value": point.value_ns / NS_PER_MS,
+            "supported": "true" if point.supported else "false",
+        }
+        if rows and rows[-1]["supported"] != row["supported"]:
+            rows.append({**rows[-1], "supported": row["supported"]})
+        rows.append(row)
+    return rows
+
+
+def _file(ladder: Ladder, what: str, shared: bool = False) -> str:
+    """A file name made of what the chart is of; anything unusual in a name becomes a dash."""
+    parts = [ladder.workload, ladder.variant, *([] if shared else [ladder.service]), what]
+    return re.sub(r"[^\w.-]+", "-", "-".join(parts), flags=re.ASCII).strip("-.") or "chart"

@@ -1,0 +1,312 @@
+"""Recomputes what can be recomputed from a bundle and says where the files disagree with themselves.
+
+A disagreement is a fault of the tools or of the files, not of the service: the report puts it on top. What the operator
+judged (an invalid trial, a failed objective) is no disagreement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import wording
+from .bench_format import histogram
+from .bench_format.plan import Objective, PercentileMs, Thresholds
+from .bench_format.result import Reading, TrialResult
+from .bench_format.run import Finished, Run, RunState
+from .bench_format.wire import FormatError
+from .ladders import objectives
+from .load import Bundle, Trial
+
+# Rates are divided by windows whose ends are read a moment apart on each side.
+RATE_TOLERANCE = 0.02
+# Figures that are copied or divided once may differ in the last digits only.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison that was made."""
+
+    where: str
+    holds: bool
+    # What the two sides say, for the reader of a disagreement.
+    words: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Everything that was compared."""
+
+    compared: int
+    disagreements: tuple[Check, ...]
+
+
+def check(bundle: Bundle) -> Checked:
+    """Makes every comparison."""
+    made = [*_run(bundle), *(one for trial in bundle.trials for one in _trial(bundle.run, trial))]
+    return Checked(len(made), tuple(one for one in made if not one.holds))
+
+
+def _run(bundle: Bundle) -> Iterator[Check]:
+    for stray in bundle.strays:
+        yield Check(f"trials/{stray}", False, "it has a result but run.json doesn't list it")
+    yield Check("run.json", bundle.run.id == bundle.folder.resolve().name, f"it is of run {bundle.run.id}")
+    open_ends = [trial for trial in bundle.trials if not isinstance(trial.entry.state.now, Finished)]
+    if bundle.run.state is RunState.FINISHED:
+        pending = [str(trial.id) for trial in open_ends if not hasattr(trial.entry.state.now, "reason")]
+        yield Check("run.json", not pending, f"it is finished but these trials are not: {', '.join(pending)}")
+
+
+def _trial(run: Run, trial: Trial) -> Iterator[Check]:
+    where = str(trial.id)
+    finished = isinstance(trial.entry.state.now, Finished)
+    yield Check(where, finished == (trial.result is not None), "run.json and result.json disagree on whether it ended")
+    if trial.result is None:
+        return
+    judges = objectives(run.plan, trial.id.workload, trial.id.variant)
+    for words, holds in [
+        *_entry(run, trial, trial.result),
+        *_histograms(trial),
+        *_percentiles(trial, trial.result),
+        *_books(trial.result),
+        *_outcomes(trial.result),
+        *_sums(trial, trial.result),
+        *_verdict(trial, trial.result, judges),
+        *_rates(trial, trial.result),
+        *_readings(trial.result),
+        *_validity(trial, trial.result, run.plan.validity, judges),
+    ]:
+        yield Check(where, holds, words)
+
+
+# Each of these yields what is claimed, and whether it holds.
+Claims = Iterator[tuple[str, bool]]
+
+
+def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
+    yield f"result.json is of run {result.run}", result.run == run.id
+    state = trial.entry.state.now
+    if isinstance(state, Finished):
+        yield "run.json and result.json disagree on validity", state.validity == result.validity
+        passed = None if result.verdict is None else result.verdict.passed
+        yield "run.json and result.json disagree on the verdict", state.passed == passed
+    if result.validity.valid:
+        found, told = len(trial.workers), len(result.workers)
+        yield f"{told} workers are named but {found} left a file", found == told
+    for worker in trial.workers:
+        same = (worker.run, worker.trial, worker.attempt) == (result.run, result.trial, result.attempt)
+        yield f"workers/{worker.worker}.json is of another run, trial or attempt", same
+        yield (
+            f"the witness is {result.witness} but worker {worker.worker} says {worker.witness}",
+            not result.validity.valid or worker.witness == result.witness or result.witness == "none",
+        )
+
+
+def _histograms(trial: Trial) -> Claims:
+    if not trial.workers:
+        return
+    for name, merged in trial.histograms.items():
+        try:
+            parts = [
+                histogram.decode(worker.histograms[name], f"workers/{worker.worker}.json: histograms.{name}")
+                for worker in trial.workers
+                if name in worker.histograms
+            ]
+        except FormatError as error:
+            yield str(error), False
+            continue
+        added = histogram.merge(parts)
+        yield (
+            f"{name}: the merged histogram holds {merged.total} values, the workers' together {added.total}",
+            merged.total == added.total,
+        )
+        yield f"{name}: the merged histogram isn't the sum of the workers'", dict(merged.counts) == dict(added.counts)
+
+
+def _percentiles(trial: Trial, result: TrialResult) -> Claims:
+    for name, told in result.percentiles.items():
+        values = trial.histograms.get(name)
+        if values is None:
+            yield f"{name} has percentiles but no histogram", not any(value is not None for value in told.values())
+            continue
+        for label, value in told.items():
+            at = _percentile_of(label)
+            if at is None:
+                continue
+            again = histogram.percentile_ns(values, at)
+            yield (
+                f"{label} of {wording.histogram(name)} is {_told(value)} but the histogram says {_told(again)}",
+                _same_ns(value, again),
+            )
+
+
+def _percentile_of(label: str) -> float | None:
+    if label == "max":
+        return 100.0
+    try:
+        return float(label.removeprefix("p")) if label.startswith("p") else None
+    except ValueError:
+        return None
+
+
+def _told(value_ns: int | None) -> str:
+    return wording.NOT_AVAILABLE if value_ns is None else f"{value_ns} ns"
+
+
+def _books(result: TrialResult) -> Claims:
+    for equation in result.books.equations:
+        yield (
+            f"the terms of {equation.name!r} add up to {equation.summed}, not {equation.right}",
+            equation.right == equation.summed,
+        )
+    yield "it is called valid although its books don't balance", result.books.balance or not result.validity.valid
+
+
+def _outcomes(result: TrialResult) -> Claims:
+    messages, connections = result.messages, result.connections
+    ended = messages.delivered + messages.late + messages.wrong + messages.lost + messages.unsent
+    ended += sum(messages.dropped.values())
+    if result.validity.valid and result.witness != "none":
+        yield f"{messages.due} messages were due but {ended} have an outcome", messages.due == ended
+    yield (
+        f"{messages.sent} were sent, {messages.unsent} unsent and {messages.due} due",
+        messages.sent + messages.unsent == messages.due,
+    )
+    tried = connections.open + sum(connections.failed.values())
+    yield (
+        f"{connections.attempted} connections were attempted but {tried} have an outcome",
+        connections.attempted == tried,
+    )
+
+
+def _sums(trial: Trial, result: TrialResult) -> Claims:
+    if not trial.workers:
+        return
+    pairs: list[tuple[str, int, list[int]]] = [
+        ("messages due", result.messages.due, [worker.messages.due for worker in trial.workers]),
+        ("messages sent", result.messages.sent, [worker.messages.sent for worker in trial.workers]),
+        ("connections attempted", result.connections.attempted, [w.connections.attempted for w in trial.workers]),
+        ("connections open", result.connections.open, [worker.connections.open for worker in trial.workers]),
+    ]
+    for name, whole, parts in pairs:
+        yield f"{name}: {whole} in the result, {sum(parts)} over the workers", whole == sum(parts)
+
+
+def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -> Claims:
+    if not result.validity.valid:
+        yield "it is invalid and yet has a verdict", result.verdict is None
+        return
+    yield "it has objectives but no verdict", not judges or result.verdict is not None
+    if result.verdict is None:
+        return
+    judged = result.verdict.objectives
+    yield "its verdict is on other objectives than the plan's", [one.objective for one in judged] == list(judges)
+    yield "its verdict contradicts its objectives", result.verdict.passed == all(one.passed for one in judged)
+    for one in judged:
+        words = wording.objective(one.objective)
+        yield f"{words}: seen {one.seen}, called {_passed(one.passed)}", one.passed == one.objective.holds(one.seen)
+        what = one.objective.figure.what
+        if isinstance(what, PercentileMs):
+            values = trial.histograms.get(f"{what.histogram}_ns")
+            again = None if values is None else histogram.percentile_ns(values, what.percentile)
+            yield f"{words}: seen {one.seen} ms but the histogram says {_told(again)}", _same_ms(one.seen, again)
+        else:
+            figure = getattr(result.figures, what)
+            yield f"{words}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
+
+
+def _passed(passed: bool) -> str:
+    return "passed" if passed else "failed"
+
+
+def _same_ns(told_ns: int | None, again_ns: int | None) -> bool:
+    if told_ns is None or again_ns is None:
+        return told_ns is None and again_ns is None
+    return histogram.alike(told_ns, again_ns)
+
+
+def _same_ms(seen_ms: float | None, again_ns: int | None) -> bool:
+    return _same_ns(None if seen_ms is None else round(seen_ms * 1e6), again_ns)
+
+
+def _close(told: float | None, again: float | None, tolerance: float) -> bool:
+    if told is None or again is None:
+        return told is None and again is None
+    return abs(told - again) <= tolerance * max(abs(told), abs(again), 1e-9)
+
+
+def _rates(trial: Trial, result: TrialResult) -> Claims:
+    figures = result.figures
+    again: list[tuple[str, float | None, float | None]] = []
+    if trial.workers and figures.window_seconds > 0:
+        cpu = sum(worker.window.cpu_ns for worker in trial.workers) / 1e9
+        again.append(("worker_cpu_seconds", figures.worker_cpu_seconds, cpu))
+        written = sum(worker.window.sent for worker in trial.workers) / figures.window_seconds
+        again.append(("written_per_second", figures.written_per_second, written))
+    start, end = result.service.window_start, result.service.window_end
+    if start is not None and end is not None and end.unix_ns > start.unix_ns:
+        apart = (end.unix_ns - start.unix_ns) / 1e9
+        again.append(("service_cpu_seconds", figures.service_cpu_seconds, (end.cpu_ns - start.cpu_ns) / 1e9))
+        received = (end.stats.messages.received - start.stats.messages.received) / apart
+        again.append(("received_per_second", figures.received_per_second, received))
+        if result.witness == "application":
+            again.append(("delivered_per_second", figures.delivered_per_second, _delivered(start, end, apart)))
+    for name, told, found in again:
+        if told is not None and found is not None:
+            yield f"{name} is {told:g} but the counters say {found:g}", _close(told, found, RATE_TOLERANCE)
+
+
+def _delivered(start: Reading, end: Reading, apart: float) -> float | None:
+    before, after = start.stats.application, end.stats.application
+    if before is None or after is None:
+        return None
+    return (after.delivered - before.delivered) / apart
+
+
+def _readings(result: TrialResult) -> Claims:
+    readings = result.service
+    named = {
+        "before": readings.before,
+        "at the window's start": readings.window_start,
+        "at the window's end": readings.window_end,
+        "after": readings.after,
+    }
+    for name, reading in named.items():
+        if reading is None:
+            continue
+        messages = reading.stats.messages
+        placed = messages.consumed + messages.delivered + sum(messages.dropped.values()) + messages.queued
+        if result.validity.valid:
+            yield f"{name}, the service received {messages.received} but placed {placed}", messages.received == placed
+    pids = {reading.pid for reading in named.values() if reading is not None}
+    if result.validity.valid:
+        yield "it is called valid although the service's process changed", len(pids) <= 1
+
+
+def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tuple[Objective, ...]) -> Claims:
+    """Rules that a valid trial must have met, judged again from the files."""
+    if not result.validity.valid:
+        return
+    if not result.load.is_open:
+        yield "it is a closed loop and doesn't say what bound it", result.bound_by is not None
+        return
+    yield "it is an open loop and yet says what bound it", result.bound_by is None
+    delay = trial.histograms.get("delay_ns")
+    late = None if delay is None else histogram.percentile_ns(delay, 99)
+    if late is not None:
+        allowed = max([limits.delay_p99_ms, *_shares_of_objectives(judges)])
+        words = f"it is called valid although p99 of delay is {late / 1e6:g} ms, allowed {allowed:g} ms"
+        yield words, late / 1e6 <= allowed * (1 + 1e-3)
+    window_due = sum(worker.window.due for worker in trial.workers)
+    if window_due:
+        sent = sum(worker.window.sent for worker in trial.workers) / window_due
+        yield f"it is called valid although {sent:.2%} of the schedule was sent", sent >= limits.send_share
+
+
+def _shares_of_objectives(judges: tuple[Objective, ...]) -> Iterator[float]:
+    """5 % of each time that a percentile must reach, in milliseconds: a generator may be that late."""
+    for objective in judges:
+        what = objective.figure.what
+        if isinstance(what, PercentileMs) and what.histogram != "delay" and objective.at_most is not None:
+            yield 0.05 * objective.at_most

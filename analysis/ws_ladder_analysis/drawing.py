@@ -1,0 +1,160 @@
+"""How charts are drawn: the colours, the three kinds of chart, and SVG that is fit to stand in a page. Knows no bundle.
+
+Colours stand for one thing throughout (`COLOURS`); the page's style sheet restates each for dark screens by its value,
+so the SVG needs no script and no second copy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+import vl_convert as vlc
+
+# The style sheet has a dark twin for every one of these.
+COLOURS = {
+    "ink": "#1f2328",
+    "muted": "#59636e",
+    "grid": "#d8dee4",
+    "blue": "#0b62c4",
+    "orange": "#b3540a",
+    "green": "#1a7f4b",
+    "red": "#c0262d",
+    "grey": "#8c959f",
+    "violet": "#7c4dbe",
+}
+# Drawn at the width of a phone and scaled up from there.
+WIDTH, HEIGHT = 290, 180
+PNG_SCALE = 2
+
+# Any of altair's charts; it has no common type that can be both layered and sized.
+Drawing = Any
+
+# Plain numbers below 1 000, then scaled.
+_NUMBER = "datum.value >= 1000 ? format(datum.value, '~s') : format(datum.value, ',~r')"
+_PERCENT = "datum.value <= 1 ? '0 %' : format(100 - 100 / datum.value, '.6~f') + ' %'"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart."""
+
+    # Its file's name, without an ending.
+    name: str
+    title: str
+    # What it shows, for those who can't see it.
+    words: str
+    svg: str
+    png: bytes
+
+
+def bars(
+    rows: Sequence[Mapping[str, object]], tiers: list[str], colours: dict[str, str], title: str, highest: float
+) -> Drawing:
+    """Grouped bars over tiers, with the range over repeats. Rows have tier, series, value, low and high."""
+    axis = alt.Axis(tickCount=5, labelExpr=_NUMBER)
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, highest], nice=True), axis=axis)
+    base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers), xOffset=alt.XOffset("series:N", sort=list(colours)))
+    drawn = base.mark_bar().encode(y=y, color=_colour(colours))
+    ranges = base.mark_rule(color=COLOURS["ink"], strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
+    return alt.layer(drawn, ranges)
+
+
+def lines(
+    rows: Sequence[Mapping[str, object]],
+    tiers: list[str],
+    colours: dict[str, str],
+    title: str,
+    domain: tuple[float, float],
+) -> Drawing:
+    """Lines over tiers on a logarithmic axis, with the range over repeats. Rows as for `bars`."""
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    y = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(values=_steps(*domain), labelExpr=_NUMBER))
+    base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers), color=_colour(colours))
+    drawn = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=34, filled=True)).encode(y=y)
+    ranges = base.mark_rule(strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
+    return alt.layer(ranges, drawn)
+
+
+def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title: str, farthest: float) -> Drawing:
+    """Percentile curves. Rows have series, inverse (1 / (1 - q)), value and supported; the rest is dotted."""
+    ticks = [10**power for power in range(8) if 10**power <= farthest * 1.01]
+    x = alt.X(
+        "inverse:Q",
+        title="percentile",
+        scale=alt.Scale(type="log", domain=[1, farthest], nice=False),
+        axis=alt.Axis(values=ticks, labelExpr=_PERCENT, labelOverlap=True),
+    )
+    low, high = (extreme(float(str(row["value"])) for row in rows) for extreme in (min, max))
+    scale = alt.Scale(type="log", domain=[low * 0.8, high * 1.25], nice=False)
+    y = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(values=_steps(low, high), labelExpr=_NUMBER))
+    dash = alt.StrokeDash(
+        "supported:N", scale=alt.Scale(domain=["true", "false"], range=[[1, 0], [1.5, 2.5]]), legend=None
+    )
+    return (
+        alt.Chart(pl.DataFrame(rows)).mark_line(strokeWidth=2).encode(x=x, y=y, color=_colour(colours), strokeDash=dash)
+    )
+
+
+def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
+    """Draws it."""
+    spec: dict[str, Any] = chart.properties(width=WIDTH, height=HEIGHT).to_dict()
+    spec["config"] = _config()
+    svg = _clean(vlc.vegalite_to_svg(spec), name)
+    spec["config"]["background"] = "white"
+    spec["title"] = {"text": title, "anchor": "start", "fontSize": 12, "fontWeight": "bold", "color": COLOURS["ink"]}
+    return Chart(name, title, words, svg, vlc.vegalite_to_png(spec, scale=PNG_SCALE))
+
+
+def _tiers(tiers: list[str]) -> alt.X:
+    return alt.X("tier:O", title="connections", sort=tiers, scale=alt.Scale(domain=tiers), axis=alt.Axis(labelAngle=0))
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Marks of a logarithmic axis: 1, 2, 5 in each decade, or powers of ten alone over many."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    digits = (1, 2, 5) if last - first <= 3 else (1,)
+    return [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
+
+
+def _colour(colours: dict[str, str]) -> alt.Color:
+    scale = alt.Scale(domain=list(colours), range=[COLOURS[colour] for colour in colours.values()])
+    return alt.Color("series:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=3))
+
+
+def _config() -> dict[str, Any]:
+    axis = {
+        "labelColor": COLOURS["muted"],
+        "titleColor": COLOURS["muted"],
+        "gridColor": COLOURS["grid"],
+        "domainColor": COLOURS["grid"],
+        "tickColor": COLOURS["grid"],
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+    }
+    return {
+        "background": None,
+        "font": "sans-serif",
+        # Roles and labels of single marks: the figure has one label of its own.
+        "aria": False,
+        "view": {"stroke": None},
+        "axisX": axis | {"grid": False},
+        "axisY": axis | {"domain": False, "ticks": False},
+        "legend": {"labelColor": COLOURS["ink"], "labelFontSize": 11, "symbolSize": 70, "offset": 6},
+    }
+
+
+def _clean(svg: str, name: str) -> str:
+    """An SVG that can stand in a page beside others: no namespace addresses, ids of its own, fewer digits."""
+    svg = re.sub(r' (xmlns(:\w+)?|role|aria-[a-z]+|pointer-events|class|stroke-miterlimit)="[^"]*"', "", svg)
+    svg = re.sub(r'<path d="[^"]*"( display="none")?/>|<g></g>', "", svg)
+    svg = re.sub(r'(id="|url\(#|href="#)(?=[\w-])', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"(\d+\.\d)\d+", r"\1", svg)
+    # The view box keeps the proportions; the page sets the width.
+    return re.sub(r'^<svg([^>]*?) width="[^"]*" height="[^"]*"', r"<svg\1", svg, count=1)

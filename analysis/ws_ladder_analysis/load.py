@@ -1,0 +1,107 @@
+"""Reads a bundle from its folder. Computes nothing; a file that can't be used is an error that names it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from .bench_format import SCHEMA
+from .bench_format.histogram import Values, decode
+from .bench_format.result import TrialId, TrialResult, WorkerResult
+from .bench_format.run import Run, TrialEntry
+from .bench_format.wire import FormatError, table
+from .bench_format.wire import decode as decode_as
+
+T = TypeVar("T", Run, TrialResult, WorkerResult)
+
+
+class BundleError(Exception):
+    """A bundle that can't be read; the text names the file and the way out."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of the plan with what it left, if anything."""
+
+    entry: TrialEntry
+    result: TrialResult | None
+    workers: tuple[WorkerResult, ...]
+
+    @property
+    def id(self) -> TrialId:
+        """Which trial."""
+        return self.entry.trial
+
+    @property
+    def valid(self) -> bool:
+        """Whether it has a result that may be used."""
+        return self.result is not None and self.result.validity.valid
+
+    @cached_property
+    def histograms(self) -> dict[str, Values]:
+        """The merged histograms, decoded."""
+        if self.result is None:
+            return {}
+        where = f"trials/{self.id}/result.json: histograms"
+        return {name: decode(wire, f"{where}.{name}") for name, wire in self.result.histograms.items()}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A run with all its trials, in climbing order."""
+
+    folder: Path
+    run: Run
+    trials: tuple[Trial, ...]
+    # Folders with a result that `run.json` doesn't list.
+    strays: tuple[str, ...]
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Reads `run.json` and everything it points to."""
+    file = folder / "run.json"
+    if not file.is_file():
+        raise BundleError(f"{folder} is no bundle: it has no run.json; name a folder such as results/<run-id>")
+    run = _read(Run, file)
+    try:
+        trials = tuple(_trial(folder, entry) for entry in run.trials)
+        for trial in trials:
+            _ = trial.histograms
+    except FormatError as error:
+        raise BundleError(f"{folder}: {error}") from error
+    known = {str(trial.id) for trial in trials}
+    root = folder / "trials"
+    found = (file.parent.relative_to(root).as_posix() for file in root.glob("*/*/*/*/result.json"))
+    return Bundle(folder, run, trials, tuple(sorted(name for name in found if name not in known)))
+
+
+def _trial(folder: Path, entry: TrialEntry) -> Trial:
+    here = folder / "trials" / str(entry.trial)
+    file = here / "result.json"
+    result = _read(TrialResult, file) if file.is_file() else None
+    if result is not None and result.trial != entry.trial:
+        raise BundleError(f"{file} is of another trial, {result.trial}; restore the folder from its source")
+    workers = sorted(here.glob("workers/*.json"), key=lambda path: (len(path.stem), path.stem))
+    return Trial(entry, result, tuple(_read(WorkerResult, worker) for worker in workers))
+
+
+def _read(kind: type[T], file: Path) -> T:
+    try:
+        value = json.loads(file.read_bytes())
+        schema = table(value, "").get("schema")
+        if not isinstance(schema, int):
+            raise FormatError("schema is missing: it is no file of ws-ladder")
+        if schema > SCHEMA:
+            raise FormatError(
+                f"schema {schema} is newer than {SCHEMA}, the newest this program understands; use a newer ws-ladder"
+            )
+        return decode_as(kind, value, "")
+    except json.JSONDecodeError as error:
+        raise BundleError(f"{file} is broken: {error}; it may be cut short, restore it from its source") from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{file} is broken: it isn't UTF-8 ({error.reason})") from error
+    except FormatError as error:
+        raise BundleError(f"{file}: {error}") from error

@@ -1,0 +1,80 @@
+"""Figures over repeats, and the ratio of two services with its interval. Pure.
+
+Variation is at several levels; an interval is drawn over the highest one that was repeated, the service process
+(Kalibera & Jones, ISMM 2013).
+"""
+
+from __future__ import annotations
+
+import random
+import statistics as stdlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Fresh processes that each side of a comparison needs before it has an interval.
+PROCESSES_NEEDED = 3
+RESAMPLES = 5_000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over repeats: its median and range."""
+
+    median: float
+    low: float
+    high: float
+    samples: int
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """Median and range; nothing when any repeat has no figure, since the rest would be a choice."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) != len(values):
+        return None
+    return Spread(stdlib.median(known), min(known), max(known), len(known))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One figure divided by another, with a 95 % interval where there were enough processes."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    processes: tuple[int, int]
+
+    @property
+    def shows_difference(self) -> bool | None:
+        """Whether the interval leaves out 1; unknown without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= 1 <= self.high
+
+
+def ratio(above: Mapping[int, Sequence[float]], below: Mapping[int, Sequence[float]], seed: int = 0) -> Ratio | None:
+    """The ratio of two figures, given per process as that process's repeats; nothing when one side has none or is 0.
+
+    A process counts once, as the median of its repeats; a side is the mean of its processes.
+    """
+    left = [stdlib.median(repeats) for repeats in above.values() if repeats]
+    right = [stdlib.median(repeats) for repeats in below.values() if repeats]
+    if not left or not right or min(right) <= 0:
+        return None
+    point = stdlib.fmean(left) / stdlib.fmean(right)
+    counts = (len(left), len(right))
+    if min(counts) < PROCESSES_NEEDED:
+        return Ratio(point, None, None, counts)
+    low, high = _bootstrap(left, right, seed)
+    return Ratio(point, low, high, counts)
+
+
+def _bootstrap(left: Sequence[float], right: Sequence[float], seed: int) -> tuple[float, float]:
+    """The percentile bootstrap: both sides' processes are drawn again with replacement. Seeded, so a report repeats."""
+    draw = random.Random(seed)
+    ratios = sorted(
+        sum(draw.choices(left, k=len(left))) / len(left) / (sum(draw.choices(right, k=len(right))) / len(right))
+        for _ in range(RESAMPLES)
+    )
+    tail = int(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return ratios[tail], ratios[-1 - tail]

@@ -1,0 +1,147 @@
+"""How figures and reasons read in print: units, digits, and the words for what is named in the files. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from .bench_format.plan import Load, Objective, Open, PercentileMs
+from .bench_format.result import BoundBy, Reason, ReasonKind, Witness
+
+NOT_AVAILABLE = "n/a"
+
+# What went wrong, by rule, in words that need no glossary.
+REASONS = {
+    ReasonKind.UNACCOUNTED: "the books don't balance",
+    ReasonKind.WORKERS_MISSING: "a worker left no result",
+    ReasonKind.START_SKEW: "the workers didn't start together",
+    ReasonKind.GENERATOR_LATE: "the generator was late",
+    ReasonKind.GENERATOR_CPU: "the generator ran out of CPU",
+    ReasonKind.SEND_RATE: "too little of the schedule was sent",
+    ReasonKind.SERVICE_RESTARTED: "the service died or was replaced during the trial",
+    ReasonKind.CLOCK_STEP: "a clock jumped",
+    ReasonKind.WINDOW_SHORT: "too few samples for an objective's percentile",
+    ReasonKind.CONFORMANCE: "the service failed its protocol check",
+    ReasonKind.ISOLATION: "a CPU was shared that the plan asked for exclusively",
+}
+
+BOUNDS = {
+    BoundBy.SERVICE: "the service used up its CPU: this is its capacity",
+    BoundBy.GENERATOR: "the generator gave out first: the service can do at least this",
+    BoundBy.BOTH: "service and generator gave out together",
+    BoundBy.NEITHER: "neither side was busy: look for a lock, a window or a single-threaded stage",
+}
+
+WITNESSES = {
+    Witness.APPLICATION: "the application counted it",
+    Witness.REPLY: "the reply proves it",
+    Witness.NONE: "nobody",
+}
+
+_SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def digits(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    rounded = round(value, places)
+    # Rounding may have carried into another digit: 9.996 is 10.0, not 10.00.
+    places = max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0
+    return f"{rounded:.{places}f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with its thousands apart."""
+    return NOT_AVAILABLE if value is None else f"{round(value):,}".replace(",", "\u202f")
+
+
+def rate(value: float | None) -> str:
+    """A number of things per second, scaled."""
+    if value is None:
+        return NOT_AVAILABLE
+    for scale, letter in _SCALES:
+        # From 10 000 on: below, the plain number is as short.
+        if abs(value) >= max(scale, 1e4) * 0.9995:
+            return f"{digits(value / scale)} {letter}"
+    return count(value) if abs(value) >= 100 or value == int(value) else digits(value)
+
+
+def duration(value_ns: float | None) -> str:
+    """A time, in the unit that leaves one to three digits before the point."""
+    if value_ns is None:
+        return NOT_AVAILABLE
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if value_ns >= scale * 0.9995:
+            return f"{digits(value_ns / scale)} {unit}"
+    return f"{value_ns:.0f} ns"
+
+
+def seconds(value: float | None) -> str:
+    """A CPU cost in seconds."""
+    return NOT_AVAILABLE if value is None else f"{digits(value)} s"
+
+
+def memory(value_bytes: float | None) -> str:
+    """Bytes, in binary units."""
+    if value_bytes is None:
+        return NOT_AVAILABLE
+    for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if abs(value_bytes) >= scale:
+            return f"{digits(value_bytes / scale)} {unit}"
+    return f"{value_bytes:.0f} B"
+
+
+def share(value: float | None) -> str:
+    """A share of one, in percent."""
+    if value is None:
+        return NOT_AVAILABLE
+    percent = value * 100
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{digits(percent)} %"
+
+
+def percentile_name(percentile: float) -> str:
+    """`p50`, `p99.9`."""
+    return f"p{percentile:g}"
+
+
+def reason(one: Reason) -> str:
+    """A reason in words: the rule, then what was seen."""
+    return f"{REASONS[one.kind]}: {one.detail}"
+
+
+def reasons(all_of_them: tuple[Reason, ...]) -> str:
+    """`invalid: …`, or `valid`."""
+    return "invalid: " + "; ".join(map(reason, all_of_them)) if all_of_them else "valid"
+
+
+def load(one: Load) -> str:
+    """How load was offered."""
+    if isinstance(one.model, Open):
+        return f"open, {rate(one.model.rate_per_second)} messages/s, {one.model.arrivals}"
+    if one.model.messages_per_connection is not None:
+        return f"closed, {count(one.model.messages_per_connection)} messages per connection"
+    return "closed"
+
+
+def objective(one: Objective) -> str:
+    """A condition, as a person would write it."""
+    what = one.figure.what
+    if isinstance(what, PercentileMs):
+        name, unit = f"{percentile_name(what.percentile)} of {what.histogram}", " ms"
+    else:
+        name, unit = str(what).replace("_", " "), ""
+    parts = [
+        f"{sign} {bound:g}{unit}" for sign, bound in (("≤", one.at_most), ("≥", one.at_least)) if bound is not None
+    ]
+    return f"{name} {' and '.join(parts)}"
+
+
+def histogram(name: str) -> str:
+    """A histogram's name without its unit."""
+    return name.removesuffix("_ns")
+
+
+def connections(number: int) -> str:
+    """`1 connection`, `1 000 connections`."""
+    return f"{count(number)} connection{'' if number == 1 else 's'}"
