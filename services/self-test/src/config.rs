@@ -35,7 +35,7 @@ pub struct Config {
     /// Secret of HS256 tokens; without one every client is let in
     #[arg(long, env = "JWT_SECRET", hide_env_values = true)]
     pub secret: Option<String>,
-    /// Folder that gets `ready.json` at the start and `recorded.json` at the end
+    /// Folder that gets `<flaw>-ready.json` at the start and `<flaw>-recorded.json` at the end
     #[arg(long, env = "SELF_TEST_EVIDENCE")]
     pub evidence: Option<PathBuf>,
 }

@@ -165,6 +165,8 @@ impl Service {
     /// Writes a file into the folder for evidence, if there is one; it appears complete or not at all.
     fn leave_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
+        // Services of several flaws may share a folder.
+        let name = &format!("{}-{name}", self.shared.config.flaw.word());
         write_whole(folder, name, content).with_context(|| format!("failed to write {name} into {}", folder.display()))
     }
 }

@@ -57,7 +57,7 @@ async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_writte
     let folder = tempfile::tempdir().unwrap();
     let mut process = Process::start(command().env("SELF_TEST_EVIDENCE", folder.path()));
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
-    assert_eq!(serde_json::from_slice::<Started>(&read("ready.json")).unwrap(), process.started);
+    assert_eq!(serde_json::from_slice::<Started>(&read("none-ready.json")).unwrap(), process.started);
     assert_eq!((process.started.event.as_str(), process.started.pid), ("ready", process.child.id()));
 
     let mut client = Client::open(&process.started).await;
@@ -66,7 +66,7 @@ async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_writte
     let close = tokio::spawn(async move { client.close_frame().await.map(|frame| u16::from(frame.code)) });
     process.terminate();
     assert_eq!(tokio::time::timeout(PATIENCE, close).await.unwrap().unwrap(), Some(1001));
-    let recorded: Histogram = serde_json::from_slice(&read("recorded.json")).unwrap();
+    let recorded: Histogram = serde_json::from_slice(&read("none-recorded.json")).unwrap();
     assert_eq!(Recorder::decode(&recorded).unwrap().count(), 1);
 }
 
