@@ -29,7 +29,7 @@ Rows = list[dict[str, object]]
 def draw(group: Sequence[Ladder], every_distribution: bool) -> Iterator[Chart]:
     """All charts of one workload and variant."""
     rates: dict[str, Getter] = {name: figure(f"{name}_per_second") for name in _OUTCOMES}
-    yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "written, delivered, dropped")
+    yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "messages")
     yield from _beside(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
     for name in ("response_ns", "handshake_ns"):
         yield from _latency(group, name)
@@ -90,7 +90,9 @@ def _bars(
     highest = max((_ends(found)[1] for _, found in rows if found), default=0)
     for ladder, found in rows:
         if found and highest > 0:
-            words = f"{title.capitalize()} in {unit} at each tier of {ladder.name} against {ladder.service}."
+            words = (
+                f"{', '.join(_shown(colours, found))}: {unit} at each tier of {ladder.name} against {ladder.service}."
+            )
             chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, highest)
             yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
 
@@ -104,7 +106,7 @@ def _beside(
     highest = _ends(rows)[1] if rows else 0
     if highest <= 0:
         return
-    words = f"{title.capitalize()} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
+    words = f"{', '.join(_shown(colours, found))}: {unit} at each tier of {group[0].name}: {', '.join(colours)}."
     chart = drawing.bars(rows, _tiers(group), colours, unit, highest)
     yield drawing.render(_file(group[0], file, shared=True), title.capitalize(), words, chart)
 

@@ -57,7 +57,8 @@ class Comparison:
     @property
     def sign(self) -> str:
         """`>=` or `<=` where a side is only a lower bound."""
-        return {(True, False): ">= ", (False, True): "<= "}.get((self.left_at_least, self.right_at_least), "")
+        sign = {(True, False): ">=", (False, True): "<="}.get((self.left_at_least, self.right_at_least))
+        return sign + wording.GAP if sign else ""
 
     @property
     def conclusion(self) -> str:

@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import altair as alt
 import polars as pl
 import vl_convert as vlc
 
-# The style sheet has a dark twin for every one of these.
 COLOURS = {
     "ink": "#1f2328",
     "muted": "#59636e",
@@ -28,8 +28,20 @@ COLOURS = {
     "grey": "#8c959f",
     "violet": "#7c4dbe",
 }
+# The same on a dark screen.
+DARK = {
+    "ink": "#e6edf3",
+    "muted": "#a3adb8",
+    "grid": "#363d46",
+    "blue": "#58a6ff",
+    "orange": "#f0924c",
+    "green": "#4ac27a",
+    "red": "#ff7b72",
+    "grey": "#8b949e",
+    "violet": "#bc8cff",
+}
 # Drawn at the width of a phone and scaled up from there.
-WIDTH, HEIGHT = 290, 180
+WIDTH, HEIGHT = 340, 240
 PNG_SCALE = 2
 
 # Any of altair's charts; it has no common type that can be both layered and sized.
@@ -104,11 +116,22 @@ def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title:
 def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
     """Draws it."""
     spec: dict[str, Any] = chart.properties(width=WIDTH, height=HEIGHT).to_dict()
+    # Axes and legend inside: all charts have one size, whatever their labels.
+    spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = _config()
-    svg = _clean(vlc.vegalite_to_svg(spec), name)
-    spec["config"]["background"] = "white"
-    spec["title"] = {"text": title, "anchor": "start", "fontSize": 12, "fontWeight": "bold", "color": COLOURS["ink"]}
-    return Chart(name, title, words, svg, vlc.vegalite_to_png(spec, scale=PNG_SCALE))
+    drawn = vlc.vegalite_to_svg(spec)
+    return Chart(name, title, words, _clean(drawn, name), vlc.svg_to_png(_titled(drawn, title), scale=PNG_SCALE))
+
+
+def _titled(svg: str, title: str) -> str:
+    """The chart on white under its title: a PNG stands alone."""
+    head, ink = 22, COLOURS["ink"]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT + head}">'
+        f'<rect width="100%" height="100%" fill="white"/>'
+        f'<text x="6" y="16" font-family="sans-serif" font-size="12" font-weight="bold" fill="{ink}">{escape(title)}</text>'
+        f'<g transform="translate(0,{head})">{svg}</g></svg>'
+    )
 
 
 def _tiers(tiers: list[str]) -> alt.X:
@@ -155,6 +178,6 @@ def _clean(svg: str, name: str) -> str:
     svg = re.sub(r' (xmlns(:\w+)?|role|aria-[a-z]+|pointer-events|class|stroke-miterlimit)="[^"]*"', "", svg)
     svg = re.sub(r'<path d="[^"]*"( display="none")?/>|<g></g>', "", svg)
     svg = re.sub(r'(id="|url\(#|href="#)(?=[\w-])', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"(\d+\.\d)\d+", r"\1", svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), svg)
     # The view box keeps the proportions; the page sets the width.
     return re.sub(r'^<svg([^>]*?) width="[^"]*" height="[^"]*"', r"<svg\1", svg, count=1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
-from .bench_format.plan import Load, Objective, Open, PercentileMs
+from .bench_format.plan import Load, Message, Objective, Open, PercentileMs
 from .bench_format.result import BoundBy, Reason, ReasonKind, Witness
 
 NOT_AVAILABLE = "n/a"
+# A number and its unit stay on one line; thousands are set apart by less.
+GAP, THIN = "\u00a0", "\u202f"
 
 # What went wrong, by rule, in words that need no glossary.
 REASONS = {
@@ -53,7 +55,7 @@ def digits(value: float) -> str:
 
 def count(value: float | None) -> str:
     """A whole number with its thousands apart."""
-    return NOT_AVAILABLE if value is None else f"{round(value):,}".replace(",", "\u202f")
+    return NOT_AVAILABLE if value is None else f"{round(value):,}".replace(",", THIN)
 
 
 def rate(value: float | None) -> str:
@@ -63,7 +65,7 @@ def rate(value: float | None) -> str:
     for scale, letter in _SCALES:
         # From 10 000 on: below, the plain number is as short.
         if abs(value) >= max(scale, 1e4) * 0.9995:
-            return f"{digits(value / scale)} {letter}"
+            return f"{digits(value / scale)}{GAP}{letter}"
     return count(value) if abs(value) >= 100 or value == int(value) else digits(value)
 
 
@@ -73,13 +75,13 @@ def duration(value_ns: float | None) -> str:
         return NOT_AVAILABLE
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if value_ns >= scale * 0.9995:
-            return f"{digits(value_ns / scale)} {unit}"
-    return f"{value_ns:.0f} ns"
+            return f"{digits(value_ns / scale)}{GAP}{unit}"
+    return f"{value_ns:.0f}{GAP}ns"
 
 
 def seconds(value: float | None) -> str:
     """A CPU cost in seconds."""
-    return NOT_AVAILABLE if value is None else f"{digits(value)} s"
+    return NOT_AVAILABLE if value is None else f"{digits(value)}{GAP}s"
 
 
 def memory(value_bytes: float | None) -> str:
@@ -88,8 +90,8 @@ def memory(value_bytes: float | None) -> str:
         return NOT_AVAILABLE
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if abs(value_bytes) >= scale:
-            return f"{digits(value_bytes / scale)} {unit}"
-    return f"{value_bytes:.0f} B"
+            return f"{digits(value_bytes / scale)}{GAP}{unit}"
+    return f"{value_bytes:.0f}{GAP}B"
 
 
 def share(value: float | None) -> str:
@@ -97,7 +99,7 @@ def share(value: float | None) -> str:
     if value is None:
         return NOT_AVAILABLE
     percent = value * 100
-    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{digits(percent)} %"
+    return f"{percent:.0f}{GAP}%" if percent >= 10 or percent == 0 else f"{digits(percent)}{GAP}%"
 
 
 def percentile_name(percentile: float) -> str:
@@ -135,6 +137,17 @@ def objective(one: Objective) -> str:
         f"{sign} {bound:g}{unit}" for sign, bound in (("≤", one.at_most), ("≥", one.at_least)) if bound is not None
     ]
     return f"{name} {' and '.join(parts)}"
+
+
+def plain(text: str) -> str:
+    """With ordinary spaces, for where typography is lost anyway."""
+    return text.replace(GAP, " ").replace(THIN, " ")
+
+
+def message(one: Message) -> str:
+    """What the messages were."""
+    together = f", {one.coalesce} in one write" if one.coalesce != 1 else ""
+    return f"{one.format}, {count(one.size_bytes)} bytes{together}"
 
 
 def histogram(name: str) -> str:

@@ -1,0 +1,124 @@
+"""The tables that say under which circumstances figures were had: machines, CPU roles, versions, generators. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from . import wording
+from .bench_format.environment import Environment
+from .bench_format.result import WorkerEvidence
+from .cells import NOTHING, Cell, Column, Table, Tone
+from .ladders import Ladder
+from .load import Bundle
+
+_MACHINE: tuple[tuple[str, Callable[[Environment], str]], ...] = (
+    ("kernel", lambda one: one.kernel),
+    ("CPU", lambda one: one.cpu_model),
+    ("CPUs", lambda one: f"{one.cpus}, of which {one.cpus_allowed} allowed"),
+    ("memory", lambda one: wording.memory(one.memory_bytes)),
+    ("virtualised", lambda one: _yes(one.virtualised)),
+    ("congestion control", lambda one: one.congestion_control),
+    ("somaxconn", lambda one: one.somaxconn),
+    ("local ports", lambda one: one.port_range),
+    ("tcp_rmem", lambda one: one.tcp_rmem),
+    ("tcp_wmem", lambda one: one.tcp_wmem),
+    ("open files", lambda one: wording.count(one.open_files)),
+)
+
+
+def machines(bundle: Bundle) -> Table:
+    """Every machine that took part, a column each."""
+    found = bundle.run.machines
+    columns = (Column("", number=False), *(Column(one.host or "unnamed", number=False) for one in found))
+    rows = tuple((Cell(name), *(_text(read(one)) for one in found)) for name, read in _MACHINE)
+    return Table("Machines", columns, rows)
+
+
+def roles(bundle: Bundle) -> Table:
+    """Which CPUs each role had, and how much of them."""
+    plan = bundle.run.plan
+    shapes = {"service": plan.cpu.service.cpus, "worker": plan.cpu.worker.cpus}
+    rows = [
+        (Cell(role), Cell(cpus), _text(f"{shapes[role]:g}" if role in shapes else ""))
+        for role, cpus in bundle.run.cpu_roles.items()
+    ]
+    columns = (Column("role", number=False), Column("CPUs", number=False), Column("may use", number=False))
+    return Table("CPU roles", columns, tuple(rows))
+
+
+def versions(bundle: Bundle) -> Table:
+    """Programs and their versions."""
+    run = bundle.run
+    clean = bool(run.commit) and not run.commit.endswith("+changes")
+    commit = Cell(run.commit or "outside a checkout", tone=Tone.PLAIN if clean else Tone.WARN)
+    rows = [(Cell("ws-ladder"), Cell(run.version)), (Cell("commit"), commit)]
+    rows += [(Cell(name), _text(version)) for name, version in run.versions.items()]
+    return Table("Versions", (Column("program", number=False), Column("version", number=False)), tuple(rows))
+
+
+def generators(ladders: Sequence[Ladder]) -> Table:
+    """How the workers of each ladder were set up and fared, over all its trials."""
+    rows = tuple(_generator(ladder) for ladder in ladders if ladder.sample is not None)
+    titles = (
+        "ladder",
+        "service",
+        "program",
+        "workers",
+        "TCP_NODELAY",
+        "congestion control",
+        "messages per write",
+        "largest start skew",
+        "clock ±",
+        "throttling",
+    )
+    return Table("Generators", tuple(Column(title, number=False) for title in titles), rows)
+
+
+def _generator(ladder: Ladder) -> tuple[Cell, ...]:
+    results = [trial.result for trial in ladder.trials if trial.result is not None]
+    workers = [worker for result in results for worker in result.workers]
+    writes = [result.figures.messages_per_write for result in results]
+    known = [one for one in writes if one is not None]
+    skew = max((abs(worker.start_skew_ns) for worker in workers), default=None)
+    clock = max((worker.clock_uncertainty_ns for worker in workers), default=None)
+    return (
+        Cell(ladder.name),
+        Cell(ladder.service),
+        _text(_all(worker.program for worker in workers)),
+        _text(_all(str(len(result.workers)) for result in results)),
+        _text(_all(_yes(worker.nodelay) for worker in workers)),
+        _text(_all(worker.congestion_control for worker in workers)),
+        _text(_span(known)),
+        _text(wording.duration(skew)),
+        _text(wording.duration(clock)),
+        _text(_throttling(workers)),
+    )
+
+
+def _throttling(workers: Sequence[WorkerEvidence]) -> str:
+    said = _all(worker.throttling.replace("_", " ") for worker in workers)
+    periods = sum(worker.periods or 0 for worker in workers)
+    if not periods:
+        return said
+    throttled = sum(worker.throttled_periods or 0 for worker in workers)
+    return f"{said}: {wording.share(throttled / periods)} of periods"
+
+
+def _span(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    low, high = wording.digits(min(values)), wording.digits(max(values))
+    return low if low == high else f"{low}–{high}"
+
+
+def _all(values: Iterable[str]) -> str:
+    """What they say, each once."""
+    return ", ".join(dict.fromkeys(values))
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"
+
+
+def _text(text: str) -> Cell:
+    return Cell(text) if text and text != wording.NOT_AVAILABLE else NOTHING

@@ -1,0 +1,110 @@
+"""The tables over all ladders: what stands out, what doesn't count, services beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import wording
+from .bench_format.result import TrialResult, Witness
+from .cells import NOTHING, Cell, Column, Table, Tone
+from .compare import Comparison
+from .ladders import Ladder, Tier, figure, percentile
+from .statistics import Spread
+from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
+
+
+def headlines(ladders: Sequence[Ladder]) -> Table:
+    """One row for each ladder: the tier that says most about it."""
+    texts = ("ladder", "load", "witness")
+    columns = [Column(title, number=False) for title in texts] + [Column("connections")]
+    columns += [Column(title, number=False) for title in ("carries", "latency", "bound by", "verdict", "valid trials")]
+    return Table("The tier of each ladder that says most", tuple(columns), tuple(_headline(one) for one in ladders))
+
+
+def _headline(ladder: Ladder) -> tuple[Cell, ...]:
+    sample, best = ladder.sample, telling(ladder)
+    made, valid = len(ladder.trials), sum(trial.valid for trial in ladder.trials)
+    trials = Cell(f"{valid} of {made}", tone=Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD)
+    head = (Cell(ladder.service, ladder.name), *((_load(sample), _witness(sample)) if sample else (NOTHING, NOTHING)))
+    if best is None:
+        return (*head, NOTHING, Cell("no valid trial", tone=Tone.BAD), NOTHING, NOTHING, NOTHING, trials)
+    at = Cell(wording.count(best.connections))
+    return (*head, at, rate_cell(best), _latency(best), bound_cell(best), verdict_cell(best), trials)
+
+
+def _load(result: TrialResult) -> Cell:
+    model, _, rest = wording.load(result.load).partition(", ")
+    return Cell(model, rest)
+
+
+def _witness(result: TrialResult) -> Cell:
+    return Cell(result.witness, tone=Tone.WARN if result.witness is Witness.NONE else Tone.PLAIN)
+
+
+def telling(ladder: Ladder) -> Tier | None:
+    """The tier that says most: the highest that passes; without objectives the fastest of a flood, else the highest."""
+    usable = [tier for tier in ladder.tiers if tier.valid]
+    passing = [tier for tier in usable if tier.verdicts and all(tier.verdicts)]
+    if passing:
+        return passing[-1]
+    if not usable or any(tier.verdicts for tier in usable):
+        return usable[0] if usable else None
+    rates = [(found.median, tier) for tier in usable if (found := tier.spread(figure("delivered_per_second")))]
+    if rates and not any(result.load.is_open for tier in usable for result in tier.results):
+        return max(rates, key=lambda pair: pair[0])[1]
+    return usable[-1]
+
+
+def _latency(tier: Tier) -> Cell:
+    for name in ("response", "handshake"):
+        if f"{name}_ns" in tier.histograms:
+            found = tier.spread(percentile(f"{name}_ns", 99))
+            return Cell(
+                f"p99 {name} {wording.duration(found.median if found else None)}",
+                tone=Tone.PLAIN if found else Tone.MUTED,
+            )
+    return NOTHING
+
+
+def unusable(ladders: Sequence[Ladder]) -> Table | None:
+    """Trials without a figure that may be used, with the reason."""
+    rows = [(Cell(str(trial.id)), ended(trial)) for ladder in ladders for trial in ladder.trials if not trial.valid]
+    if not rows:
+        return None
+    columns = (Column("trial", number=False), Column("why it doesn't count", number=False))
+    return Table("Trials that are in no figure of this report", columns, tuple(rows))
+
+
+def comparisons(found: Sequence[Comparison]) -> Table | None:
+    """Services side by side: the ratio with its interval."""
+    if not found:
+        return None
+    first = found[0]
+    several = len({one.other for one in found}) > 1
+    columns = [Column("connections"), Column("figure", number=False)]
+    columns += [Column("against", number=False)] * several
+    columns += [Column(first.service), Column("other" if several else first.other), Column("ratio")]
+    columns += [Column("95 % interval"), Column("what it shows", number=False)]
+    rows = []
+    for one in found:
+        row = [Cell(wording.count(one.connections)), Cell(one.figure.name)] + [Cell(one.other)] * several
+        row += [_side(one, one.left, one.left_at_least), _side(one, one.right, one.right_at_least)]
+        rows.append((*row, *_ratio(one)))
+    return Table(f"{first.service} beside {'the others' if several else first.other}", tuple(columns), tuple(rows))
+
+
+def _side(one: Comparison, found: Spread, at_least: bool) -> Cell:
+    return Cell((AT_LEAST if at_least else "") + one.figure.shown(found.median))
+
+
+def _ratio(one: Comparison) -> tuple[Cell, Cell, Cell]:
+    found = one.ratio
+    undecided = one.conclusion.startswith(("n/a", "no "))
+    tone = Tone.MUTED if undecided else Tone.GOOD if one.conclusion.endswith("better") else Tone.BAD
+    conclusion = Cell(one.conclusion, tone=tone)
+    if found is None:
+        return NOTHING, NOTHING, conclusion
+    ratio = Cell(f"{one.sign}{wording.digits(found.ratio)}{wording.GAP}×")
+    if found.low is None or found.high is None:
+        return ratio, NOTHING, conclusion
+    return ratio, Cell(f"{wording.digits(found.low)}–{wording.digits(found.high)}"), conclusion

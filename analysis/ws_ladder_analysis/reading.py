@@ -1,0 +1,48 @@
+"""What a reader of a report has to know, and its words. Prose only."""
+
+from __future__ import annotations
+
+READING = (
+    "A row of a ladder is a tier. Its figures are medians over the valid trials; the smaller line is their range.",
+    "“delivered” is what the witness confirms. “written” is what clients handed to their sockets; it is shown "
+    "beside it and is never a throughput figure.",
+    "An invalid trial is in no figure, chart or ratio. It is listed with its reason, and its own figures stand "
+    "greyed under “Every trial”.",
+    "Under an open load, latency counts from the moment a message was due, so a stall of the service shows in "
+    "every message that was due during it. A closed load waits for the service and measures capacity or a round "
+    "trip, not the latency that users would see; “load” says which it was.",
+    "n/a: there is no such figure. A percentile needs enough samples behind it: 459 for p99, 4 603 for p99.9, 46 "
+    "050 for p99.99. Fewer can’t carry the claim at 99 % confidence.",
+    ">= marks a rate that the generator bound: the service can do at least this. Only a rate bound by the service"
+    " is its capacity.",
+    "A ratio has a 95 % interval, drawn by resampling the service’s processes, at least three of each. An "
+    "interval that holds 1 shows no difference. Among many ratios about one in twenty intervals misses by chance.",
+    "When both sides run on one machine, the kernel charges the receiver’s share of loopback traffic to the "
+    "sender. So CPU per million is given for the service, and for both sides together.",
+    "Histograms of workers and repeats are added, never averaged. A value is exact to three digits.",
+)
+
+GLOSSARY = (
+    ("service", "the system under test"),
+    ("workload", "a kind of load, such as connection-storm, ping-latency or throughput"),
+    ("variant", "what else tells two ladders of a workload apart: format, size, delivery mode, rate"),
+    ("tier", "a load level: how many connections, sessions or subscribers"),
+    ("ladder", "the tiers of one workload against one service, in order"),
+    ("plan", "the file that says what to climb"),
+    ("run", "one execution of a plan; it leaves one bundle"),
+    ("trial", "one measured window at one tier"),
+    ("worker", "one load generator process"),
+    ("connection", "one WebSocket from open to close"),
+    ("outcome", "how one message ended: delivered, late, wrong, dropped, lost or unsent"),
+    ("witness", "who says that a message arrived: the application counted it, a reply proves it, or nobody"),
+    ("response", "time from when a message was due to its reply"),
+    ("service time", "time from when a message was sent to its reply; “service” in the latency tables"),
+    ("delay", "time from when a message was due to when it was sent: the generator’s own lateness"),
+    ("handshake", "time from the start of a connection to the protocol’s “ready”"),
+    ("objective", "what a trial must reach to pass"),
+    ("verdict", "pass or fail against the objectives; borderline when repeats disagree"),
+    ("validity", "valid, or invalid with its reasons; an invalid trial has no verdict"),
+    ("bound by", "what limited a closed load: the service, the generator, both or neither"),
+    ("capacity", "the highest load that meets the objective"),
+    ("books", "the equations that account for every message"),
+)

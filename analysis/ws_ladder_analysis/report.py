@@ -1,0 +1,240 @@
+"""A bundle as a report: one HTML file that needs nothing else, the same in Markdown, tables as CSV and charts as PNG.
+
+Puts together what the other modules made; computes nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from . import __version__, charts, drawing, evidence, overview, reading, tables, wording
+from .bench_format.run import Run, RunState
+from .cells import Table
+from .charts import MOST_DISTRIBUTIONS, count_distributions
+from .checks import Checked, check
+from .compare import Comparison, compare
+from .drawing import Chart
+from .frames import frames
+from .ladders import Ladder, ladders, objectives
+from .load import Bundle, read_bundle
+
+
+@dataclass(frozen=True)
+class Section:
+    """One workload in one variant, services beside each other."""
+
+    title: str
+    anchor: str
+    facts: tuple[tuple[str, str], ...]
+    tiers: tuple[Table, ...]
+    comparison: Table | None
+    charts: tuple[Chart, ...]
+    distributions: tuple[Chart, ...]
+    percentiles: tuple[Table, ...]
+    trials: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that the templates print."""
+
+    run: Run
+    lede: str
+    facts: tuple[tuple[str, str], ...]
+    unfinished: str
+    checked: Checked
+    headlines: Table
+    unusable: Table | None
+    sections: tuple[Section, ...]
+    books: tuple[Table, ...]
+    books_held: str
+    evidence: tuple[Table, ...]
+    reproduce: str
+    program: str = f"ws-ladder-analysis {__version__}"
+
+
+def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report]:
+    """Reads the bundle, writes its report into `output` (by default the bundle's `report/`), gives back where."""
+    bundle = read_bundle(folder)
+    found = ladders(bundle)
+    compared = compare(found)
+    report = build(bundle, found, compared)
+    target = output or folder / "report"
+    target.mkdir(parents=True, exist_ok=True)
+    frames(bundle, found, compared).write(target)
+    for section in report.sections:
+        for chart in (*section.charts, *section.distributions):
+            _put(target / f"{chart.name}.png", chart.png)
+    _put(target / "report.md", render(report, "report.md.j2").encode())
+    _put(target / "report.html", render(report, "report.html.j2").encode())
+    return target / "report.html", report
+
+
+def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison]) -> Report:
+    """The report as data."""
+    every = count_distributions(found) <= MOST_DISTRIBUTIONS
+    groups = [tuple(group) for _, group in groupby(found, key=lambda one: (one.workload, one.variant))]
+    results = [trial.result for trial in bundle.trials if trial.result is not None]
+    return Report(
+        run=bundle.run,
+        lede=_lede(bundle, found),
+        facts=_facts(bundle),
+        unfinished=_unfinished(bundle),
+        checked=check(bundle),
+        headlines=overview.headlines(found),
+        unusable=overview.unusable(found),
+        sections=tuple(_section(bundle, group, compared, every) for group in groups),
+        books=tuple(tables.books(ladder) for ladder in found if ladder.sample is not None),
+        books_held=_books_held(bundle),
+        evidence=(
+            evidence.machines(bundle),
+            evidence.roles(bundle),
+            evidence.versions(bundle),
+            evidence.generators(found),
+        ),
+        reproduce=results[0].reproduce if results else "",
+    )
+
+
+def render(report: Report, template: str) -> str:
+    """Fills a template; text is escaped for HTML, charts stand as they are."""
+    html = template.endswith(".html.j2")
+    environment = Environment(
+        loader=PackageLoader(__package__, "templates"),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["svg"] = Markup
+    environment.filters["cell"] = _markdown_cell
+    page = environment.get_template(template)
+    twins = [(light, drawing.DARK[name]) for name, light in drawing.COLOURS.items()]
+    text = page.render(
+        report=report, run=report.run, twins=twins, wording=wording, reading=reading.READING, glossary=reading.GLOSSARY
+    )
+    return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
+
+
+def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Comparison], every: bool) -> Section:
+    first = group[0]
+    drawn = tuple(charts.draw(group, every))
+    own = [one for one in compared if (one.ladder.workload, one.ladder.variant) == (first.workload, first.variant)]
+    return Section(
+        title=first.name,
+        anchor=_anchor(first.name),
+        facts=_section_facts(bundle, group),
+        tiers=tuple(tables.tiers(ladder) for ladder in group),
+        comparison=overview.comparisons(own),
+        charts=tuple(chart for chart in drawn if "-distribution-" not in chart.name),
+        distributions=tuple(chart for chart in drawn if "-distribution-" in chart.name),
+        percentiles=tuple(table for ladder in group if (table := tables.percentiles(ladder))),
+        trials=tuple(tables.trials(ladder) for ladder in group),
+    )
+
+
+def _section_facts(bundle: Bundle, group: Sequence[Ladder]) -> tuple[tuple[str, str], ...]:
+    """What all figures of a section have in common: above all, how load was offered and who says that it arrived."""
+    first = group[0]
+    samples = [ladder.sample for ladder in group if ladder.sample is not None]
+    facts = []
+    if samples:
+        facts.append(("load", _each(wording.load(one.load) for one in samples)))
+        facts.append(("witness", _each(f"{one.witness} ({wording.WITNESSES[one.witness]})" for one in samples)))
+        facts.append(("message", _each(wording.message(one.message) for one in samples)))
+        facts.append(("window", _window(group)))
+    judged = objectives(bundle.run.plan, first.workload, first.variant)
+    facts.append(("objective", "; ".join(map(wording.objective, judged)) or "none, so no verdict"))
+    return tuple(facts)
+
+
+def _window(group: Sequence[Ladder]) -> str:
+    """How long the measured windows were; those of a storm differ."""
+    trials = [trial for ladder in group for trial in ladder.trials if trial.result is not None]
+    found = sorted(trial.result.figures.window_seconds * 1e9 for trial in trials if trial.result is not None)
+    shortest, longest = wording.duration(found[0]), wording.duration(found[-1])
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def _each(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(words))
+
+
+def _lede(bundle: Bundle, found: Sequence[Ladder]) -> str:
+    services = " and ".join(filter(None, [", ".join(bundle.run.plan.services[:-1]), *bundle.run.plan.services[-1:]]))
+    made, valid = len(bundle.trials), sum(trial.valid for trial in bundle.trials)
+    return (
+        f"How much load {services or 'no service'} carried, at what latency and at what cost:"
+        f" {made} trials on {len(found)} ladders, {valid} of them valid."
+    )
+
+
+def _facts(bundle: Bundle) -> tuple[tuple[str, str], ...]:
+    run = bundle.run
+    machine = run.machines[0] if run.machines else None
+    facts = [
+        ("run", run.id),
+        ("why", run.plan.why),
+        ("started", _when(run.started_at)),
+        ("took", _took(run)),
+        ("commit", (run.commit[:12] if "+" not in run.commit else run.commit) or "outside a checkout"),
+        ("machine", f"{machine.host}: {machine.cpus} × {machine.cpu_model}, Linux {machine.kernel}" if machine else ""),
+    ]
+    return tuple((name, words) for name, words in facts if words)
+
+
+def _when(moment: str) -> str:
+    try:
+        return datetime.fromisoformat(moment).strftime("%-d %B %Y, %H:%M UTC%z").replace("+0000", "")
+    except ValueError:
+        return moment
+
+
+def _took(run: Run) -> str:
+    try:
+        apart = datetime.fromisoformat(run.finished_at or "") - datetime.fromisoformat(run.started_at)
+    except ValueError:
+        return ""
+    minutes, seconds = divmod(round(apart.total_seconds()), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _unfinished(bundle: Bundle) -> str:
+    run = bundle.run
+    if run.state is RunState.FINISHED:
+        return ""
+    ended = sum(trial.result is not None for trial in bundle.trials)
+    return f"This run is {run.state}, not finished: {ended} of {len(bundle.trials)} trials left a result."
+
+
+def _books_held(bundle: Bundle) -> str:
+    equations = [one for trial in bundle.trials if trial.result for one in trial.result.books.equations]
+    held = sum(one.holds for one in equations)
+    if not equations:
+        return "No trial left books."
+    return f"{wording.count(held)} of {wording.count(len(equations))} equations hold."
+
+
+def _anchor(title: str) -> str:
+    return "ladder-" + (re.sub(r"\W+", "-", title).strip("-").lower() or "unnamed")
+
+
+def _markdown_cell(text: str) -> str:
+    """Text that can't break a Markdown table."""
+    return re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _put(file: Path, content: bytes) -> None:
+    """A reader sees the old file or the new one, never half of one."""
+    temporary = file.with_name(f".{file.name}.part")
+    temporary.write_bytes(content)
+    temporary.replace(file)

@@ -1,0 +1,257 @@
+"""The tables of one ladder: its tiers, percentiles, trials and books. Rendered alike into HTML and Markdown.
+
+A column that makes no sense for a workload is left out; a figure that could not be had prints `n/a`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from . import wording
+from .bench_format import histogram
+from .bench_format.result import BoundBy
+from .bench_format.run import Failed, Finished, Started
+from .cells import NONE, NOTHING, Cell, Column, Table, Tone
+from .frames import PERCENTILES
+from .ladders import Getter, Ladder, Tier, figure, percentile
+from .load import Trial
+from .statistics import Spread
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A column of the tier table: what it shows and how."""
+
+    title: str
+    getter: Getter
+    shown: Callable[[float | None], str]
+    # Whether the generator can bound it.
+    is_rate: bool = False
+
+
+def both_sides(trial: Trial) -> float | None:
+    """CPU seconds per million messages of both sides: on loopback the receiver's TCP work is charged to the sender."""
+    costs = [figure(f"{side}_cpu_seconds_per_million")(trial) for side in ("service", "worker")]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+# Before a rate that the generator bound.
+AT_LEAST = ">=" + wording.GAP
+
+_FIGURES = (
+    _Figure("written/s", figure("written_per_second"), wording.rate),
+    _Figure("delivered/s", figure("delivered_per_second"), wording.rate, is_rate=True),
+    _Figure("dropped/s", figure("dropped_per_second"), wording.rate),
+    _Figure("accepted/s", figure("accepted_per_second"), wording.rate, is_rate=True),
+    *(
+        _Figure(f"p{at:g} {name}", percentile(f"{name}_ns", at), wording.duration)
+        for name in ("response", "handshake")
+        for at in (50.0, 99.0, 99.9)
+    ),
+    _Figure("service CPU per million", figure("service_cpu_seconds_per_million"), wording.seconds),
+    _Figure("with generator", both_sides, wording.seconds),
+    _Figure("service CPU", figure("service_cpu_share"), wording.share),
+    _Figure("generator CPU", figure("worker_cpu_share"), wording.share),
+    _Figure("memory per connection", figure("service_bytes_per_connection"), wording.memory),
+    _Figure("failed", figure("failed_share"), wording.share),
+)
+
+
+def tiers(ladder: Ladder) -> Table:
+    """A ladder: a row for each tier."""
+    shown = [one for one in _FIGURES if _applies(ladder, one)]
+    bound = any(tier.bounds for tier in ladder.tiers)
+    judged = any(tier.verdicts for tier in ladder.tiers)
+    columns = [Column("connections"), Column("valid trials", number=False)]
+    columns += [Column("verdict", number=False)] * judged + [Column("bound by", number=False)] * bound
+    columns += [Column(one.title) for one in shown]
+    rows = []
+    for tier in ladder.tiers:
+        row = [Cell(wording.count(tier.connections)), _validity(tier)]
+        row += [verdict_cell(tier)] * judged + [bound_cell(tier)] * bound
+        rows.append((*row, *(_figure(tier, one) for one in shown)))
+    return Table(f"{ladder.service}: {ladder.name}", tuple(columns), tuple(rows), bound_notes(ladder))
+
+
+def _applies(ladder: Ladder, one: _Figure) -> bool:
+    """Whether the figure makes sense here: some trial has it, or has the histogram that is too small for it."""
+    name = one.title.split()[-1]
+    if one.title.startswith("p") and f"{name}_ns" in {key for trial in ladder.trials for key in trial.histograms}:
+        return True
+    return any(one.getter(trial) is not None for trial in ladder.trials)
+
+
+def _figure(tier: Tier, one: _Figure) -> Cell:
+    found = tier.spread(one.getter)
+    if found is None:
+        return NOTHING
+    sign = AT_LEAST if one.is_rate and tier.at_least else ""
+    return Cell(sign + one.shown(found.median), _range(found, one.shown))
+
+
+def rate_cell(tier: Tier) -> Cell:
+    """What a tier carries: the rate that its workload is about, named."""
+    for one in _FIGURES:
+        if one.is_rate and (cell := _figure(tier, one)) is not NOTHING:
+            return replace(cell, text=f"{cell.text} {one.title}")
+    return NOTHING
+
+
+def _range(found: Spread, shown: Callable[[float | None], str]) -> str:
+    """The range over repeats; nothing where it would only say the median again."""
+    low, high = shown(found.low), shown(found.high)
+    if found.samples < 2 or low == high == shown(found.median):
+        return ""
+    number, _, unit = low.rpartition(wording.GAP)
+    # The unit once, where both ends have the same.
+    return f"{number}–{high}" if number and high.endswith(wording.GAP + unit) else f"{low}–{high}"
+
+
+def bound_cell(tier: Tier) -> Cell:
+    """What bound a tier's trials."""
+    if not tier.bounds:
+        return NONE
+    tone = Tone.GOOD if set(tier.bounds) == {BoundBy.SERVICE} else Tone.WARN
+    return Cell(", ".join(tier.bounds), tone=tone)
+
+
+def verdict_cell(tier: Tier) -> Cell:
+    """`pass`, `fail`, or `borderline` when its trials disagree."""
+    passed = sum(tier.verdicts)
+    if not tier.verdicts:
+        return NONE
+    if passed == len(tier.verdicts):
+        return Cell("pass", _of(passed, tier.verdicts), Tone.GOOD)
+    if passed == 0:
+        return Cell("fail", _of(0, tier.verdicts), Tone.BAD)
+    return Cell("borderline", _of(passed, tier.verdicts), Tone.WARN)
+
+
+def _of(passed: int, verdicts: Sequence[bool]) -> str:
+    return f"{passed} of {len(verdicts)}" if len(verdicts) > 1 else ""
+
+
+def _validity(tier: Tier) -> Cell:
+    valid, made = len(tier.valid), len(tier.trials)
+    tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
+    return Cell(f"{valid} of {made}", tone=tone)
+
+
+def bound_notes(ladder: Ladder) -> tuple[str, ...]:
+    """What bound each tier that the service alone didn't bind, in words."""
+    notes = []
+    for tier in ladder.tiers:
+        for bound in tier.bounds:
+            if bound is not BoundBy.SERVICE:
+                notes.append(f"{wording.connections(tier.connections)}: {wording.BOUNDS[bound]}.{_wanted(tier, bound)}")
+    return tuple(notes)
+
+
+def _wanted(tier: Tier, bound: BoundBy) -> str:
+    """What more the generator would have needed to find the service's capacity."""
+    used = tier.spread(figure("service_cpu_share"))
+    own = tier.spread(figure("worker_cpu_share"))
+    seconds = tier.spread(figure("worker_cpu_seconds"))
+    if bound is not BoundBy.GENERATOR or used is None or own is None:
+        return ""
+    words = f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
+    if seconds is None or used.median <= 0 or used.median >= 1:
+        return words
+    windows = [result.figures.window_seconds for result in tier.results]
+    more = 1 / used.median
+    cpus = seconds.median / (sum(windows) / len(windows))
+    return (
+        f"{words} To use up the service's CPU at the same cost per message, the generator would have needed about"
+        f" {wording.digits(more)} times its CPU: {wording.digits(cpus * more)} CPUs instead of {wording.digits(cpus)}."
+    )
+
+
+def percentiles(ladder: Ladder) -> Table | None:
+    """Percentiles of every histogram at every tier, all valid trials merged."""
+    columns = [Column("connections"), Column("of", number=False)]
+    columns += [Column("max" if at == 100 else wording.percentile_name(at)) for at in PERCENTILES]
+    columns += [Column("samples")]
+    rows = []
+    for tier in ladder.tiers:
+        for name, values in tier.histograms.items():
+            row = [Cell(wording.count(tier.connections)), Cell(wording.histogram(name))]
+            for at in PERCENTILES:
+                value = histogram.percentile_ns(values, at)
+                row.append(NOTHING if value is None else Cell(wording.duration(value)))
+            beyond = f"{wording.count(values.overflow)} beyond 10 min" if values.overflow else ""
+            row.append(Cell(wording.count(values.total), beyond))
+            rows.append(tuple(row))
+    if not rows:
+        return None
+    return Table(f"{ladder.service}: percentiles, all valid trials merged", tuple(columns), tuple(rows))
+
+
+def trials(ladder: Ladder) -> Table:
+    """Every trial of a ladder, the invalid and the failed ones too."""
+    shown = [one for one in _FIGURES if _applies(ladder, one)]
+    columns = [Column("trial", number=False), Column("how it ended", number=False)]
+    columns += [Column(one.title) for one in shown]
+    rows = []
+    for trial in ladder.trials:
+        one = trial.id
+        head = Cell(f"{wording.count(one.tier)} · process {one.process} · repeat {one.repeat}")
+        cells = [_single(trial, each) for each in shown]
+        if not trial.valid:
+            cells = [replace(cell, tone=Tone.MUTED) for cell in cells]
+        rows.append((head, ended(trial), *cells))
+    return Table(f"{ladder.service}: every trial", tuple(columns), tuple(rows))
+
+
+def _single(trial: Trial, one: _Figure) -> Cell:
+    value = one.getter(trial)
+    if value is None:
+        return NOTHING
+    bound = one.is_rate and trial.result is not None and trial.result.bound_by is BoundBy.GENERATOR
+    return Cell((AT_LEAST if bound else "") + one.shown(value))
+
+
+def ended(trial: Trial) -> Cell:
+    """How a trial ended, in words."""
+    state = trial.entry.state.now
+    if isinstance(state, Failed):
+        return Cell(f"not measured: {state.reason}", tone=Tone.BAD)
+    if isinstance(state, Started):
+        return Cell(f"interrupted in attempt {state.attempt}", tone=Tone.WARN)
+    if not isinstance(state, Finished):
+        return Cell("not started", tone=Tone.MUTED)
+    if trial.result is None:
+        return Cell("its result is missing", tone=Tone.BAD)
+    words = wording.reasons(trial.result.validity.reasons)
+    return Cell(words, tone=Tone.GOOD if trial.valid else Tone.BAD)
+
+
+def books(ladder: Ladder) -> Table:
+    """Every equation of every trial with both sides."""
+    rows = []
+    for trial in ladder.trials:
+        if trial.result is None:
+            continue
+        head = Cell(f"{wording.count(trial.id.tier)} · process {trial.id.process} · repeat {trial.id.repeat}")
+        for equation in trial.result.books.equations:
+            terms = " + ".join(f"{name} {wording.count(count)}" for name, count in equation.terms)
+            tick = Cell("✓ holds", tone=Tone.GOOD) if equation.holds else Cell("✗ differs", tone=Tone.BAD)
+            sides = (Cell(wording.count(equation.left)), Cell(wording.count(equation.right)))
+            rows.append((head, Cell(equation.name), *sides, Cell(terms), tick))
+        check = trial.result.books.connections
+        if check is not None:
+            good = check.mismatched == 0
+            tick = Cell("✓ holds" if good else "✗ differs", "; ".join(check.examples), Tone.GOOD if good else Tone.BAD)
+            agree = check.compared - min(check.compared, check.mismatched)
+            sides = (Cell(wording.count(check.compared)), Cell(wording.count(agree)))
+            rows.append((head, Cell("each connection: both sides' books agree"), *sides, Cell(""), tick))
+    columns = (
+        Column("trial", number=False),
+        Column("equation", number=False),
+        Column("left"),
+        Column("right"),
+        Column("terms of the right side", number=False),
+        Column("", number=False),
+    )
+    return Table(f"{ladder.service}: books of {ladder.name}", columns, tuple(rows))
