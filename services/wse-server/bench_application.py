@@ -1,8 +1,9 @@
 """The application behind the benchmark servers: it reads every message and keeps books on what it read.
 
-This is the witness of a delivery: a message counts when this loop has read its connection, its type and its data, and the sum of
-the sequence numbers shows whether it read the right ones. It knows no server: both `bench_server.py` and the reference's
-`services/wse-reference/server.py` run it, so that they are compared by what they deliver and not by who counts.
+This is the witness of a delivery: a message counts when this loop has read its connection, its type and its data, and
+the sum of the sequence numbers shows whether it read the right ones. It knows no server: both `bench_server.py` and
+the reference's `services/wse-reference/server.py` run it, so that they are compared by what they deliver and not by
+who counts.
 """
 
 import re
@@ -37,8 +38,8 @@ class Books:
         self._closed: list[int] = []
         self._total: Counts = (0, 0, 0)
 
-    def open(self, key: int | str, connection_id: str) -> None:
-        """Start the books of a connection."""
+    def open(self, key: int | str, connection_id: str) -> int:
+        """Start the books of a connection; returns its row."""
         if self._free:
             index = self._free.pop()
             self._keys[index], self._ids[index] = key, connection_id
@@ -50,14 +51,20 @@ class Books:
             for column in (self._delivered, self._sums, self._unnumbered):
                 column.append(0)
         self._index[key] = index
+        return index
 
     def close(self, key: int | str) -> None:
         """Keep the books of a connection only until they were read once more."""
-        self._closed.append(self._index[key])
+        index = self._index.get(key)
+        if index is not None:
+            self._closed.append(index)
 
     def add(self, key: int | str, delivered: int, total: int, unnumbered: int) -> None:
         """Enter a connection's messages."""
-        index = self._index[key]
+        index = self._index.get(key)
+        if index is None:
+            # A server that drops what it has no room for may have dropped the connection's announcement.
+            index = self.open(key, str(key))
         self._delivered[index] += delivered
         self._sums[index] = (self._sums[index] + total) & UINT64
         self._unnumbered[index] += unnumbered
@@ -92,7 +99,7 @@ def sequence_number(data: bytes) -> int | None:
     return int.from_bytes(rest[:MESSAGEPACK_NUMBER_SIZE]) if found else None
 
 
-def number_elsewhere(message: Any) -> Any:  # noqa: ANN401
+def number_elsewhere(message: Any) -> Any:
     """The number of a decoded message that has no type, or no number in its payload."""
     if not isinstance(message, dict):
         return None

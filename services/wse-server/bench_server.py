@@ -1,4 +1,4 @@
-"""The WSE engine as a service of the benchmarks: contract in `services/README.md`, application in `bench_application.py`.
+"""The WSE engine as a service of the benchmarks: contract in `services/README.md`, loop in `bench_application.py`.
 
 It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks.
 """
@@ -42,7 +42,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=int(environment.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = environment.get("METRICS_PORT")
-    parser.add_argument("--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000")
+    parser.add_argument(
+        "--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000"
+    )
     parser.add_argument("--max-connections", type=int, default=5000, help="connections beyond it are refused")
     choices = ("dict", "batch", "discard")
     delivery = environment.get("DELIVERY", "batch")
@@ -56,7 +58,9 @@ def arguments() -> argparse.ArgumentParser:
 def token(now: int) -> str:
     """An HS256 token for the benchmarks' user, valid for an hour from `now` (Unix seconds)."""
     claims = {"sub": "bench-user", "iss": ISSUER, "aud": AUDIENCE, "exp": now + TOKEN_SECONDS, "iat": now}
-    parts = [_base64(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
+    parts = [
+        _base64(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)
+    ]
     signed = b".".join(parts)
     return b".".join([signed, _base64(hmac.digest(SECRET, signed, hashlib.sha256))]).decode()
 
@@ -69,11 +73,17 @@ class Service:
     """The server, its application, and the loop between them."""
 
     def __init__(
-        self, host: str, port: int, metrics_port: int | None, max_connections: int, delivery: Literal["dict", "batch", "discard"]
+        self,
+        host: str,
+        port: int,
+        metrics_port: int | None,
+        max_connections: int,
+        delivery: Literal["dict", "batch", "discard"],
     ) -> None:
         # Imported here, so that --token-only needs nothing built.
-        from bench_application import Books
         from wse_server import RustWSEServer
+
+        from bench_application import Books
 
         if metrics_port is None:
             metrics_port = port + METRICS_OFFSET if port else 0
@@ -120,7 +130,12 @@ class Service:
 
     def _announce(self) -> None:
         metrics = f"{self.host}:{self.server.metrics_port}"
-        line = {"event": "ready", "address": f"{self.host}:{self.server.port}", "metrics_address": metrics, "pid": os.getpid()}
+        line = {
+            "event": "ready",
+            "address": f"{self.host}:{self.server.port}",
+            "metrics_address": metrics,
+            "pid": os.getpid(),
+        }
         print(json.dumps(line), flush=True)
 
     def _deliver_batch(self) -> int:

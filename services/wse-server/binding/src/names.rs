@@ -66,6 +66,7 @@ mod tests {
 
     #[test]
     fn a_name_comes_back_as_the_same_object() {
+        Python::initialize();
         Python::attach(|py| {
             let mut names = Names::default();
             let first = names.get(py, "symbol");
@@ -76,6 +77,7 @@ mod tests {
 
     #[test]
     fn names_that_share_a_slot_never_pass_for_each_other() {
+        Python::initialize();
         Python::attach(|py| {
             let mut names = Names::default();
             for round in 0..3 {

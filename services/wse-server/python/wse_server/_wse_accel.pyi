@@ -1,14 +1,15 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
-The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run unchanged; what that
-package has and this one does not (recovery, presence, topics, cluster, RS256 and ES256, rate limits) is left out of the
-signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no position means
-something else here.
+The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
+unchanged; what that package has and this one does not (recovery, presence, topics, cluster, RS256 and ES256, rate
+limits) is left out of the signatures rather than accepted and ignored. Arguments after the first of these are
+keywords only, so that no position means something else here.
 
 Differences that an application can see, all of them deliberate:
 
 - `start()` raises when the address cannot be bound, and binds before it returns.
-- Inbound `M:` and `C:` messages are decoded. MessagePack keeps bytes as `bytes`, NaN as `float('nan')` and map keys as they are.
+- Inbound `M:` and `C:` messages are decoded. MessagePack keeps bytes as `bytes`, NaN as `float('nan')` and map keys
+  as they are.
 - `send()` and its kin say whether the connection was known.
 - A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
 """
@@ -25,15 +26,15 @@ Kind: TypeAlias = Literal["connect", "auth_connect", "msg", "raw", "bin", "disco
 """What an entry is, in the words of the reference's `drain_inbound()`."""
 
 Event: TypeAlias = tuple[Kind, str, Any]
-"""A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object, `raw` a text
-that is no JSON object, `bin` bytes, `disconnect` None."""
+"""A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object,
+`raw` a text that is no JSON object, `bin` bytes, `disconnect` None."""
 
 @final
 class Message:
     """One entry of a batch: a view that copies nothing until it is asked.
 
-    It keeps the whole batch alive, and with it the memory that the server reads into: take what you need and let go of it.
-    `memoryview(message)` and every other reader of buffers see its data without a copy.
+    It keeps the whole batch alive, and with it the memory that the server reads into: take what you need and let go
+    of it. `memoryview(message)` and every other reader of buffers see its data without a copy.
     """
 
     @property
@@ -55,10 +56,11 @@ class Message:
     @property
     def data(self) -> bytes:
         """The payload, copied: JSON text without its prefix, MessagePack without its prefix, or what came."""
-    def json(self) -> Any:  # noqa: ANN401
+    def json(self) -> Any:
         """The payload as Python objects, parsed now; JSON and MessagePack alike.
 
-        Top-level `type` and `payload` are renamed to `t` and `p` as in `drain_inbound()`, but integers up to 2**64 - 1 stay exact.
+        Top-level `type` and `payload` are renamed to `t` and `p` as in `drain_inbound()`, but integers below 2**64
+        stay exact.
 
         Raises:
             ValueError: it is neither JSON nor MessagePack; the server counts a `msg` that fails here as malformed.
@@ -74,8 +76,8 @@ class Message:
 class MessageBatch:
     """Messages on memory that they share with the server.
 
-    The batch holds that memory until it and all its views are dropped. A server out of memory for messages stops reading from its
-    sockets, so an application that keeps batches slows its clients down and loses nothing.
+    The batch holds that memory until it and all its views are dropped. A server out of memory for messages stops
+    reading from its sockets, so an application that keeps batches slows its clients down and loses nothing.
     """
 
     def __len__(self) -> int:
@@ -94,17 +96,20 @@ class MessageBatch:
         Connections and disconnections are left out: see `events()`. Equal neighbours share their key and type objects.
         """
     def events(self) -> list[tuple[Kind, int, str, str]]:
-        """Connections and disconnections only, as (kind, connection key, connection id, cookie header or user id or "").
+        """Connections and disconnections only, as (kind, connection key, connection id, detail).
 
-        A connection's first event comes before its messages, its last one after them; handle `connect` and `auth_connect` before
-        and `disconnect` after the messages of the same batch.
+        The detail of `connect` is a cookie header, of `auth_connect` a user id, of `disconnect` "".
+
+        A connection's first event comes before its messages, its last one after them; handle `connect` and
+        `auth_connect` before and `disconnect` after the messages of the same batch.
         """
 
 @final
 class RustWSEServer:
     """A WebSocket server of the WSE protocol.
 
-    Nothing runs until `start()`. Methods may be called from any thread; those that wait let other threads run and wake for signals.
+    Nothing runs until `start()`. Methods may be called from any thread; those that wait let other threads run and
+    wake for signals.
     """
 
     def __new__(
@@ -148,7 +153,7 @@ class RustWSEServer:
             max_outbound_queue_bytes: Bytes that may wait for one slow receiver; 0 means no limit.
             inbound_overflow: What a full queue does: stop reading, or drop and count.
             delivery: `discard` parses and counts messages, and hands none to the application.
-            metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0 lets the kernel pick, None serves none.
+            metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0: any port, None: no metrics.
             metrics_host: Address for it.
 
         Raises:
@@ -162,7 +167,7 @@ class RustWSEServer:
             RuntimeError: it is running already.
         """
     def stop(self) -> None:
-        """Close every connection with 1001, wait up to two seconds for what is queued, and join all threads. Twice is once.
+        """Close every connection with 1001, flush for up to two seconds, and join all threads. Twice is once.
 
         What was received and not yet drained can still be drained afterwards.
         """
@@ -210,7 +215,7 @@ class RustWSEServer:
             RuntimeError: callbacks are set, or the server was never started.
         """
     def drain_batch(self, max_count: int = 4096, timeout_ms: int = 50) -> MessageBatch:
-        """Wait for the first entry, then take what is ready, undecoded; empty at the timeout or once the server stopped.
+        """Wait for the first entry, then take what is ready, undecoded; empty at the timeout or after a stop.
 
         Raises:
             RuntimeError: callbacks are set, or the server was never started.

@@ -1,0 +1,229 @@
+"""PyPI `wse-server` 2.5.1 as a service of ours, with its drain mode really on. Why, and what it cannot say: README.md.
+
+It counts with our own servers' application (`../wse-server/bench_application.py`): the comparison is between servers.
+"""
+
+import argparse
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+
+from wse_server._wse_accel import RustWSEServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
+from bench_application import Books, count_events
+from bench_server import AUDIENCE, ISSUER, METRICS_OFFSET, SECRET
+
+HOST = "127.0.0.1"
+DRAIN_MESSAGES = 1024
+DRAIN_MS = 50
+START_SECONDS = 10.0
+
+
+def main() -> None:
+    """Run the service until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "5006")), help="0 lets the kernel pick")
+    metrics = os.environ.get("METRICS_PORT")
+    parser.add_argument(
+        "--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000"
+    )
+    parser.add_argument("--max-connections", type=int, default=1_000_000, help="connections beyond it are refused")
+    parser.add_argument("--discard", action="store_true", help="leave drain mode off: messages are parsed and dropped")
+    options = parser.parse_args()
+    metrics_port = options.metrics_port
+    if metrics_port is None:
+        metrics_port = options.port + METRICS_OFFSET if options.port else 0
+    Service(options.port or free_port(), metrics_port, options.max_connections, discard=options.discard).run()
+
+
+def free_port() -> int:
+    """A port that was free just now: the server takes 0 literally and does not say where it listens."""
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Service:
+    """The server, its application, and its books as our contract wants them."""
+
+    def __init__(self, port: int, metrics_port: int, max_connections: int, *, discard: bool) -> None:
+        self.port = port
+        self.discard = discard
+        self.books = Books()
+        self.started = time.monotonic()
+        self.stopping = False
+        self.server = RustWSEServer(
+            HOST, port, max_connections, jwt_secret=SECRET, jwt_issuer=ISSUER, jwt_audience=AUDIENCE
+        )
+        self.http = ThreadingHTTPServer((HOST, metrics_port), handler(self))
+
+    def run(self) -> None:
+        """Start, announce, deliver until a signal, stop."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        if not self.discard:
+            self.server.enable_drain_mode()
+        self.server.start()
+        self._wait_until_it_listens()
+        threading.Thread(target=self.http.serve_forever, name="metrics", daemon=True).start()
+        self._announce()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+        while not self.stopping:
+            self._deliver()
+        self.server.stop()
+        while self._deliver():
+            pass
+        self.http.shutdown()
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def _wait_until_it_listens(self) -> None:
+        """Its `start()` neither waits nor fails."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection((HOST, self.port), 1).close()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise SystemExit(
+                        f"nothing listens on {HOST}:{self.port} after {START_SECONDS} s: {error}"
+                    ) from error
+                time.sleep(0.01)
+            else:
+                return
+
+    def _announce(self) -> None:
+        metrics = f"{HOST}:{self.http.server_address[1]}"
+        line = {"event": "ready", "address": f"{HOST}:{self.port}", "metrics_address": metrics, "pid": os.getpid()}
+        print(json.dumps(line), flush=True)
+
+    def _deliver(self) -> int:
+        events = self.server.drain_inbound(DRAIN_MESSAGES, DRAIN_MS)
+        with self.books.lock:
+            count_events(events, self.books)
+        return len(events)
+
+    def stats(self) -> dict[str, object]:
+        """`/stats`, from what the server counts; it balances at rest, for the parts are read one after another."""
+        # The application first and what was received last, so that nothing is delivered that was not received.
+        delivered, sequence_sum, unnumbered = self.books.totals()
+        queued, dropped = self.server.inbound_queue_depth(), self.server.inbound_dropped_count()
+        counted = self.counters()
+        received, is_open = counted["wse_messages_received_total"], counted["wse_connections"]
+        messages: dict[str, object] = {"received": received, "malformed": 0, "sent": counted["wse_messages_sent_total"]}
+        if self.discard:
+            # It tells neither what it answered itself nor what it dropped: all of it was discarded.
+            messages |= {"consumed": 0, "delivered": 0, "dropped": {"discarded": received}, "queued": 0}
+        else:
+            # It doesn't count what it answers itself: that is what is left over.
+            consumed = max(0, received - delivered - dropped - queued)
+            messages |= {
+                "consumed": consumed,
+                "delivered": delivered,
+                "dropped": {"inbound_overflow": dropped},
+                "queued": queued,
+            }
+        messages["send_dropped"] = {"slow_consumer": counted["wse_slow_consumer_drops_total"]}
+        accepted = counted["wse_connections_accepted_total"]
+        application = {"delivered": delivered, "sequence_sum": sequence_sum, "unnumbered": unnumbered}
+        return {
+            "service": "wse-reference-discard" if self.discard else "wse-reference",
+            "version": version("wse-server"),
+            "uptime_seconds": time.monotonic() - self.started,
+            "connections": {
+                "accepted": accepted,
+                "open": is_open,
+                # It gives no reasons.
+                "closed": {"error": accepted - is_open} if accepted > is_open else {},
+                "rejected": {
+                    "full": counted["wse_connections_rejected_total"],
+                    "auth": counted["wse_auth_failures_total"],
+                },
+            },
+            "messages": messages,
+            "bytes": {"received": counted["wse_bytes_received_total"], "sent": counted["wse_bytes_sent_total"]},
+            "application": None if self.discard else application,
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Its own counters without labels, by name."""
+        lines = (line.split(" ") for line in self.server.prometheus_metrics().splitlines() if not line.startswith("#"))
+        return {name: int(float(value)) for name, value in lines if "{" not in name}
+
+    def metrics(self) -> str:
+        """`/metrics`: the contract's names for what there is, then its own text."""
+        text = [f"{name} {value}" for name, value in contract_metrics(self.stats())]
+        return "\n".join(text) + "\n" + self.server.prometheus_metrics()
+
+
+def contract_metrics(stats: dict[str, object], prefix: str = "service") -> list[tuple[str, object]]:
+    """The counters of `/stats` as the contract's metrics."""
+    rows: list[tuple[str, object]] = []
+    for group in ("messages", "connections", "bytes"):
+        counters = stats[group]
+        assert isinstance(counters, dict)
+        for name, value in counters.items():
+            gauge = name in ("queued", "open")
+            metric = f"{prefix}_{group}_{name}" if gauge else f"{prefix}_{group}_{name}_total"
+            if isinstance(value, dict):
+                rows += [(f'{metric}{{reason="{reason}"}}', count) for reason, count in value.items()]
+            else:
+                rows.append((metric, value))
+    application = stats["application"]
+    if isinstance(application, dict):
+        rows.append(("application_messages_delivered_total", application["delivered"]))
+        rows.append(("application_sequence_sum", application["sequence_sum"]))
+    return rows
+
+
+def handler(service: Service) -> type[BaseHTTPRequestHandler]:
+    """The metrics port's routes."""
+    pages: dict[str, Callable[[], str]] = {
+        "/healthz": lambda: "ok\n",
+        "/readyz": lambda: "ok\n",
+        "/metrics": service.metrics,
+        "/stats": lambda: json.dumps(service.stats()),
+        # It counts nothing per connection on receipt, so there is no book that the application's could be held against.
+        "/stats/connections": lambda: json.dumps({"connections": []}),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET."""
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            unready = service.stopping and self.path == "/readyz"
+            body = (page() if page else f"no page {self.path!r}: try {', '.join(pages)}\n").encode()
+            self.send_response(404 if page is None else 503 if unready else 200)
+            self.send_header(
+                "Content-Type", "application/json" if body.startswith(b"{") else "text/plain; version=0.0.4"
+            )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Scrapes are not news."""
+
+    return Handler
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+//! The application's books, as Python callables that the engine asks.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use bench_format::service::ApplicationStats;
+use pyo3::prelude::*;
+use wse_engine::ApplicationSource;
+
+/// Delivered, sum of sequence numbers, unnumbered.
+type Counts = (u64, u64, u64);
+
+/// What the application gave us to ask; nothing yet at first.
+#[derive(Default)]
+pub(crate) struct Application {
+    totals: Mutex<Option<Py<PyAny>>>,
+    connections: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Application {
+    pub(crate) fn set(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
+        for (place, callable) in [(&self.totals, totals), (&self.connections, connections)] {
+            let before = std::mem::replace(&mut *place.lock().unwrap_or_else(PoisonError::into_inner), callable);
+            // After the lock: dropping a callable can run Python.
+            drop(before);
+        }
+    }
+}
+
+/// Calls it; what it raises goes to `sys.unraisablehook`. `None` too where the interpreter is shutting down.
+fn ask<T>(place: &Mutex<Option<Py<PyAny>>>) -> Option<T>
+where
+    T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    Python::try_attach(|py| {
+        let callable = place.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.bind(py).clone();
+        let answer = callable.call0().and_then(|answer| answer.extract::<T>());
+        answer.map_err(|error| error.write_unraisable(py, Some(&callable))).ok()
+    })?
+}
+
+impl ApplicationSource for Application {
+    fn totals(&self) -> Option<ApplicationStats> {
+        ask::<Counts>(&self.totals).map(stats)
+    }
+
+    fn connections(&self) -> HashMap<String, ApplicationStats> {
+        let books = ask::<HashMap<String, Counts>>(&self.connections).unwrap_or_default();
+        books.into_iter().map(|(id, counts)| (id, stats(counts))).collect()
+    }
+}
+
+fn stats((delivered, sequence_sum, unnumbered): Counts) -> ApplicationStats {
+    ApplicationStats { delivered, sequence_sum, unnumbered }
+}

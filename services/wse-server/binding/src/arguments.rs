@@ -1,0 +1,45 @@
+//! The constructor's arguments, checked: Python's words and integers into the engine's configuration.
+
+use std::{net::IpAddr, time::Duration};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use wse_engine::{Delivery, InboundOverflow};
+
+/// An address: `localhost` is the only name.
+pub(crate) fn address(name: &str, value: &str) -> PyResult<IpAddr> {
+    let literal = if value == "localhost" { "127.0.0.1" } else { value };
+    literal.parse().map_err(|_| PyValueError::new_err(format!("{name} is {value:?}: give an IP address or 'localhost'")))
+}
+
+/// A TCP port; 0 means any.
+pub(crate) fn port(name: &str, value: i64) -> PyResult<u16> {
+    u16::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} is {value}: give 0 to 65535")))
+}
+
+/// A count or a number of bytes.
+pub(crate) fn size(name: &str, value: i64) -> PyResult<usize> {
+    usize::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} is {value}: it must not be negative")))
+}
+
+/// A duration in whole seconds.
+pub(crate) fn seconds(name: &str, value: i64) -> PyResult<Duration> {
+    Ok(Duration::from_secs(size(name, value)? as u64))
+}
+
+/// What a full queue does.
+pub(crate) fn overflow(value: &str) -> PyResult<InboundOverflow> {
+    match value {
+        "backpressure" => Ok(InboundOverflow::Backpressure),
+        "drop" => Ok(InboundOverflow::Drop),
+        _ => Err(PyValueError::new_err(format!("inbound_overflow is {value:?}: give 'backpressure' or 'drop'"))),
+    }
+}
+
+/// Where messages go.
+pub(crate) fn delivery(value: &str) -> PyResult<Delivery> {
+    match value {
+        "queue" => Ok(Delivery::Queue),
+        "discard" => Ok(Delivery::Discard),
+        _ => Err(PyValueError::new_err(format!("delivery is {value:?}: give 'queue' or 'discard'"))),
+    }
+}

@@ -1,0 +1,132 @@
+//! `MessageBatch`: thousands of messages on memory shared with the engine, handed over by tuples or by views.
+
+use std::sync::Arc;
+
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyIndexError,
+    prelude::*,
+    types::{PyAny, PyBytes, PyList, PyTuple},
+};
+use wse_engine::{Batch, Kind, Segment};
+
+use crate::{events::kind_name, message::Message, running::Running};
+
+/// Messages on memory that they share with the server.
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct MessageBatch {
+    batch: Batch,
+    running: Arc<Running>,
+}
+
+impl MessageBatch {
+    pub(crate) fn new(batch: Batch, running: Arc<Running>) -> Self {
+        Self { batch, running }
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        self.batch.segments()
+    }
+}
+
+impl Drop for MessageBatch {
+    /// The ids of connections whose last entry was in here are of no use any more.
+    fn drop(&mut self) {
+        let entries = self.batch.segments().iter().flat_map(|segment| &segment.entries);
+        let mut gone = entries.filter(|entry| entry.kind == Kind::Disconnect).map(|entry| entry.connection).peekable();
+        if gone.peek().is_some() {
+            self.running.forget(gone);
+        }
+    }
+}
+
+#[pymethods]
+impl MessageBatch {
+    fn __len__(&self) -> usize {
+        self.batch.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<MessageBatch of {}>", self.batch.len())
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Messages {
+        Messages { batch: slf.unbind(), segment: 0, entry: 0 }
+    }
+
+    fn __getitem__(slf: Bound<'_, Self>, index: isize) -> PyResult<Message> {
+        let length = slf.get().batch.len();
+        let wanted = if index < 0 { index.checked_add_unsigned(length) } else { Some(index) };
+        let mut entry = wanted
+            .and_then(|index| usize::try_from(index).ok())
+            .filter(|index| *index < length)
+            .ok_or_else(|| PyIndexError::new_err(format!("index {index} in a batch of {length}")))?;
+        let mut segment = 0;
+        while entry >= slf.get().segments()[segment].entries.len() {
+            entry -= slf.get().segments()[segment].entries.len();
+            segment += 1;
+        }
+        Ok(Message::new(slf.unbind(), segment, entry))
+    }
+
+    fn tuples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut rows = Vec::with_capacity(self.batch.len());
+        self.running.with_names(|names| {
+            // What the last message had, because a connection's messages come in runs and are of few types.
+            let mut key = (None, py.None().into_bound(py));
+            let mut name = ("", py.None().into_bound(py));
+            for message in self.batch.iter().filter(|message| message.kind.is_message()) {
+                if key.0 != Some(message.connection) {
+                    key = (Some(message.connection), message.connection.as_u64().into_bound_py_any(py)?);
+                }
+                let wanted = message.message_type.unwrap_or("");
+                if name.0 != wanted {
+                    let text = message.message_type.map(|text| names.get(py, text).into_any());
+                    name = (wanted, text.unwrap_or_else(|| py.None().into_bound(py)));
+                }
+                let data: Bound<'py, PyAny> = PyBytes::new(py, message.data).into_any();
+                rows.push(PyTuple::new(py, [key.1.clone(), name.1.clone(), data])?);
+            }
+            PyList::new(py, rows)
+        })
+    }
+
+    fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let events = PyList::empty(py);
+        for message in self.batch.iter().filter(|message| !message.kind.is_message()) {
+            let id = self.running.id(py, message.connection);
+            let id = id.unwrap_or_else(|| pyo3::types::PyString::new(py, message.message_type.unwrap_or("")));
+            let detail = String::from_utf8_lossy(message.data);
+            events.append((kind_name(py, message.kind), message.connection.as_u64(), id, detail))?;
+        }
+        Ok(events)
+    }
+}
+
+/// Walks a batch.
+#[pyclass(module = "wse_server")]
+pub(crate) struct Messages {
+    batch: Py<MessageBatch>,
+    segment: usize,
+    entry: usize,
+}
+
+#[pymethods]
+impl Messages {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> Option<Message> {
+        let segments = self.batch.get().segments();
+        while self.entry >= segments.get(self.segment)?.entries.len() {
+            (self.segment, self.entry) = (self.segment + 1, 0);
+        }
+        self.entry += 1;
+        Some(Message::new(self.batch.clone_ref(py), self.segment, self.entry - 1))
+    }
+}

@@ -1,0 +1,80 @@
+//! Batches as the reference's events: (kind, connection id, decoded data).
+
+use pyo3::{
+    intern,
+    prelude::*,
+    types::{PyBytes, PyString},
+};
+use wse_engine::{Batch, Kind, Message};
+
+use crate::{
+    names::Names,
+    running::Running,
+    values::{Decoder, Integers},
+};
+
+/// One event: its name, the connection's id, and what the name says.
+pub(crate) type Event<'py> = (Bound<'py, PyString>, Bound<'py, PyString>, Bound<'py, PyAny>);
+
+/// The reference's word for it.
+pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
+    let name = match kind {
+        Kind::Connect => intern!(py, "connect"),
+        Kind::AuthConnect => intern!(py, "auth_connect"),
+        Kind::Json | Kind::MessagePack => intern!(py, "msg"),
+        Kind::Raw => intern!(py, "raw"),
+        Kind::Binary => intern!(py, "bin"),
+        Kind::Disconnect => intern!(py, "disconnect"),
+    };
+    name.clone()
+}
+
+/// Decodes a whole batch and gives its memory back.
+pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> Vec<Event<'py>> {
+    let mut events = Vec::with_capacity(batch.len());
+    running.with_names(|names| {
+        // A connection's messages come in runs.
+        let mut last = None;
+        for message in batch.iter() {
+            let id = match &last {
+                Some((key, id)) if *key == message.connection => Bound::clone(id),
+                _ => {
+                    let known = running.id(py, message.connection);
+                    known.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")))
+                }
+            };
+            last = Some((message.connection, id.clone()));
+            let (kind, data) = decode_one(py, running, names, &message);
+            events.push((kind_name(py, kind), id, data));
+        }
+    });
+    running.forget(batch.iter().filter(|message| message.kind == Kind::Disconnect).map(|message| message.connection));
+    events
+}
+
+/// The event's data, and what it turned out to be: a malformed message is raw.
+fn decode_one<'py>(py: Python<'py>, running: &Running, names: &mut Names, message: &Message<'_>) -> (Kind, Bound<'py, PyAny>) {
+    let mut decoder = Decoder::new(py, names, Integers::Reference);
+    let value = match message.kind {
+        Kind::Json => match decoder.json(message.data) {
+            Ok(value) => value,
+            Err(_) => {
+                running.server.count_malformed(1);
+                return (Kind::Raw, text(py, message.data));
+            }
+        },
+        Kind::MessagePack => match decoder.messagepack(message.data) {
+            Ok(value) => value,
+            // Valid, but no Python object: a map with a key that can't be hashed.
+            Err(_) => return (Kind::Binary, PyBytes::new(py, message.data).into_any()),
+        },
+        Kind::Binary => PyBytes::new(py, message.data).into_any(),
+        Kind::Connect | Kind::AuthConnect | Kind::Raw => text(py, message.data),
+        Kind::Disconnect => py.None().into_bound(py),
+    };
+    (message.kind, value)
+}
+
+fn text<'py>(py: Python<'py>, data: &[u8]) -> Bound<'py, PyAny> {
+    PyString::new(py, &String::from_utf8_lossy(data)).into_any()
+}

@@ -1,0 +1,122 @@
+//! `Message`: a view of one entry of a batch that copies nothing until it is asked.
+
+use std::ffi::{c_int, c_void};
+
+use pyo3::{
+    exceptions::{PyBufferError, PyLookupError, PyValueError},
+    ffi,
+    prelude::*,
+    types::{PyBytes, PyString},
+};
+use wse_engine::Kind;
+
+use crate::{
+    batch::MessageBatch,
+    events::kind_name,
+    running::Running,
+    values::{Decoder, Integers, Malformed},
+};
+
+/// One entry of a batch.
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct Message {
+    batch: Py<MessageBatch>,
+    segment: usize,
+    entry: usize,
+}
+
+impl Message {
+    pub(crate) fn new(batch: Py<MessageBatch>, segment: usize, entry: usize) -> Self {
+        Self { batch, segment, entry }
+    }
+
+    fn running(&self) -> &Running {
+        self.batch.get().running()
+    }
+
+    fn message(&self) -> wse_engine::Message<'_> {
+        let segment = &self.batch.get().segments()[self.segment];
+        segment.message(&segment.entries[self.entry])
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[getter]
+    fn kind<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        kind_name(py, self.message().kind)
+    }
+
+    #[getter]
+    fn connection(&self) -> u64 {
+        self.message().connection.as_u64()
+    }
+
+    #[getter]
+    fn connection_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        let key = self.message().connection;
+        self.running()
+            .id(py, key)
+            .ok_or_else(|| PyLookupError::new_err(format!("connection {} is gone and forgotten", key.as_u64())))
+    }
+
+    #[getter]
+    fn r#type<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        let message = self.message();
+        let text = message.message_type.filter(|_| message.kind.is_message())?;
+        Some(self.running().with_names(|names| names.get(py, text)))
+    }
+
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.message().data)
+    }
+
+    fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let message = self.message();
+        let value = self.running().with_names(|names| {
+            let mut decoder = Decoder::new(py, names, Integers::Exact);
+            match message.kind {
+                Kind::Json => decoder.json(message.data).inspect_err(|_| self.running().server.count_malformed(1)),
+                Kind::MessagePack => decoder.messagepack(message.data),
+                other => Err(Malformed(format!("it is of kind {}", kind_name(py, other)))),
+            }
+        });
+        value.map_err(|Malformed(why)| PyValueError::new_err(format!("the message holds no object: {why}")))
+    }
+
+    fn __len__(&self) -> usize {
+        self.message().data.len()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let message = self.message();
+        format!("<Message {} of {} bytes>", kind_name(py, message.kind), message.data.len())
+    }
+
+    /// # Safety
+    /// Python calls it with a buffer to fill in, or null.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() || flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+            return Err(PyBufferError::new_err("a message is read-only"));
+        }
+        let data = slf.get().message().data;
+        // SAFETY: `view` is Python's and not null; the data lives as long as the batch, which this object owns and the
+        // view owns this object; nothing writes to a batch, and `readonly` says so. A null shape or strides mean
+        // contiguous bytes to whoever did not ask for them.
+        unsafe {
+            let filled = ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                data.as_ptr().cast::<c_void>().cast_mut(),
+                data.len() as ffi::Py_ssize_t,
+                1,
+                flags,
+            );
+            if filled != 0 {
+                return Err(PyErr::fetch(slf.py()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! `RustWSEServer`: the reference's class, its names and its defaults, on our engine.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use pyo3::{
+    exceptions::{PyOSError, PyRuntimeError, PyValueError},
+    prelude::*,
+    types::{PyCFunction, PyDict, PyTuple},
+};
+use wse_engine::{Config, JwtConfig, Server, StartError};
+
+use crate::{
+    application::Application,
+    arguments,
+    batch::MessageBatch,
+    callbacks::{self, Callbacks},
+    events::{self, Event},
+    running::Running,
+    values::{Decoder, Integers, Malformed},
+};
+
+/// A WebSocket server of the WSE protocol.
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct RustWSEServer {
+    config: Config,
+    application: Arc<Application>,
+    state: Mutex<State>,
+}
+
+/// What changes over a server's life.
+#[derive(Default)]
+struct State {
+    /// Kept after a stop: what was received can still be drained.
+    running: Option<Arc<Running>>,
+    mode: Mode,
+    dispatcher: Option<JoinHandle<()>>,
+}
+
+/// How the application gets its messages.
+#[derive(Default)]
+enum Mode {
+    #[default]
+    Undecided,
+    Drain,
+    Callbacks(Arc<Callbacks>),
+}
+
+impl RustWSEServer {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Held for a look or an assignment only, so never half-way and never while Python runs.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self) -> Option<Arc<Running>> {
+        self.state().running.clone()
+    }
+
+    fn started(&self) -> PyResult<Arc<Running>> {
+        self.running().ok_or_else(|| PyRuntimeError::new_err("the server was never started: call start() first"))
+    }
+
+    fn is_on(&self) -> bool {
+        self.running().is_some_and(|running| running.server.is_running())
+    }
+
+    /// What may be drained; refused where callbacks get it.
+    fn drainable(&self) -> PyResult<Arc<Running>> {
+        if matches!(self.state().mode, Mode::Callbacks(_)) {
+            return Err(PyRuntimeError::new_err("callbacks are set: they get every message, so there is nothing to drain"));
+        }
+        self.started()
+    }
+
+    /// Stops the engine and the dispatcher. Without the interpreter, which both may be waiting for.
+    fn shut_down(&self) {
+        let (running, dispatcher) = {
+            let mut state = self.state();
+            (state.running.clone(), state.dispatcher.take())
+        };
+        if let Some(running) = running {
+            running.stop();
+        }
+        // A callback may call stop(): its thread can't wait for itself, and ends by itself.
+        if let Some(thread) = dispatcher.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            thread.join().expect("the dispatcher hands every error to Python and has no panics of its own");
+        }
+    }
+}
+
+impl Drop for RustWSEServer {
+    fn drop(&mut self) {
+        if self.is_on() {
+            // None: the interpreter is going away, and the process with it.
+            let _ = Python::try_attach(|py| py.detach(|| self.shut_down()));
+        }
+    }
+}
+
+#[pymethods]
+impl RustWSEServer {
+    // The list of arguments is the reference's.
+    #[allow(clippy::too_many_arguments)]
+    #[new]
+    #[pyo3(signature = (
+        host, port, max_connections = 1000, jwt_secret = None, jwt_issuer = None, jwt_audience = None, jwt_cookie_name = None,
+        jwt_previous_secret = None, jwt_key_id = None, *, max_inbound_queue_size = 131_072, max_message_size = 1_048_576,
+        ping_interval = 25, idle_timeout = 60, max_outbound_queue_bytes = 16_777_216, inbound_overflow = "backpressure",
+        delivery = "queue", metrics_port = None, metrics_host = "127.0.0.1",
+    ))]
+    fn new(
+        host: &str,
+        port: i64,
+        max_connections: i64,
+        jwt_secret: Option<Vec<u8>>,
+        jwt_issuer: Option<String>,
+        jwt_audience: Option<String>,
+        jwt_cookie_name: Option<String>,
+        jwt_previous_secret: Option<Vec<u8>>,
+        jwt_key_id: Option<String>,
+        max_inbound_queue_size: i64,
+        max_message_size: i64,
+        ping_interval: i64,
+        idle_timeout: i64,
+        max_outbound_queue_bytes: i64,
+        inbound_overflow: &str,
+        delivery: &str,
+        metrics_port: Option<i64>,
+        metrics_host: &str,
+    ) -> PyResult<Self> {
+        let jwt = jwt_secret.map(|secret| {
+            let defaults = JwtConfig::new(secret);
+            JwtConfig {
+                issuer: jwt_issuer,
+                audience: jwt_audience,
+                cookie_name: jwt_cookie_name.unwrap_or(defaults.cookie_name),
+                previous_secret: jwt_previous_secret,
+                key_id: jwt_key_id,
+                secret: defaults.secret,
+            }
+        });
+        let metrics_address = arguments::address("metrics_host", metrics_host)?;
+        let metrics_port = metrics_port.map(|port| arguments::port("metrics_port", port)).transpose()?;
+        let config = Config {
+            host: arguments::address("host", host)?,
+            port: arguments::port("port", port)?,
+            max_connections: arguments::size("max_connections", max_connections)?,
+            jwt,
+            delivery: arguments::delivery(delivery)?,
+            inbound_overflow: arguments::overflow(inbound_overflow)?,
+            max_inbound_queue_size: arguments::size("max_inbound_queue_size", max_inbound_queue_size)?,
+            max_message_size: arguments::size("max_message_size", max_message_size)?,
+            ping_interval: arguments::seconds("ping_interval", ping_interval)?,
+            idle_timeout: arguments::seconds("idle_timeout", idle_timeout)?,
+            max_outbound_queue_bytes: arguments::size("max_outbound_queue_bytes", max_outbound_queue_bytes)?,
+            metrics: metrics_port.map(|port| (metrics_address, port)),
+            ..Config::default()
+        };
+        config.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self { config, application: Arc::default(), state: Mutex::default() })
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_on() {
+            return Err(PyRuntimeError::new_err("the server is running: call stop() first"));
+        }
+        let server = py.detach(|| Server::start(self.config.clone())).map_err(start_error)?;
+        server.set_application_stats(self.application.clone());
+        let running = Running::new(server);
+        let mode = {
+            let mut state = self.state();
+            state.running = Some(running.clone());
+            match &state.mode {
+                Mode::Callbacks(callbacks) => Some(callbacks.clone()),
+                Mode::Undecided | Mode::Drain => None,
+            }
+        };
+        stop_at_exit(py, &running)?;
+        if let Some(callbacks) = mode {
+            self.state().dispatcher = Some(callbacks::dispatch(running, callbacks)?);
+        }
+        Ok(())
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.shut_down());
+    }
+
+    fn is_running(&self) -> bool {
+        self.is_on()
+    }
+
+    #[getter]
+    fn address(&self) -> Option<(String, u16)> {
+        let address = self.running()?.server.address();
+        Some((address.ip().to_string(), address.port()))
+    }
+
+    #[getter]
+    fn port(&self) -> u16 {
+        self.running().map_or(self.config.port, |running| running.server.address().port())
+    }
+
+    #[getter]
+    fn metrics_port(&self) -> Option<u16> {
+        let bound = self.running().and_then(|running| running.server.metrics_address());
+        bound.map(|address| address.port()).or(self.config.metrics.map(|(_, port)| port))
+    }
+
+    fn set_callbacks(&self, on_connect: Py<PyAny>, on_message: Py<PyAny>, on_disconnect: Py<PyAny>) -> PyResult<()> {
+        if self.is_on() {
+            return Err(PyRuntimeError::new_err("the server is running: set callbacks before start()"));
+        }
+        let callbacks = Arc::new(Callbacks { on_connect, on_message, on_disconnect });
+        let before = {
+            let mut state = self.state();
+            if matches!(state.mode, Mode::Drain) {
+                return Err(PyRuntimeError::new_err("drain mode is on: an application either drains or is called"));
+            }
+            std::mem::replace(&mut state.mode, Mode::Callbacks(callbacks))
+        };
+        // After the lock: dropping callables can run Python.
+        drop(before);
+        Ok(())
+    }
+
+    fn enable_drain_mode(&self) -> PyResult<()> {
+        let mut state = self.state();
+        if matches!(state.mode, Mode::Callbacks(_)) {
+            return Err(PyRuntimeError::new_err("callbacks are set: an application either drains or is called"));
+        }
+        state.mode = Mode::Drain;
+        Ok(())
+    }
+
+    #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
+    fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
+        let running = self.drainable()?;
+        let batch = running.drain(py, arguments::size("max_count", max_count)?, milliseconds(timeout_ms)?)?;
+        Ok(events::decode(py, &running, batch))
+    }
+
+    #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
+    fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
+        let running = self.drainable()?;
+        let batch = running.drain(py, arguments::size("max_count", max_count)?, milliseconds(timeout_ms)?)?;
+        Ok(MessageBatch::new(batch, running))
+    }
+
+    fn send(&self, py: Python<'_>, connection_id: &str, message: &str) -> bool {
+        self.running().is_some_and(|running| py.detach(|| running.server.send_text(connection_id, message)))
+    }
+
+    fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> bool {
+        self.running().is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message)))
+    }
+
+    fn broadcast_all(&self, py: Python<'_>, message: &str) {
+        if let Some(running) = self.running() {
+            py.detach(|| running.server.broadcast_all(message));
+        }
+    }
+
+    fn broadcast_all_bytes(&self, py: Python<'_>, message: &[u8]) {
+        if let Some(running) = self.running() {
+            py.detach(|| running.server.broadcast_all_bytes(message));
+        }
+    }
+
+    fn disconnect(&self, py: Python<'_>, connection_id: &str) -> bool {
+        self.running().is_some_and(|running| py.detach(|| running.server.disconnect(connection_id)))
+    }
+
+    fn get_connection_count(&self) -> usize {
+        self.running().map_or(0, |running| running.server.connection_count())
+    }
+
+    fn get_connections(&self, py: Python<'_>) -> Vec<String> {
+        self.running().map_or_else(Vec::new, |running| py.detach(|| running.server.connections()))
+    }
+
+    fn inbound_dropped_count(&self) -> u64 {
+        self.running().map_or(0, |running| running.server.inbound_dropped_count())
+    }
+
+    fn inbound_queue_depth(&self) -> usize {
+        self.running().map_or(0, |running| running.server.inbound_queue_depth())
+    }
+
+    fn health_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let running = self.started()?;
+        let snapshot = py.detach(|| running.server.health_snapshot());
+        let json = serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings");
+        let decoded = running.with_names(|names| Decoder::new(py, names, Integers::Exact).json(&json));
+        decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
+    }
+
+    fn prometheus_metrics(&self, py: Python<'_>) -> PyResult<String> {
+        let running = self.started()?;
+        Ok(py.detach(|| running.server.prometheus_text()))
+    }
+
+    fn set_application_stats(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
+        self.application.set(totals, connections);
+    }
+}
+
+fn milliseconds(value: i64) -> PyResult<Duration> {
+    Ok(Duration::from_millis(arguments::size("timeout_ms", value)? as u64))
+}
+
+/// An error of the kernel's keeps its number, by which Python finds the class.
+fn start_error(error: StartError) -> PyErr {
+    match &error {
+        StartError::Listen { source, .. } | StartError::Resource { source, .. } => {
+            let text = format!("{error}: {source}");
+            source.raw_os_error().map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
+        }
+        StartError::Config(refused) => PyValueError::new_err(refused.to_string()),
+    }
+}
+
+/// A server left running must not call into an interpreter that is going away. It isn't kept alive for this.
+fn stop_at_exit(py: Python<'_>, running: &Arc<Running>) -> PyResult<()> {
+    let running = Arc::downgrade(running);
+    let stop = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+        if let Some(running) = running.upgrade() {
+            arguments.py().detach(|| running.stop());
+        }
+    };
+    let stop = PyCFunction::new_closure(py, None, None, stop)?;
+    py.import("atexit")?.call_method1("register", (stop,))?;
+    Ok(())
+}

@@ -1,0 +1,80 @@
+"""What the tests do with a real server: connect to it, send, and wait with a deadline, never for a fixed time."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+from wse_server import RustWSEServer
+
+from bench_server import AUDIENCE, ISSUER, SECRET, token
+
+DEADLINE_SECONDS = 10.0
+AUTHENTICATION = {"jwt_secret": SECRET, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
+
+
+class Running:
+    """A started server, and what its tests do with it."""
+
+    def __init__(self, server: RustWSEServer) -> None:
+        self.server = server
+        self.connections: list[ClientConnection] = []
+
+    def url(self, query: str = "") -> str:
+        return f"ws://127.0.0.1:{self.server.port}/wse{query}"
+
+    def connect(self, query: str = "", cookie: str | None = None, **options: Any) -> ClientConnection:
+        """A connection with a valid token (unless `cookie` says otherwise); nothing is read from it."""
+        cookie = f"access_token={token(int(time.time()))}" if cookie is None else cookie
+        connection: ClientConnection = connect(
+            self.url(query), additional_headers={"Cookie": cookie}, compression=None, **options
+        )
+        self.connections.append(connection)
+        return connection
+
+    def drain(self, count: int) -> list[tuple[str, str, Any]]:
+        """The next `count` events."""
+        events: list[tuple[str, str, Any]] = []
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(events) < count:
+            assert time.monotonic() < deadline, (
+                f"{len(events)} of {count} events after {DEADLINE_SECONDS} s: {events[-5:]}"
+            )
+            events += self.server.drain_inbound(count - len(events), 100)
+        return events
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Until it holds."""
+        wait_until(condition)
+
+
+class Sender(threading.Thread):
+    """Sends numbered messages from a thread of its own, as fast as the server lets it."""
+
+    def __init__(self, connection: ClientConnection, count: int) -> None:
+        super().__init__(daemon=True)
+        self.connection = connection
+        self.count = count
+        self.start()
+
+    def run(self) -> None:
+        for number in range(self.count):
+            self.connection.send(f'{{"t":"x","p":{{"seq":{number}}}}}')
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll a condition, up to a deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not after {DEADLINE_SECONDS} s"
+        time.sleep(0.005)
+
+
+def message(connection: ClientConnection) -> dict[str, Any]:
+    """The next text message, decoded."""
+    text = connection.recv(DEADLINE_SECONDS)
+    assert isinstance(text, str)
+    value: dict[str, Any] = json.loads(text)
+    return value

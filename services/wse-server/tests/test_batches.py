@@ -1,0 +1,157 @@
+"""`drain_batch()`: views and tuples on memory that the server gets back."""
+
+import gc
+import json
+import time
+from collections.abc import Callable
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from harness import DEADLINE_SECONDS, Running, Sender, message
+from wse_server import Message, MessageBatch
+
+TEXT = '{"t":"trade","p":{"seq":7}}'
+
+
+def drained(running: Running, count: int) -> MessageBatch:
+    """The next batch, once `count` entries are ready."""
+    running.wait(lambda: running.server.inbound_queue_depth() >= count)
+    return running.server.drain_batch(count)
+
+
+def test_a_view_shows_everything_about_a_message(running: Running) -> None:
+    with running.connect() as connection:
+        connection_id = message(connection)["p"]["details"]["connection_id"]
+        connection.send(TEXT)
+        batch = drained(running, 2)
+        opened, view = batch
+        assert isinstance(view, Message)
+        assert (opened.kind, opened.type, opened.data) == ("auth_connect", None, b"bench-user")
+        assert (view.kind, view.type, view.data, len(view)) == ("msg", "trade", TEXT.encode(), len(TEXT))
+        assert view.json() == json.loads(TEXT)
+        assert view.connection == opened.connection
+        assert view.connection_id == connection_id
+        assert view.connection_id is opened.connection_id
+
+
+def test_a_view_gives_its_bytes_without_a_copy_and_read_only(running: Running) -> None:
+    with running.connect() as connection:
+        connection.send(TEXT)
+        batch = drained(running, 2)
+        seen = memoryview(batch[1])
+        del batch
+        gc.collect()
+        assert seen.readonly
+        assert seen.tobytes() == TEXT.encode()
+        assert (seen.format, seen.shape, seen.strides) == ("B", (len(TEXT),), (1,))
+        with pytest.raises(TypeError):
+            seen[0] = 0
+
+
+def test_indexes_count_from_both_ends(running: Running) -> None:
+    with running.connect() as connection:
+        for number in range(3):
+            connection.send(f'{{"t":"n{number}"}}')
+        batch = drained(running, 4)
+    assert len(batch) == 4
+    assert [batch[index].type for index in (1, 3, -1, -3)] == ["n0", "n2", "n2", "n0"]
+    for index in (4, -5, 10**18):
+        with pytest.raises(IndexError):
+            batch[index]
+
+
+def test_tuples_are_the_messages_and_events_the_rest(running: Running) -> None:
+    with running.connect() as connection:
+        connection.send(TEXT)
+        connection.send("hello")
+        connection.send(b"\x00")
+    batch = drained(running, 5)
+    key = batch[0].connection
+    assert batch.tuples() == [(key, "trade", TEXT.encode()), (key, None, b"hello"), (key, None, b"\x00")]
+    connection_id = batch[0].connection_id
+    assert batch.events() == [
+        ("auth_connect", key, connection_id, "bench-user"),
+        ("disconnect", key, connection_id, ""),
+    ]
+
+
+def test_neighbours_share_their_key_and_type(running: Running) -> None:
+    with running.connect() as connection:
+        for _ in range(10):
+            connection.send(TEXT)
+        rows = drained(running, 11).tuples()
+    assert len({id(row[0]) for row in rows}) == len({id(row[1]) for row in rows}) == 1
+
+
+def test_json_decodes_messagepack_too_and_keeps_large_integers(running: Running) -> None:
+    value = {"t": "x", "p": {"n": 2**64 - 1}}
+    with running.connect("?format=msgpack") as connection:
+        connection.send(msgpack.packb(value))
+        connection.send('{"type":"x","payload":{"n":18446744073709551615}}')
+        batch = drained(running, 3)
+    assert batch[1].json() == batch[2].json() == value
+    assert batch[1].type == batch[2].type == "x"
+
+
+def test_json_of_what_is_none_is_an_error_that_says_so(running: Running) -> None:
+    with running.connect() as connection:
+        connection.send('{"t":"x",}')
+        connection.send("hello")
+        connection.send(b"\x00")
+        batch = drained(running, 4)
+    for index, why in ((1, "column"), (2, "kind raw"), (3, "kind bin")):
+        with pytest.raises(ValueError, match=why):
+            batch[index].json()
+
+
+def test_a_batch_outlives_its_server_but_ids_are_forgotten_with_the_last_batch(running: Running) -> None:
+    with running.connect() as connection:
+        connection.send(TEXT)
+        first = drained(running, 2)
+    last = drained(running, 1)
+    running.server.stop()
+    assert first[1].data == TEXT.encode()
+    assert first[1].connection_id == last[0].connection_id
+    del last
+    with pytest.raises(LookupError):
+        _ = first[1].connection_id
+
+
+def test_an_empty_batch_comes_at_the_timeout_and_at_once_after_a_stop(running: Running) -> None:
+    started = time.monotonic()
+    assert len(running.server.drain_batch(10, 120)) == 0
+    assert 0.1 <= time.monotonic() - started < DEADLINE_SECONDS
+    running.server.stop()
+    assert len(running.server.drain_batch(10, 60_000)) == 0
+
+
+def test_a_drain_takes_no_more_than_it_was_asked_for(running: Running) -> None:
+    with running.connect() as connection:
+        for number in range(10):
+            connection.send(f'{{"t":"n{number}"}}')
+        running.wait(lambda: running.server.inbound_queue_depth() == 11)
+        sizes = [len(running.server.drain_batch(4)) for _ in range(3)]
+    assert sizes == [4, 4, 3]
+
+
+def test_keeping_batches_slows_the_client_down_and_letting_go_frees_it(start: Callable[..., Running]) -> None:
+    running = start(max_inbound_queue_size=64)
+    total = 50_000
+    with running.connect() as connection:
+        held = [running.server.drain_batch()]
+        sender = Sender(connection, total)
+        # Held batches fill the limit; then nothing comes any more although the client has more to send.
+        while batch := running.server.drain_batch(4096, 300):
+            held.append(batch)
+        assert sender.is_alive()
+        assert sum(map(len, held)) < total
+        seen = sum(len(batch.tuples()) for batch in held)
+        held.clear()
+        del batch
+        while seen < total:
+            batch = running.server.drain_batch(4096, 1000)
+            assert len(batch), f"{seen} of {total} arrived"
+            seen += len(batch.tuples())
+            del batch
+        sender.join()
+    assert running.server.inbound_dropped_count() == 0

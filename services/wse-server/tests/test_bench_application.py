@@ -1,0 +1,117 @@
+"""The witness: what it counts, and that it can't be fooled by where a number stands."""
+
+from array import array
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+from bench_application import UINT64, Books, count_events, count_messages
+
+TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
+
+
+def counted(data: bytes) -> tuple[int, int, int]:
+    books = Books()
+    books.open(1, "one")
+    count_messages([(1, None, data)], books)
+    return books.totals()
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (b'{"p":{"seq":7,"x":1},"t":"a"}', 7),
+        (b'{"p":{"seq":7},"t":"a"}', 7),
+        (b'{"t":"a","p":{"seq":7}}', 7),
+        (b'{"seq":7}', 7),
+        (b'{"p":{"seq": 7, "x":1}}', 7),
+        (b'{"p":{"seq":0,"x":1}}', 0),
+        (b'{"p":{"seq":18446744073709551615,"x":1}}', UINT64),
+        (msgpack.packb({"t": "a", "p": {"seq": 70_000}}), 70_000),
+    ],
+)
+def test_a_number_is_found_wherever_it_stands(data: bytes, number: int) -> None:
+    assert counted(data) == (1, number, 0)
+
+
+@pytest.mark.parametrize("data", [b'{"t":"a"}', b"", b'{"seq":"x"}', b'{"seq":', b"\x00\xff", b'{"n":1,"m":2}'])
+def test_a_message_without_a_number_is_counted_as_such(data: bytes) -> None:
+    assert counted(data) == (1, 0, 1)
+
+
+def test_books_are_kept_per_connection_and_in_total() -> None:
+    books = Books()
+    for key in (1, 2):
+        books.open(key, f"id{key}")
+    count_messages([(1, "t", (TRADE % number).encode()) for number in range(10)], books)
+    count_messages([(key, "t", (TRADE % number).encode()) for number in range(3) for key in (2, 1)], books)
+    assert books.connections() == {"id1": (13, 48, 0), "id2": (3, 3, 0)}
+    assert books.totals() == (16, 51, 0)
+
+
+def test_sums_are_modulo_two_to_the_64() -> None:
+    books = Books()
+    books.open(1, "one")
+    count_messages([(1, None, b'{"seq":18446744073709551615,"x":0}')] * 3, books)
+    assert books.totals() == (3, (3 * UINT64) & UINT64, 0)
+    assert books.connections()["one"] == books.totals()
+
+
+def test_closed_connections_are_told_once_and_their_rows_used_again() -> None:
+    books = Books()
+    books.open(1, "one")
+    books.add(1, 5, 5, 0)
+    books.close(1)
+    assert books.connections() == {"one": (5, 5, 0)}
+    assert books.connections() == {}
+    books.open(2, "two")
+    assert books.connections() == {"two": (0, 0, 0)}
+    assert books.totals() == (5, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        ({"t": "a", "p": {"seq": 7}}, 7),
+        ({"p": {"seq": 7}}, 7),
+        ({"t": "a", "seq": 7}, 7),
+        ({"t": "a", "p": 5, "seq": 7}, 7),
+        ({"t": "a", "p": {"seq": 7.5}}, None),
+        ({"t": "a", "p": {"seq": True}}, None),
+        ({"t": "a", "p": {"seq": "7"}}, None),
+        ({"t": "a"}, None),
+        (77, None),
+        ([1], None),
+        ("x", None),
+    ],
+)
+def test_a_decoded_message_is_read_by_its_keys(data: Any, number: int | None) -> None:
+    books = Books()
+    count_events([("auth_connect", "one", "user"), ("msg", "one", data)], books)
+    assert books.totals() == (1, number or 0, int(number is None))
+
+
+def test_events_open_and_close_books_around_their_messages() -> None:
+    books = Books()
+    message = ("msg", "one", {"t": "a", "p": {"seq": 2}})
+    count_events([("auth_connect", "one", "user"), message, message, ("disconnect", "one", None)], books)
+    assert books.connections() == {"one": (2, 4, 0)}
+    assert books.connections() == {}
+
+
+def test_a_connection_whose_announcement_was_lost_has_books_too() -> None:
+    books = Books()
+    count_events(
+        [("msg", "one", {"t": "a", "p": {"seq": 2}}), ("raw", "one", '{"seq":3'), ("bin", "one", b"\x00")], books
+    )
+    assert books.connections() == {"one": (3, 5, 1)}
+    count_events([("disconnect", "never seen", None)], books)
+
+
+def test_columns_hold_machine_words() -> None:
+    books = Books()
+    for key in range(1000):
+        books.open(key, str(key))
+    columns = [column for column in vars(books).values() if isinstance(column, array)]
+    assert [(len(column), column.itemsize) for column in columns] == [(1000, 8)] * 3

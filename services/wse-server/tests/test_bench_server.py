@@ -1,0 +1,142 @@
+"""The benchmark's service as a process: its contract is `services/README.md`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import wait_until
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from bench_server import token
+
+PROGRAM = Path(__file__).resolve().parents[1] / "bench_server.py"
+MESSAGES = 1000
+
+
+class Service:
+    """A started service."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        command = [sys.executable, str(PROGRAM), "--port", "0", "--metrics-port", "0", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
+        assert self.process.stdout is not None
+        self.ready = json.loads(self.process.stdout.readline())
+
+    def get(self, path: str) -> Any:
+        """A page of the metrics port, as JSON where it is."""
+        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}") as answer:
+            body = answer.read().decode()
+            return json.loads(body) if body.startswith("{") else body
+
+    def connect(self) -> ClientConnection:
+        """A connection with a token, after its greeting."""
+        headers = {"Cookie": f"access_token={token(int(time.time()))}"}
+        connection = connect(f"ws://{self.ready['address']}/wse", additional_headers=headers, compression=None)
+        assert '"server_ready"' in str(connection.recv(10))
+        return connection
+
+    def stop(self) -> int:
+        """Its exit code after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(5)
+
+
+@pytest.fixture(params=["batch", "dict"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """One of each kind of delivery."""
+    service = Service(DELIVERY=request.param)
+    yield service
+    service.process.kill()
+    service.process.communicate()
+
+
+def test_the_ready_line_says_where_everything_is(service: Service) -> None:
+    assert service.ready.keys() == {"event", "address", "metrics_address", "pid"}
+    assert (service.ready["event"], service.ready["pid"]) == ("ready", service.process.pid)
+    assert "ok" in service.get("/readyz")
+    assert "service_messages_received_total 0" in service.get("/metrics")
+
+
+def test_every_message_is_in_the_books(service: Service) -> None:
+    with service.connect() as first, service.connect() as second:
+        first.send('{"t":"client_hello","p":{"protocol_version":1}}')
+        for number in range(MESSAGES):
+            first.send(f'{{"p":{{"seq":{number},"x":1}},"t":"trade"}}')
+            second.send(f'{{"p":{{"seq":{2 * number}}},"t":"trade"}}')
+        second.send("hello")
+        wait_until(lambda: service.get("/stats")["application"]["delivered"] == 2 * MESSAGES + 1)
+        stats = service.get("/stats")
+    messages = stats["messages"]
+    assert messages["received"] == 2 * MESSAGES + 2
+    assert (
+        messages["received"]
+        == messages["consumed"] + messages["delivered"] + sum(messages["dropped"].values()) + messages["queued"]
+    )
+    total = sum(range(MESSAGES))
+    assert stats["application"] == {"delivered": 2 * MESSAGES + 1, "sequence_sum": 3 * total, "unnumbered": 1}
+    wait_until(
+        lambda: service.get("/stats")["connections"]["open"] == 0 and service.get("/stats")["messages"]["queued"] == 0
+    )
+    books = service.get("/stats/connections")["connections"]
+    assert sorted((book["received"], book["consumed"], book["application"]["sequence_sum"]) for book in books) == [
+        (MESSAGES + 1, 0, 2 * total),
+        (MESSAGES + 1, 1, total),
+    ]
+    assert service.get("/stats/connections") == {"connections": []}
+
+
+def test_it_stops_on_sigterm_with_a_farewell(service: Service) -> None:
+    connection = service.connect()
+    assert service.stop() == 0
+    with pytest.raises(ConnectionClosed) as closed:
+        connection.recv(10)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    with pytest.raises(urllib.error.URLError):
+        service.get("/healthz")
+
+
+def test_without_an_application_messages_are_discarded() -> None:
+    service = Service("--delivery", "discard")
+    with service.connect() as connection:
+        connection.send('{"t":"x","p":{"seq":1}}')
+        wait_until(lambda: service.get("/stats")["messages"]["received"] == 1)
+        stats = service.get("/stats")
+    assert (stats["messages"]["dropped"], stats["messages"]["delivered"], stats["application"]) == (
+        {"discarded": 1},
+        0,
+        None,
+    )
+    assert service.stop() == 0
+
+
+def test_token_only_prints_a_token_that_opens_the_door(service: Service) -> None:
+    printed = subprocess.run(
+        [sys.executable, str(PROGRAM), "--token-only"], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed == printed.strip() + "\n"
+    headers = {"Authorization": f"Bearer {printed.strip()}"}
+    with connect(f"ws://{service.ready['address']}/wse", additional_headers=headers) as connection:
+        assert '"user_id":"bench-user"' in str(connection.recv(10))
+
+
+def test_a_delivery_that_does_not_exist_is_refused() -> None:
+    refused = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        env=os.environ | {"DELIVERY": "pigeon"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "'pigeon'" in refused.stderr

@@ -1,0 +1,194 @@
+"""Starting, stopping, sending, signals, and arguments that make no sense."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import Running, message
+from websockets.exceptions import ConnectionClosed
+from wse_server import RustWSEServer
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"ping_interval": 60}, "ping_interval"),
+        ({"ping_interval": 0}, "ping_interval"),
+        ({"jwt_secret": b"short"}, "32"),
+        ({"jwt_secret": b"x" * 32, "jwt_previous_secret": b"short"}, "32"),
+        ({"inbound_overflow": "panic"}, "'backpressure' or 'drop'"),
+        ({"delivery": "mail"}, "'queue' or 'discard'"),
+        ({"max_connections": -1}, "max_connections"),
+        ({"max_inbound_queue_size": 0}, "max_inbound_queue_size"),
+        ({"max_message_size": 0}, "max_message_size"),
+        ({"metrics_port": 65536}, "metrics_port"),
+        ({"metrics_host": "nowhere"}, "metrics_host"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        RustWSEServer("127.0.0.1", 0, **options)
+
+
+@pytest.mark.parametrize(("host", "port"), [("example.com", 0), ("", 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
+def test_an_address_that_is_none_is_refused(host: str, port: int) -> None:
+    with pytest.raises(ValueError, match=r"host|port"):
+        RustWSEServer(host, port)
+
+
+def test_a_taken_port_is_an_error_of_the_systems_kind(start: Callable[..., Running]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        running = start(running=False, port=port)
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}") as error:
+            running.server.start()
+        assert error.value.errno is not None
+        assert not running.server.is_running()
+
+
+def test_a_server_says_where_it_listens(start: Callable[..., Running]) -> None:
+    running = start(running=False, metrics_port=0)
+    server = running.server
+    assert (server.address, server.port, server.metrics_port, server.is_running()) == (None, 0, 0, False)
+    server.start()
+    assert server.address == ("127.0.0.1", server.port)
+    assert server.port > 0
+    assert server.metrics_port
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/healthz") as answer:
+        assert answer.status == 200
+
+
+def test_starting_twice_is_an_error_and_stopping_twice_is_not(running: Running) -> None:
+    with pytest.raises(RuntimeError, match="running"):
+        running.server.start()
+    running.server.stop()
+    running.server.stop()
+    assert not running.server.is_running()
+    running.server.start()
+    with running.connect() as connection:
+        assert message(connection)["t"] == "server_ready"
+
+
+def test_nothing_can_be_drained_before_the_start(start: Callable[..., Running]) -> None:
+    server = start(running=False).server
+    for ask in (server.drain_inbound, server.drain_batch, server.health_snapshot, server.prometheus_metrics):
+        with pytest.raises(RuntimeError, match="never started"):
+            ask()
+    assert (server.get_connection_count(), server.get_connections(), server.send("x", "y")) == (0, [], False)
+
+
+def test_a_stop_closes_clients_with_1001_and_keeps_what_was_received(running: Running) -> None:
+    connection = running.connect()
+    message(connection)
+    connection.send('{"t":"x"}')
+    running.wait(lambda: running.server.inbound_queue_depth() == 2)
+    running.server.stop()
+    with pytest.raises(ConnectionClosed) as closed:
+        connection.recv(10)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    assert [kind for kind, _, _ in running.drain(3)] == ["auth_connect", "msg", "disconnect"]
+
+
+def test_messages_go_to_one_or_to_all(running: Running) -> None:
+    server = running.server
+    connections = [running.connect() for _ in range(3)]
+    ids = [message(connection)["p"]["details"]["connection_id"] for connection in connections]
+    assert sorted(server.get_connections()) == sorted(ids)
+    assert server.get_connection_count() == 3
+    assert server.send(ids[0], "only you")
+    assert server.send_bytes(ids[0], b"abc")
+    server.broadcast_all('{"t":"fanout_tick","p":{"seq":1}}')
+    server.broadcast_all_bytes(b"raw")
+    assert [connections[0].recv(10) for _ in range(2)] == ["only you", b"abc"]
+    for connection in connections:
+        assert [connection.recv(10) for _ in range(2)] == ['{"c":"U","t":"fanout_tick","p":{"seq":1}}', b"raw"]
+    assert not server.send("nobody", "x")
+    assert not server.send_bytes("nobody", b"x")
+    assert not server.disconnect("nobody")
+    assert server.disconnect(ids[1])
+    running.wait(lambda: server.get_connection_count() == 2)
+
+
+def test_the_snapshot_and_the_metrics_count(running: Running) -> None:
+    with running.connect() as connection:
+        message(connection)
+        snapshot = running.server.health_snapshot()
+        assert snapshot["connections"] == 1
+        assert {"inbound_queue_depth", "inbound_dropped", "uptime_secs"} <= snapshot.keys()
+        assert "wse_connections 1" in running.server.prometheus_metrics().splitlines()
+
+
+def test_the_applications_books_are_in_stats(start: Callable[..., Running]) -> None:
+    running = start(metrics_port=0)
+    with running.connect() as connection:
+        connection_id = message(connection)["p"]["details"]["connection_id"]
+        running.server.set_application_stats(lambda: (3, 2**64 - 1, 1), lambda: {connection_id: (3, 5, 1)})
+        total = fetch(running, "/stats")["application"]
+        (book,) = fetch(running, "/stats/connections")["connections"]
+    assert total == {"delivered": 3, "sequence_sum": 2**64 - 1, "unnumbered": 1}
+    assert (book["id"], book["application"]) == (connection_id, {"delivered": 3, "sequence_sum": 5, "unnumbered": 1})
+
+
+def test_books_that_fail_are_left_out_and_reported(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    running = start(metrics_port=0)
+    running.server.set_application_stats(lambda: (1, 2, -3), None)
+    assert fetch(running, "/stats")["application"] is None
+    assert [report.exc_type for report in reported] == [OverflowError]
+
+
+def fetch(running: Running, path: str) -> dict[str, Any]:
+    """A page of the metrics port."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}{path}") as answer:
+        page: dict[str, Any] = json.load(answer)
+        return page
+
+
+def test_a_waiting_drain_wakes_for_a_signal(running: Running) -> None:
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        running.server.drain_batch(10, 20_000)
+    assert time.monotonic() - started < 10
+    timer.join()
+
+
+def test_other_threads_run_while_a_drain_waits(running: Running) -> None:
+    beats = 0
+    done = threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not done.is_set():
+            beats += 1
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    before = beats
+    running.server.drain_batch(1, 200)
+    done.set()
+    thread.join()
+    assert beats - before > 1000
+
+
+@pytest.mark.parametrize("mode", ["server.enable_drain_mode()", "server.set_callbacks(print, print, print)"])
+def test_an_interpreter_can_exit_with_a_server_running(mode: str) -> None:
+    code = f"import wse_server; server = wse_server.RustWSEServer('127.0.0.1', 0); {mode}; server.start()"
+    exited = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code], timeout=20, capture_output=True, text=True, check=False
+    )
+    assert (exited.returncode, exited.stderr) == (0, "")
