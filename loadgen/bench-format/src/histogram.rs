@@ -69,6 +69,13 @@ impl Recorder {
         }
     }
 
+    /// Counts one value `count` times.
+    pub fn record_n(&mut self, value_ns: u64, count: u64) {
+        if self.values.record_n(value_ns, count).is_err() {
+            self.overflow += count;
+        }
+    }
+
     /// Adds another recorder, exactly.
     pub fn add(&mut self, other: &Recorder) {
         self.values.add(&other.values).expect("all recorders have one range");

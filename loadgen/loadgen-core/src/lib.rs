@@ -1,1 +1,39 @@
-//! Placeholder.
+//! Load on WebSocket services that can be accounted for; knows nothing of any family of services.
+//!
+//! In the order in which a trial walks through it:
+//!
+//! | module | does |
+//! | --- | --- |
+//! | [`coordinator`] | fetches an assignment, holds at the barrier, uploads the result |
+//! | [`trial`] | carries an assignment out: threads, window, result |
+//! | [`workload`] | what a family of services adds |
+//! | [`connect`] | addresses, sockets, the upgrade |
+//! | [`schedule`], [`phases`] | when what is due; pure |
+//! | `worker` | one thread and its connections; holds the loop |
+//! | `session` | one WebSocket |
+//! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
+//! | [`recorder`] | histograms |
+//! | [`evidence`] | how the generator itself fared |
+//! | [`merge`] | several workers' results into one |
+//! | [`progress`] | what a person sees meanwhile |
+
+pub mod clock;
+pub mod connect;
+mod context;
+pub mod coordinator;
+mod error;
+pub mod evidence;
+pub mod frame;
+pub mod merge;
+pub mod phases;
+pub mod progress;
+pub mod recorder;
+pub mod replies;
+pub mod schedule;
+mod session;
+pub mod trial;
+mod worker;
+pub mod workload;
+
+pub use context::Pattern;
+pub use error::Error;

@@ -1,1 +1,36 @@
-fn main() {}
+//! The program around the library: command line in, exit code out.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use wse_bench::{cli::Cli, run, workloads::Workload};
+
+/// The test did not do what it says.
+const NOT_CLEAN: u8 = 1;
+/// The command line makes no sense.
+const BAD_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(words) = check(&cli) {
+        eprintln!("{words}");
+        return ExitCode::from(BAD_USAGE);
+    }
+    match run(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOT_CLEAN),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(NOT_CLEAN)
+        }
+    }
+}
+
+fn check(cli: &Cli) -> Result<(), String> {
+    cli.check()?;
+    match &cli.test {
+        Some(name) => Workload::find(name).map(|_| ()).map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}

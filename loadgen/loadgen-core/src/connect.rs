@@ -1,0 +1,276 @@
+//! Getting in: addresses, sockets, and the WebSocket upgrade.
+//!
+//! Opens sockets and checks the service's answer; which connection is attempted when is the thread's business.
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use sha1::{Digest, Sha1};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{error::Error, schedule::splitmix64, workload::Workload};
+
+/// Send buffer of each connection, in bytes. It bounds what is in flight, so that a flood on thousands of connections
+/// neither fills the kernel's memory for TCP nor makes the drain last.
+pub const SEND_BUFFER: usize = 128 << 10;
+/// RFC 6455, section 1.3.
+const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Longest upgrade response that is waited for, in bytes.
+const LONGEST_RESPONSE: usize = 16 << 10;
+
+/// Resolves `host:port` to one address, IPv4 first.
+///
+/// # Errors
+/// [`Error::Resolve`] when there is none.
+pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
+    let failed = |source| Error::Resolve { address: address.to_owned(), source };
+    let all: Vec<_> = address.to_socket_addrs().map_err(failed)?.collect();
+    let first = all.iter().find(|found| found.is_ipv4()).or(all.first());
+    first.copied().ok_or_else(|| failed(io::Error::new(io::ErrorKind::NotFound, "no address")))
+}
+
+/// From which source address each connection starts.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    target: SocketAddr,
+    ports_per_address: u32,
+}
+
+impl Sources {
+    /// For a target, with the ports that the kernel gives out.
+    pub fn new(target: SocketAddr) -> Self {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        Self { target, ports_per_address: usable_ports(&range) }
+    }
+
+    /// Ports that one source address is used for.
+    pub fn ports_per_address(&self) -> u32 {
+        self.ports_per_address
+    }
+
+    /// The source of connection `index`, or nothing where the kernel may choose. Only loopback has addresses to spare:
+    /// all of 127.0.0.0/8.
+    pub fn source(&self, index: u32) -> Option<SocketAddr> {
+        let nth = index / self.ports_per_address;
+        match self.target.ip() {
+            IpAddr::V4(ip) if ip.is_loopback() && nth > 0 => {
+                Some(SocketAddr::from((Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + nth), 0)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Nine tenths of the range: other programs need ports too, and the search for a free one slows down near the end.
+fn usable_ports(range: &str) -> u32 {
+    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u32>().ok());
+    let (first, last) = (bounds.next().unwrap_or(32_768), bounds.next().unwrap_or(60_999));
+    (last.saturating_sub(first) * 9 / 10).max(1)
+}
+
+/// Starts a connection without waiting for it.
+///
+/// # Errors
+/// The kernel's; [`reason`] names it.
+pub fn start(target: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    // Always: with Nagle's algorithm a small message waits for the acknowledgement of the one before.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    if let Some(source) = source {
+        bind_address_no_port(&socket)?;
+        socket.bind(&source.into())?;
+    }
+    match socket.connect(&target.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// The port is chosen at connect, when the kernel knows the target: so one port serves several targets.
+fn bind_address_no_port(socket: &Socket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the option's value is a live c_int of the stated length.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A short name for why the kernel ended a connection or refused one; it is a key in results.
+pub fn reason(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => "refused",
+        Some(libc::ECONNRESET | libc::EPIPE) => "reset",
+        Some(libc::ETIMEDOUT) => "timeout",
+        Some(libc::EMFILE | libc::ENFILE) => "no_descriptors",
+        Some(libc::EADDRNOTAVAIL) => "no_ports",
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
+        Some(libc::ENOMEM | libc::ENOBUFS) => "no_memory",
+        _ => "other",
+    }
+}
+
+/// The upgrade request of a workload, complete but for the key.
+#[derive(Clone, Debug)]
+pub struct UpgradeRequest {
+    before_key: String,
+    after_key: String,
+}
+
+impl UpgradeRequest {
+    /// For a `host:port` as it stands in the `Host` header.
+    pub fn new<W: Workload>(workload: &W, host: &str) -> Self {
+        let path = workload.path();
+        let headers: String = workload.headers().iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        Self {
+            before_key: format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+            ),
+            after_key: format!("\r\n{headers}\r\n"),
+        }
+    }
+
+    /// The request with a key.
+    pub fn bytes(&self, key: &str) -> Vec<u8> {
+        [&self.before_key, key, &self.after_key].concat().into_bytes()
+    }
+}
+
+/// A key: 16 bytes that differ from attempt to attempt, in base64 (RFC 6455, section 4.1).
+pub fn key(random: &mut u64) -> String {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&splitmix64(random).to_ne_bytes());
+    bytes[8..].copy_from_slice(&splitmix64(random).to_ne_bytes());
+    STANDARD.encode(bytes)
+}
+
+/// What the service must answer to a key.
+pub fn accept(key: &str) -> String {
+    let mut hash = Sha1::new();
+    hash.update(key.as_bytes());
+    hash.update(ACCEPT_SUFFIX);
+    STANDARD.encode(hash.finalize())
+}
+
+/// The service's answer to the upgrade.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Not complete.
+    Incomplete,
+    /// Switched; frames start after this many bytes.
+    Done(usize),
+    /// Not switched; the reason is a key in results.
+    Failed(String),
+}
+
+/// Checks an upgrade response against the key of its request.
+pub fn check_upgrade(bytes: &[u8], key: &str) -> Upgrade {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    match response.parse(bytes) {
+        Err(_) => Upgrade::Failed("upgrade_malformed".into()),
+        Ok(httparse::Status::Partial) if bytes.len() > LONGEST_RESPONSE => Upgrade::Failed("upgrade_too_long".into()),
+        Ok(httparse::Status::Partial) => Upgrade::Incomplete,
+        Ok(httparse::Status::Complete(_)) if response.code != Some(101) => {
+            Upgrade::Failed(format!("http_{}", response.code.unwrap_or(0)))
+        }
+        Ok(httparse::Status::Complete(length)) => {
+            let header = |name: &str| {
+                response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+            };
+            let upgraded = header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+            if !upgraded || header("sec-websocket-accept") != Some(accept(key).as_bytes()) {
+                return Upgrade::Failed("upgrade_not_accepted".into());
+            }
+            if header("sec-websocket-extensions").is_some() || header("sec-websocket-protocol").is_some() {
+                // We offered neither, so a service that answers one speaks of somebody else.
+                return Upgrade::Failed("upgrade_unasked".into());
+            }
+            Upgrade::Done(length)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+    fn response(lines: &str) -> Vec<u8> {
+        format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n").into_bytes()
+    }
+
+    fn good() -> Vec<u8> {
+        response("Upgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n")
+    }
+
+    #[test]
+    fn the_accept_value_is_that_of_the_rfc() {
+        assert_eq!(accept(KEY), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_good_upgrade_is_recognised_only_when_it_is_complete() {
+        let good = good();
+        for length in 0..good.len() {
+            assert_eq!(check_upgrade(&good[..length], KEY), Upgrade::Incomplete, "at {length}");
+        }
+        let with_frame = [&good[..], &[0x81, 0]].concat();
+        assert_eq!(check_upgrade(&with_frame, KEY), Upgrade::Done(good.len()));
+    }
+
+    #[test]
+    fn a_refusal_names_its_status() {
+        let refusal = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(check_upgrade(refusal, KEY), Upgrade::Failed("http_503".into()));
+    }
+
+    #[test]
+    fn a_wrong_accept_value_is_not_an_upgrade() {
+        assert_eq!(check_upgrade(&good(), "AAAAAAAAAAAAAAAAAAAAAA=="), Upgrade::Failed("upgrade_not_accepted".into()));
+    }
+
+    #[test]
+    fn an_extension_that_nobody_offered_is_not_accepted() {
+        let lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\
+                     Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        assert_eq!(check_upgrade(&response(lines), KEY), Upgrade::Failed("upgrade_unasked".into()));
+    }
+
+    #[test]
+    fn loopback_gets_another_source_address_when_the_ports_run_out() {
+        let sources = Sources { target: "127.0.0.1:9".parse().unwrap(), ports_per_address: 100 };
+        assert_eq!(sources.source(99), None);
+        assert_eq!(sources.source(100), Some("127.0.0.2:0".parse().unwrap()));
+        assert_eq!(sources.source(25_600), Some("127.0.1.1:0".parse().unwrap()));
+        let elsewhere = Sources { target: "192.0.2.1:9".parse().unwrap(), ports_per_address: 100 };
+        assert_eq!(elsewhere.source(25_600), None);
+    }
+
+    #[test]
+    fn the_port_range_is_read_as_the_kernel_writes_it() {
+        assert_eq!(usable_ports("1024\t65535\n"), 58_059);
+        assert_eq!(usable_ports(""), 25_407);
+    }
+
+    #[test]
+    fn keys_are_sixteen_fresh_bytes() {
+        let mut random = 1;
+        let keys = [key(&mut random), key(&mut random)];
+        assert_ne!(keys[0], keys[1]);
+        assert!(keys.iter().all(|key| STANDARD.decode(key).unwrap().len() == 16));
+    }
+}

@@ -1,0 +1,199 @@
+//! What the sessions of one load thread share: buffers, counters, histograms, and what they are to do.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
+
+use crate::{
+    connect::UpgradeRequest,
+    frame::{Batch, Masks},
+    phases::Phases,
+    recorder::Recorder,
+    workload::Workload,
+};
+
+/// One read takes at most this much, in bytes. A larger buffer makes reading cheaper by a fifth over 64 KiB.
+const READ_BUFFER: usize = 256 << 10;
+
+/// How load is offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pattern {
+    /// Connections are opened inside the window, with so many attempts in flight; no messages.
+    Storm {
+        /// Attempts per second over all workers; absent means as fast as attempts complete.
+        rate_per_second: Option<f64>,
+    },
+    /// Each connection sends its next message when the last was answered.
+    PingPong {
+        /// Messages per connection inside the window; absent means until it ends.
+        per_connection: Option<u32>,
+    },
+    /// Messages are due at a rate, whatever the service does.
+    Open {
+        /// Messages per second over all workers.
+        rate_per_second: f64,
+        /// How they are spaced.
+        arrivals: bench_format::plan::Arrivals,
+    },
+    /// Each connection sends whenever its socket takes more.
+    Flood,
+}
+
+/// Counters of one thread. All only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Messages due (open loop) or composed (closed loop).
+    pub(crate) due: u64,
+    /// Of those, due inside the window.
+    pub(crate) window_due: u64,
+    /// Numbered messages that the socket took in full.
+    pub(crate) sent: u64,
+    /// Due, but never handed to the socket in full.
+    pub(crate) unsent: u64,
+    /// First answers.
+    pub(crate) replies: u64,
+    /// Wrong answers.
+    pub(crate) wrong: u64,
+    /// Answers that came twice or that nobody asked for.
+    pub(crate) duplicates: u64,
+    /// Answers out of order.
+    pub(crate) reorders: u64,
+    /// Write system calls that moved bytes.
+    pub(crate) writes: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+}
+
+/// Counters of connections of one thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionTally {
+    pub(crate) attempted: u64,
+    /// Attempts without an outcome yet.
+    pub(crate) in_flight: u32,
+    pub(crate) opened: u64,
+    pub(crate) failed: BTreeMap<String, u64>,
+    pub(crate) closed_early: BTreeMap<String, u64>,
+    /// When the last attempt had its outcome.
+    pub(crate) last_outcome_ns: u64,
+}
+
+/// See the module.
+pub(crate) struct Context<W: Workload> {
+    pub(crate) workload: Arc<W>,
+    pub(crate) messages: W::Messages,
+    pub(crate) upgrade: UpgradeRequest,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) masks: Masks,
+    pub(crate) batch: Batch,
+    pub(crate) read_buffer: Vec<u8>,
+    pub(crate) tally: Tally,
+    pub(crate) connections: ConnectionTally,
+    pub(crate) pattern: Pattern,
+    /// Messages per write.
+    pub(crate) coalesce: u64,
+    /// Wall clock minus monotonic clock, in nanoseconds.
+    pub(crate) wall_offset_ns: i64,
+    /// Set when load starts.
+    pub(crate) load: Option<LoadState>,
+    /// Sockets that become writable are given more messages.
+    pub(crate) flooding: bool,
+    /// Connections of a ping-pong that have not done their share.
+    pub(crate) playing: u32,
+}
+
+/// What exists only once the start is known.
+pub(crate) struct LoadState {
+    pub(crate) phases: Phases,
+    pub(crate) recorder: Recorder,
+}
+
+impl<W: Workload> Context<W> {
+    pub(crate) fn new(
+        workload: Arc<W>,
+        host: &str,
+        epoll: OwnedFd,
+        seed: u64,
+        pattern: Pattern,
+        coalesce: u32,
+        wall_offset_ns: i64,
+    ) -> Self {
+        Self {
+            messages: workload.messages(),
+            upgrade: UpgradeRequest::new(&*workload, host),
+            workload,
+            epoll,
+            masks: Masks::new(seed),
+            batch: Batch::default(),
+            read_buffer: vec![0; READ_BUFFER],
+            tally: Tally::default(),
+            connections: ConnectionTally::default(),
+            pattern,
+            coalesce: u64::from(coalesce.max(1)),
+            wall_offset_ns,
+            load: None,
+            flooding: false,
+            playing: 0,
+        }
+    }
+
+    /// Whether each message's due time is kept. A flood has none: its messages are due when the socket takes them.
+    #[inline]
+    pub(crate) fn tracks_due(&self) -> bool {
+        self.pattern != Pattern::Flood
+    }
+
+    /// Wall clock for a payload, in microseconds, without asking the kernel.
+    #[inline]
+    pub(crate) fn unix_us(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.wrapping_add_signed(self.wall_offset_ns) / 1000
+    }
+
+    /// An attempt became a ready connection.
+    pub(crate) fn opened(&mut self, now_ns: u64) {
+        self.connections.opened += 1;
+        self.attempt_ended(now_ns);
+    }
+
+    /// An attempt failed.
+    pub(crate) fn failed(&mut self, reason: &str, now_ns: u64) {
+        *self.connections.failed.entry(reason.to_owned()).or_default() += 1;
+        self.attempt_ended(now_ns);
+    }
+
+    fn attempt_ended(&mut self, now_ns: u64) {
+        self.connections.in_flight -= 1;
+        self.connections.last_outcome_ns = now_ns;
+    }
+
+    /// A ready connection ended before we closed it.
+    pub(crate) fn closed_early(&mut self, reason: &str) {
+        *self.connections.closed_early.entry(reason.to_owned()).or_default() += 1;
+    }
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.due += other.due;
+        self.window_due += other.window_due;
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+        self.replies += other.replies;
+        self.wrong += other.wrong;
+        self.duplicates += other.duplicates;
+        self.reorders += other.reorders;
+        self.writes += other.writes;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+    }
+}
+
+impl ConnectionTally {
+    pub(crate) fn add(&mut self, other: ConnectionTally) {
+        self.attempted += other.attempted;
+        self.opened += other.opened;
+        other.failed.into_iter().for_each(|(reason, count)| *self.failed.entry(reason).or_default() += count);
+        other
+            .closed_early
+            .into_iter()
+            .for_each(|(reason, count)| *self.closed_early.entry(reason).or_default() += count);
+        self.last_outcome_ns = self.last_outcome_ns.max(other.last_outcome_ns);
+    }
+}

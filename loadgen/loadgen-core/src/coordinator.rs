@@ -1,0 +1,243 @@
+//! The worker's side of the coordinator's protocol: register, next, ready, result.
+//!
+//! Every request names (run, trial, worker, attempt) and has the effect of one when it is repeated, so whatever the
+//! network does is answered by asking again. Blocking: load threads run beside it and need no runtime.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use bench_format::{
+    result::WorkerResult,
+    trial::{Assignment, Barrier, Clock, Next, Ready, Registration},
+};
+use reqwest::{Method, StatusCode};
+use tokio::runtime::Runtime;
+
+use crate::{
+    clock::{monotonic_ns, unix_ns},
+    error::Error,
+    trial::{Gate, StartAt},
+};
+
+/// Longer than the 20 s that the coordinator may hold a question.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a coordinator may be away: long enough for it to be replaced on another node.
+const PATIENCE: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Round trips from which the best is taken as the clock's offset.
+const CLOCK_ROUND_TRIPS: usize = 12;
+
+/// A coordinator, as one worker sees it.
+pub struct Coordinator {
+    url: String,
+    worker: u32,
+    client: reqwest::Client,
+    runtime: Runtime,
+    patience: Duration,
+}
+
+/// This machine's clock against the coordinator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// Ours minus theirs, in nanoseconds.
+    pub offset_ns: i64,
+    /// Half the best round trip, in nanoseconds.
+    pub uncertainty_ns: u64,
+}
+
+impl Coordinator {
+    /// For a base URL such as `http://127.0.0.1:8080`; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] when there are no resources for a client.
+    pub fn new(url: &str, worker: u32) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| Error::Kernel { what: "start a runtime for the coordinator's client", source })?;
+        let url = url.trim_end_matches('/').to_owned();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .retry(reqwest::retry::never())
+            .timeout(REQUEST_TIMEOUT)
+            .connect_timeout(LONGEST_PAUSE)
+            .build()
+            .map_err(|source| Error::Coordinator { what: "build a client", url: url.clone(), source })?;
+        Ok(Self { url, worker, client, runtime, patience: PATIENCE })
+    }
+
+    /// With another patience than five minutes.
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Presents this worker.
+    ///
+    /// # Errors
+    /// [`Error::Coordinator`] or [`Error::Refused`] when patience ends; so for every other request.
+    pub fn register(&self, registration: &Registration) -> Result<(), Error> {
+        self.ask("register", Method::POST, "/v1/workers", Some(registration)).map(|_| ())
+    }
+
+    /// Waits for the next trial; nothing when the run is over.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn next(&self) -> Result<Option<Assignment>, Error> {
+        let path = format!("/v1/workers/{}/next", self.worker);
+        loop {
+            match self.ask_for::<Next>("ask for the next trial", Method::GET, &path, None::<&()>)? {
+                Next::Wait => thread::sleep(FIRST_PAUSE),
+                Next::Trial(assignment) => return Ok(Some(assignment)),
+                Next::Finished => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits at the barrier.
+    ///
+    /// # Errors
+    /// [`Error::Abandoned`] when the trial is off, else as [`Self::register`].
+    pub fn ready(&self, ready: &Ready) -> Result<u64, Error> {
+        let path = format!("/v1/workers/{}/ready", self.worker);
+        loop {
+            match self.ask_for("report ready", Method::POST, &path, Some(ready))? {
+                Barrier::Wait => thread::sleep(FIRST_PAUSE / 10),
+                Barrier::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
+                Barrier::Abandoned { reason } => return Err(Error::Abandoned { reason }),
+            }
+        }
+    }
+
+    /// Hands in the result.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn upload(&self, result: &WorkerResult) -> Result<(), Error> {
+        let path = format!("/v1/workers/{}/result", self.worker);
+        self.ask("upload the result", Method::PUT, &path, Some(result)).map(|_| ())
+    }
+
+    /// Measures the clock's offset: the best of several round trips, and half of it as the uncertainty.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn clock_offset(&self) -> Result<ClockOffset, Error> {
+        let mut best: Option<ClockOffset> = None;
+        for _ in 0..CLOCK_ROUND_TRIPS {
+            let (before, wall_before) = (monotonic_ns(), unix_ns());
+            let clock: Clock = self.ask_for("read the clock", Method::GET, "/v1/clock", None::<&()>)?;
+            let half_ns = (monotonic_ns() - before) / 2;
+            if best.is_none_or(|best| half_ns < best.uncertainty_ns) {
+                let offset_ns = (wall_before + half_ns) as i64 - clock.unix_ns as i64;
+                best = Some(ClockOffset { offset_ns, uncertainty_ns: half_ns });
+            }
+        }
+        Ok(best.expect("there was at least one round trip"))
+    }
+
+    fn ask_for<T: serde::de::DeserializeOwned>(
+        &self,
+        what: &'static str,
+        method: Method,
+        path: &str,
+        body: Option<&impl serde::Serialize>,
+    ) -> Result<T, Error> {
+        let bytes = self.ask(what, method, path, body)?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Refused {
+            what,
+            url: format!("{}{path}", self.url),
+            status: 200,
+            body: format!("{error} in {}", String::from_utf8_lossy(&bytes)),
+        })
+    }
+
+    /// Asks until there is an answer: silence, a lost connection and a server error are asked again.
+    fn ask(
+        &self,
+        what: &'static str,
+        method: Method,
+        path: &str,
+        body: Option<&impl serde::Serialize>,
+    ) -> Result<Vec<u8>, Error> {
+        let url = format!("{}{path}", self.url);
+        let deadline = Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.ask_once(what, method.clone(), &url, body) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
+                Err(error) => error,
+            };
+            eprintln!("{error}; asking again in {pause:?}");
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn ask_once(
+        &self,
+        what: &'static str,
+        method: Method,
+        url: &str,
+        body: Option<&impl serde::Serialize>,
+    ) -> Result<Vec<u8>, Error> {
+        let failed = |source| Error::Coordinator { what, url: url.to_owned(), source };
+        let mut request = self.client.request(method, url);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.runtime.block_on(async {
+            let response = request.send().await.map_err(failed)?;
+            let status = response.status();
+            let bytes = response.bytes().await.map_err(failed)?.to_vec();
+            if status.is_success() {
+                return Ok(bytes);
+            }
+            let body = String::from_utf8_lossy(&bytes).into_owned();
+            Err(Error::Refused { what, url: url.to_owned(), status: status.as_u16(), body })
+        })
+    }
+}
+
+fn is_transient(error: &Error) -> bool {
+    match error {
+        Error::Coordinator { source, .. } => !source.is_builder(),
+        Error::Refused { status, .. } => {
+            *status >= 500 || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].iter().any(|s| s == status)
+        }
+        _ => false,
+    }
+}
+
+/// The coordinator as the gate of one trial.
+pub struct CoordinatorGate<'a> {
+    coordinator: &'a Coordinator,
+    assignment: &'a Assignment,
+}
+
+impl<'a> CoordinatorGate<'a> {
+    /// For an assignment.
+    pub fn new(coordinator: &'a Coordinator, assignment: &'a Assignment) -> Self {
+        Self { coordinator, assignment }
+    }
+}
+
+impl Gate for CoordinatorGate<'_> {
+    fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error> {
+        let Assignment { run, trial, attempt, .. } = self.assignment;
+        // Before the barrier: afterwards there may be no time.
+        let clock = self.coordinator.clock_offset()?;
+        let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem: problem.clone() };
+        let unix_ns = self.coordinator.ready(&ready)?;
+        if let Some(reason) = problem {
+            // A coordinator that starts us all the same doesn't know that we have nothing to offer.
+            return Err(Error::Abandoned { reason });
+        }
+        Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
+    }
+}

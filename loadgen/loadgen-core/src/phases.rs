@@ -1,0 +1,110 @@
+//! The phases of a trial on the clock: hold, warm-up, window, drain.
+//!
+//! Pure. Before them a worker connects and reports ready, after them it says goodbye to each connection.
+
+/// Where the borders are, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// Load starts.
+    pub start_ns: u64,
+    /// Measuring starts.
+    pub window_start_ns: u64,
+    /// Measuring ends, and with it new load.
+    pub window_end_ns: u64,
+    /// Longest that the drain waits after the window, in nanoseconds.
+    pub drain_ns: u64,
+}
+
+/// What happens at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Connections are open and idle.
+    Hold,
+    /// Load, not measured.
+    WarmUp,
+    /// Load, measured.
+    Window,
+    /// No new load; what is in flight may arrive.
+    Drain,
+    /// The drain's time is up.
+    Over,
+}
+
+impl Phases {
+    /// From a start and lengths, all in nanoseconds.
+    pub fn new(start_ns: u64, warmup_ns: u64, window_ns: u64, drain_ns: u64) -> Self {
+        let window_start_ns = start_ns + warmup_ns;
+        Self { start_ns, window_start_ns, window_end_ns: window_start_ns.saturating_add(window_ns), drain_ns }
+    }
+
+    /// The phase at `now_ns`.
+    pub fn at(&self, now_ns: u64) -> Phase {
+        match now_ns {
+            now if now < self.start_ns => Phase::Hold,
+            now if now < self.window_start_ns => Phase::WarmUp,
+            now if now < self.window_end_ns => Phase::Window,
+            now if now < self.drain_deadline_ns() => Phase::Drain,
+            _ => Phase::Over,
+        }
+    }
+
+    /// When the drain's patience ends.
+    pub fn drain_deadline_ns(&self) -> u64 {
+        self.window_end_ns.saturating_add(self.drain_ns)
+    }
+
+    /// Ends the window early: a closed loop has done all it was told to.
+    pub fn end_window(&mut self, now_ns: u64) {
+        self.window_end_ns = self.window_end_ns.min(now_ns.max(self.window_start_ns));
+    }
+
+    /// Whether something due at this moment belongs to the window.
+    #[inline]
+    pub fn in_window(&self, due_ns: u64) -> bool {
+        (self.window_start_ns..self.window_end_ns).contains(&due_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_phase_ends_where_the_next_begins() {
+        let phases = Phases::new(100, 10, 20, 5);
+        let seen = [99, 100, 109, 110, 129, 130, 134, 135].map(|now| phases.at(now));
+        let expected = [
+            Phase::Hold,
+            Phase::WarmUp,
+            Phase::WarmUp,
+            Phase::Window,
+            Phase::Window,
+            Phase::Drain,
+            Phase::Drain,
+            Phase::Over,
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_window_that_ends_early_moves_the_drain_with_it() {
+        let mut phases = Phases::new(0, 10, 1000, 5);
+        phases.end_window(50);
+        assert_eq!((phases.window_end_ns, phases.drain_deadline_ns()), (50, 55));
+        phases.end_window(60);
+        assert_eq!(phases.window_end_ns, 50, "it only ever gets shorter");
+    }
+
+    #[test]
+    fn a_window_never_ends_before_it_began() {
+        let mut phases = Phases::new(0, 10, 1000, 5);
+        phases.end_window(3);
+        assert_eq!(phases.window_end_ns, 10);
+    }
+
+    #[test]
+    fn only_what_is_due_inside_belongs_to_the_window() {
+        let phases = Phases::new(0, 10, 20, 5);
+        assert_eq!([9, 10, 29, 30].map(|due| phases.in_window(due)), [false, true, true, false]);
+    }
+}

@@ -1,0 +1,253 @@
+//! The histograms of one load thread: the whole window, and the same values second by second.
+//!
+//! No clock of its own and no allocation per value. What is due outside the window must not be recorded here.
+
+use std::collections::BTreeMap;
+
+use bench_format::{histogram::Recorder as Values, result::Interval};
+
+/// Length of an interval, in nanoseconds.
+pub const INTERVAL_NS: u64 = 1_000_000_000;
+
+/// What a value measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Received - due.
+    Response,
+    /// Received - sent.
+    Service,
+    /// Sent - due: the generator's own lateness, and what a blocked socket adds.
+    Delay,
+    /// From the start of an attempt until the connection was ready.
+    Handshake,
+}
+
+impl Metric {
+    const ALL: [Metric; 4] = [Metric::Response, Metric::Service, Metric::Delay, Metric::Handshake];
+
+    /// The histogram's name, with its unit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Response => "response_ns",
+            Self::Service => "service_ns",
+            Self::Delay => "delay_ns",
+            Self::Handshake => "handshake_ns",
+        }
+    }
+}
+
+type PerMetric<T> = [T; 4];
+/// Values and how often each was seen: what a fixed-range histogram of one second comes down to.
+type Sparse = Vec<(u64, u64)>;
+
+/// One thread's histograms.
+#[derive(Debug)]
+pub struct Recorder {
+    whole: PerMetric<Values>,
+    current: PerMetric<Values>,
+    closed: Vec<(u64, PerMetric<Sparse>)>,
+    window_start_ns: u64,
+    window_end_ns: u64,
+    interval_start_ns: u64,
+}
+
+impl Recorder {
+    /// Empty histograms for a window, in nanoseconds of the monotonic clock.
+    pub fn new(window_start_ns: u64, window_end_ns: u64) -> Self {
+        Self {
+            whole: Default::default(),
+            current: Default::default(),
+            closed: Vec::new(),
+            window_start_ns,
+            window_end_ns,
+            interval_start_ns: window_start_ns,
+        }
+    }
+
+    /// Counts a value that became known at `now_ns`. Values that become known during the drain are in the last interval.
+    #[inline]
+    pub fn record(&mut self, metric: Metric, value_ns: u64, now_ns: u64) {
+        if now_ns >= self.interval_start_ns + INTERVAL_NS {
+            self.close_intervals(now_ns);
+        }
+        self.whole[metric as usize].record(value_ns);
+        self.current[metric as usize].record(value_ns);
+    }
+
+    /// The window ended before its time.
+    pub fn end_window(&mut self, window_end_ns: u64) {
+        self.window_end_ns = window_end_ns;
+    }
+
+    #[cold]
+    fn close_intervals(&mut self, now_ns: u64) {
+        let mut next = self.interval_start_ns;
+        while now_ns >= next + INTERVAL_NS && next + INTERVAL_NS < self.window_end_ns {
+            next += INTERVAL_NS;
+        }
+        if next > self.interval_start_ns {
+            self.close_interval();
+            self.interval_start_ns = next;
+        }
+    }
+
+    fn close_interval(&mut self) {
+        let sparse = [0, 1, 2, 3].map(|metric| take(&mut self.current[metric]));
+        self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
+    }
+
+    /// Ends recording.
+    pub fn finish(mut self) -> Recorded {
+        self.close_interval();
+        Recorded {
+            whole: self.whole,
+            intervals: self.closed.into_iter().collect(),
+            window_ns: self.window_end_ns.saturating_sub(self.window_start_ns),
+        }
+    }
+}
+
+fn take(values: &mut Values) -> Sparse {
+    let sparse =
+        values.values().iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
+    values.reset();
+    sparse
+}
+
+/// What a thread recorded; threads are added up.
+#[derive(Debug)]
+pub struct Recorded {
+    whole: PerMetric<Values>,
+    intervals: BTreeMap<u64, PerMetric<Sparse>>,
+    window_ns: u64,
+}
+
+impl Recorded {
+    /// Adds another thread's, exactly.
+    pub fn add(&mut self, other: Recorded) {
+        for (mine, theirs) in self.whole.iter_mut().zip(&other.whole) {
+            mine.add(theirs);
+        }
+        for (start, theirs) in other.intervals {
+            let mine = self.intervals.entry(start).or_default();
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                mine.extend(theirs);
+            }
+        }
+        self.window_ns = self.window_ns.max(other.window_ns);
+    }
+
+    /// The values of one metric over the window.
+    pub fn values(&self, metric: Metric) -> &Values {
+        &self.whole[metric as usize]
+    }
+
+    /// For the wire: histograms by name, without the empty ones.
+    pub fn histograms(&self) -> BTreeMap<String, bench_format::histogram::Histogram> {
+        encode(Metric::ALL.map(|metric| &self.whole[metric as usize]))
+    }
+
+    /// For the wire: the intervals, without the empty ones.
+    pub fn intervals(&self) -> Vec<Interval> {
+        self.intervals
+            .iter()
+            .map(|(start_ns, sparse)| {
+                let dense = sparse.each_ref().map(dense);
+                Interval {
+                    start_ns: *start_ns,
+                    duration_ns: self.window_ns.saturating_sub(*start_ns).min(INTERVAL_NS),
+                    histograms: encode(dense.each_ref()),
+                }
+            })
+            .filter(|interval| !interval.histograms.is_empty())
+            .collect()
+    }
+}
+
+fn dense(sparse: &Sparse) -> Values {
+    let mut values = Values::new();
+    sparse.iter().for_each(|(value, count)| values.record_n(*value, *count));
+    values
+}
+
+fn encode(values: PerMetric<&Values>) -> BTreeMap<String, bench_format::histogram::Histogram> {
+    Metric::ALL
+        .into_iter()
+        .zip(values)
+        .filter(|(_, values)| values.count() + values.overflow() > 0)
+        .map(|(metric, values)| (metric.name().to_owned(), values.encode()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = INTERVAL_NS;
+
+    fn decode(interval: &Interval) -> Values {
+        Values::decode(&interval.histograms["response_ns"]).unwrap()
+    }
+
+    #[test]
+    fn a_stall_shows_in_every_message_that_was_due_during_it() {
+        // A message is due each millisecond for 10 s; the service is frozen from second 4 to second 6.
+        let mut recorder = Recorder::new(0, 10 * SECOND);
+        for due in (0..10_000).map(|n| n * 1_000_000) {
+            let frozen = (4 * SECOND..6 * SECOND).contains(&due);
+            let received = if frozen { 6 * SECOND } else { due + 100_000 };
+            recorder.record(Metric::Response, received - due, received);
+        }
+        let recorded = recorder.finish();
+        let values = recorded.values(Metric::Response).values();
+        // A fifth of all messages waited between 0 and 2 s, evenly: the 90th percentile is half of the freeze.
+        let p90 = values.value_at_quantile(0.9) as f64 / 1e9;
+        assert!((p90 - 1.0).abs() < 0.01, "{p90}");
+        assert!((values.max() as f64 / 1e9 - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn intervals_add_up_to_the_window() {
+        let mut recorder = Recorder::new(SECOND, 4 * SECOND);
+        for n in 0..3000 {
+            recorder.record(Metric::Response, n + 1, SECOND + n * 1_000_000);
+        }
+        // One that becomes known during the drain.
+        recorder.record(Metric::Response, 77, 9 * SECOND);
+        let recorded = recorder.finish();
+        let intervals = recorded.intervals();
+        assert_eq!(intervals.iter().map(|i| i.start_ns / SECOND).collect::<Vec<_>>(), [0, 1, 2]);
+        let mut sum = Values::new();
+        intervals.iter().for_each(|interval| sum.add(&decode(interval)));
+        assert_eq!(sum.encode(), recorded.values(Metric::Response).encode());
+    }
+
+    #[test]
+    fn threads_add_up_interval_by_interval() {
+        let thread = |value| {
+            let mut recorder = Recorder::new(0, 2 * SECOND);
+            recorder.record(Metric::Response, value, 10);
+            recorder.record(Metric::Response, value, SECOND + 10);
+            recorder.finish()
+        };
+        let mut recorded = thread(5);
+        recorded.add(thread(6));
+        assert_eq!(recorded.intervals().iter().map(|i| decode(i).count()).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(recorded.values(Metric::Response).count(), 4);
+    }
+
+    #[test]
+    fn empty_histograms_do_not_travel() {
+        let recorded = Recorder::new(0, SECOND).finish();
+        assert!(recorded.histograms().is_empty() && recorded.intervals().is_empty());
+    }
+
+    #[test]
+    fn the_last_interval_is_as_long_as_the_window_lets_it() {
+        let mut recorder = Recorder::new(0, SECOND + SECOND / 2);
+        recorder.record(Metric::Response, 1, 0);
+        recorder.record(Metric::Response, 1, SECOND + 1);
+        let lengths: Vec<_> = recorder.finish().intervals().iter().map(|i| i.duration_ns).collect();
+        assert_eq!(lengths, [SECOND, SECOND / 2]);
+    }
+}

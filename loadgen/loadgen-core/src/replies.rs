@@ -1,0 +1,179 @@
+//! Which messages of one connection are out, and since when.
+//!
+//! Pure. Slots are kept in the order in which messages were composed; message `n` of a connection is found by its
+//! distance from the oldest, so a lookup costs one subtraction.
+
+use std::collections::VecDeque;
+
+/// A message that was composed and is not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// When it was due.
+    pub due_ns: u64,
+    /// When the socket had taken all of it; 0 before that.
+    pub sent_ns: u64,
+    answered: bool,
+}
+
+/// What a reply turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matched {
+    /// The first answer to this message.
+    Answer {
+        /// The message.
+        slot: Slot,
+        /// A later message was answered before.
+        reordered: bool,
+    },
+    /// Answered before.
+    Duplicate,
+    /// An answer to something that was never sent.
+    Unknown,
+}
+
+/// The open messages of one connection.
+#[derive(Debug, Default)]
+pub struct Outstanding {
+    slots: VecDeque<Slot>,
+    /// Number of the oldest slot.
+    base: u64,
+    /// Number of the first message that the socket has not taken in full.
+    unsent: u64,
+    /// One more than the highest number answered.
+    answered_to: u64,
+}
+
+impl Outstanding {
+    /// Message `n` (they are composed in order) waits for the socket.
+    pub fn compose(&mut self, due_ns: u64) {
+        self.slots.push_back(Slot { due_ns, sent_ns: 0, answered: false });
+    }
+
+    /// The socket took `count` more messages in full; each is shown to `record`.
+    pub fn sent(&mut self, count: u64, now_ns: u64, mut record: impl FnMut(&Slot)) {
+        for n in self.unsent..self.unsent + count {
+            if let Some(slot) = self.slots.get_mut((n - self.base) as usize) {
+                slot.sent_ns = now_ns;
+                record(slot);
+            }
+        }
+        self.unsent += count;
+    }
+
+    /// Forgets what was sent: the workload has no replies.
+    pub fn settle_sent(&mut self) {
+        let settled = ((self.unsent - self.base) as usize).min(self.slots.len());
+        self.slots.drain(..settled);
+        self.base = self.unsent;
+    }
+
+    /// A reply to message `n` arrived.
+    pub fn reply(&mut self, n: u64) -> Matched {
+        if n < self.base {
+            return Matched::Duplicate;
+        }
+        if n >= self.unsent {
+            return Matched::Unknown;
+        }
+        let slot = &mut self.slots[(n - self.base) as usize];
+        if slot.answered {
+            return Matched::Duplicate;
+        }
+        slot.answered = true;
+        let matched = Matched::Answer { slot: *slot, reordered: n < self.answered_to };
+        self.answered_to = self.answered_to.max(n + 1);
+        while self.slots.front().is_some_and(|slot| slot.answered) {
+            self.slots.pop_front();
+            self.base += 1;
+        }
+        matched
+    }
+
+    /// Gives up on the oldest message that was sent and not answered: its answer was wrong. Says whether there was one.
+    pub fn settle_oldest(&mut self) -> bool {
+        let sent = (self.unsent - self.base) as usize;
+        let Some(n) = self.slots.iter().take(sent).position(|slot| !slot.answered) else { return false };
+        self.reply(self.base + n as u64);
+        true
+    }
+
+    /// Messages sent in full and not answered.
+    pub fn unanswered(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.sent_ns != 0 && !slot.answered).count() as u64
+    }
+
+    /// Messages not settled: unsent or unanswered.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(count: u64) -> Outstanding {
+        let mut outstanding = Outstanding::default();
+        (0..count).for_each(|n| outstanding.compose(n * 10));
+        outstanding.sent(count, 1000, |_| {});
+        outstanding
+    }
+
+    fn answer(outstanding: &mut Outstanding, n: u64) -> (u64, bool) {
+        match outstanding.reply(n) {
+            Matched::Answer { slot, reordered } => (slot.due_ns, reordered),
+            other => panic!("message {n}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn replies_find_their_message() {
+        let mut outstanding = sent(3);
+        assert_eq!([0, 1, 2].map(|n| answer(&mut outstanding, n)), [(0, false), (10, false), (20, false)]);
+        assert!(outstanding.is_empty());
+    }
+
+    #[test]
+    fn a_late_reply_is_a_reorder_and_not_a_loss() {
+        let mut outstanding = sent(3);
+        assert_eq!(answer(&mut outstanding, 2), (20, false));
+        assert_eq!(answer(&mut outstanding, 0), (0, true));
+        assert_eq!(outstanding.unanswered(), 1);
+    }
+
+    #[test]
+    fn a_second_reply_is_a_duplicate_before_and_after_its_slot_is_gone() {
+        let mut outstanding = sent(3);
+        answer(&mut outstanding, 1);
+        assert_eq!(outstanding.reply(1), Matched::Duplicate);
+        answer(&mut outstanding, 0);
+        assert_eq!(outstanding.reply(1), Matched::Duplicate);
+    }
+
+    #[test]
+    fn a_reply_to_something_unsent_is_unknown() {
+        let mut outstanding = sent(1);
+        outstanding.compose(5);
+        assert_eq!(outstanding.reply(1), Matched::Unknown);
+        assert_eq!(outstanding.reply(99), Matched::Unknown);
+    }
+
+    #[test]
+    fn a_wrong_answer_settles_the_oldest_question() {
+        let mut outstanding = sent(2);
+        answer(&mut outstanding, 0);
+        assert!(outstanding.settle_oldest());
+        assert!(outstanding.is_empty() && !outstanding.settle_oldest());
+    }
+
+    #[test]
+    fn without_replies_a_message_is_settled_when_it_is_sent() {
+        let mut outstanding = Outstanding::default();
+        (0..3).for_each(|n| outstanding.compose(n));
+        let mut delays = Vec::new();
+        outstanding.sent(2, 10, |slot| delays.push(slot.sent_ns - slot.due_ns));
+        outstanding.settle_sent();
+        assert_eq!(delays, [10, 9]);
+        assert!(!outstanding.is_empty());
+    }
+}

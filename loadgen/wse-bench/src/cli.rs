@@ -1,0 +1,200 @@
+//! The command line: the seeds' flags, and what they lacked.
+
+use bench_format::plan::Arrivals;
+use clap::{Parser, ValueEnum};
+
+/// The secret of every bench server; it protects nothing.
+const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";
+
+/// Load on WSE services, accounted for message by message.
+///
+/// Without --test it runs the whole suite. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
+#[derive(Clone, Debug, Parser)]
+#[command(version)]
+pub struct Cli {
+    /// Host of the service.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    /// Port of the service.
+    #[arg(long, default_value_t = 5006)]
+    pub port: u16,
+    /// Secret that signs the token; better given in the environment.
+    #[arg(long, env = "WSE_BENCH_SECRET", default_value = BENCH_SECRET, hide_env_values = true, hide_default_value = true)]
+    pub secret: String,
+    /// One test of the suite: connection-storm, ping-latency or throughput.
+    #[arg(long)]
+    pub test: Option<String>,
+    /// Connections of each tier, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub tiers: Option<Vec<u32>>,
+    /// Tiers of the suite above this are left out.
+    #[arg(long, default_value_t = 150_000)]
+    pub max_connections: u32,
+    /// Length of the measured window, in seconds.
+    #[arg(long, default_value_t = 10.0)]
+    pub duration: f64,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Connection attempts in flight at once.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch_size: u32,
+    /// Offer load at this rate per second over all connections (attempts per second for a storm), whatever the service
+    /// does. Without it connections send as fast as they are served.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// How the messages of --rate are spaced.
+    #[arg(long, value_enum, default_value_t = ArrivalsFlag::Constant, requires = "rate")]
+    pub arrivals: ArrivalsFlag,
+    /// Seed of schedules and masks.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Messages handed to the socket in one write.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub coalesce: u32,
+    /// Encoding of throughput messages.
+    #[arg(long, value_enum, default_value_t = FormatFlag::Json)]
+    pub format: FormatFlag,
+    /// Size of throughput messages, in bytes: up to 64 means 54, up to 195 means 175, others as the seeds rounded them.
+    #[arg(long, default_value_t = 175)]
+    pub size: u32,
+    /// Worker processes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub workers: u32,
+    /// Pings per connection, one after the other.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub pings: u32,
+    /// Load before the window, in seconds; not measured.
+    #[arg(long, default_value_t = 0.5)]
+    pub warmup: f64,
+    /// Longest wait for what is in flight after the window, in seconds.
+    #[arg(long, default_value_t = 10.0)]
+    pub drain: f64,
+    /// Metrics port of the service, as http://host:port. Its counters then stand beside ours, and the books are compared.
+    #[arg(long)]
+    pub stats_url: Option<String>,
+    /// Work for this coordinator instead: http://host:port. All else but the secret comes from it.
+    #[arg(long, requires = "worker")]
+    pub coordinator: Option<String>,
+    /// Index of this worker, from 0; only with --coordinator.
+    #[arg(long, requires = "coordinator")]
+    pub worker: Option<u32>,
+    /// Work for the parent process, over standard input and output.
+    #[arg(long, hide = true)]
+    pub pipe: bool,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Tables for a terminal.
+    Text,
+    /// One list of results.
+    Json,
+    /// Tables for a document.
+    Markdown,
+}
+
+/// See [`Arrivals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ArrivalsFlag {
+    /// Evenly.
+    Constant,
+    /// With exponentially distributed gaps.
+    Poisson,
+}
+
+impl From<ArrivalsFlag> for Arrivals {
+    fn from(flag: ArrivalsFlag) -> Self {
+        match flag {
+            ArrivalsFlag::Constant => Self::Constant,
+            ArrivalsFlag::Poisson => Self::Poisson,
+        }
+    }
+}
+
+/// Encoding of throughput messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatFlag {
+    /// JSON text.
+    Json,
+    /// MessagePack after `M:`.
+    Msgpack,
+    /// zlib of the JSON after `C:`, compressed message by message: expect the generator to be the bottleneck.
+    Compressed,
+}
+
+impl FormatFlag {
+    /// As in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Msgpack => "msgpack",
+            Self::Compressed => "compressed",
+        }
+    }
+}
+
+impl Cli {
+    /// Where the service listens.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// What the types alone can't check.
+    ///
+    /// # Errors
+    /// In words, for a person.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = |name: &str, value: f64| {
+            if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("--{name} {value} is not above 0")) }
+        };
+        positive("duration", self.duration)?;
+        positive("drain", self.drain)?;
+        if let Some(rate) = self.rate {
+            positive("rate", rate)?;
+        }
+        if !(self.warmup.is_finite() && self.warmup >= 0.0) {
+            return Err(format!("--warmup {} is below 0", self.warmup));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_seeds_command_line_is_understood() {
+        let line = "wse-bench --host 127.0.0.1 --port 5006 --secret s --tiers 100,500 --duration 3 --test throughput \
+                    --max-connections 500000 --output markdown --batch-size 500";
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        assert_eq!(cli.tiers, Some(vec![100, 500]));
+        assert_eq!((cli.batch_size, cli.output), (500, Output::Markdown));
+    }
+
+    #[test]
+    fn help_never_shows_a_secret() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(!help.contains(BENCH_SECRET), "{help}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in
+            ["wse-bench --tiers 0", "wse-bench --coalesce 0", "wse-bench --worker 1", "wse-bench --arrivals poisson"]
+        {
+            assert!(Cli::try_parse_from(line.split_whitespace()).is_err(), "{line}");
+        }
+        let cli = Cli::try_parse_from(["wse-bench", "--duration", "0"]).unwrap();
+        assert_eq!(cli.check().unwrap_err(), "--duration 0 is not above 0");
+    }
+}

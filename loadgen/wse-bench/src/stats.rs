@@ -1,0 +1,124 @@
+//! What the service says of itself on its metrics port, read around a trial run by hand.
+
+use std::{
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use bench_format::service::{ConnectionBooks, MessageStats, ServiceStats};
+use loadgen_core::clock::monotonic_ns;
+use serde::de::DeserializeOwned;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A service's metrics port.
+#[derive(Clone)]
+pub struct Stats {
+    url: String,
+    client: reqwest::Client,
+}
+
+/// A reading and when it was taken.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    /// Nanoseconds of the monotonic clock, in the middle of the request.
+    pub at_ns: u64,
+    /// The reading.
+    pub stats: ServiceStats,
+}
+
+impl Stats {
+    /// For a URL such as `http://127.0.0.1:6006`; nothing is sent yet.
+    ///
+    /// # Errors
+    /// When there are no resources for a client.
+    pub fn new(url: &str) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), client })
+    }
+
+    /// `/stats`.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn read(&self) -> anyhow::Result<Timed> {
+        let before = monotonic_ns();
+        let stats = self.fetch("/stats")?;
+        Ok(Timed { at_ns: before + (monotonic_ns() - before) / 2, stats })
+    }
+
+    /// `/stats/connections`; nothing where the service keeps no such books.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn connections(&self) -> anyhow::Result<Option<ConnectionBooks>> {
+        match self.fetch("/stats/connections") {
+            Ok(books) => Ok(Some(books)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the service has handed on what it received since `before`, at least `expected` messages; returns
+    /// what it says then, or at the deadline.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn settled(&self, before: &ServiceStats, expected: u64, patience: Duration) -> anyhow::Result<Timed> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let now = self.read()?;
+            let since = since(&before.messages, &now.stats.messages);
+            if (since.received >= expected && now.stats.messages.queued == 0) || Instant::now() >= deadline {
+                return Ok(now);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Reads at two moments of the monotonic clock, from a thread of its own.
+    pub fn read_at(&self, moments_ns: [u64; 2]) -> JoinHandle<anyhow::Result<[Timed; 2]>> {
+        let stats = self.clone();
+        thread::spawn(move || {
+            let read = |moment_ns: u64| {
+                thread::sleep(Duration::from_nanos(moment_ns.saturating_sub(monotonic_ns())));
+                stats.read()
+            };
+            Ok([read(moments_ns[0])?, read(moments_ns[1])?])
+        })
+    }
+
+    fn fetch<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let url = format!("{}{path}", self.url);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let response = self.client.get(&url).send().await.and_then(reqwest::Response::error_for_status);
+            let bytes = response.with_context(|| format!("failed to read {url}"))?.bytes().await?;
+            serde_json::from_slice(&bytes).with_context(|| format!("failed to understand {url}"))
+        })
+    }
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<reqwest::Error>().is_some_and(|error| error.status() == Some(reqwest::StatusCode::NOT_FOUND))
+}
+
+/// What was counted between two readings.
+pub fn since(before: &MessageStats, after: &MessageStats) -> MessageStats {
+    let dropped = |reasons: &std::collections::BTreeMap<String, u64>,
+                   before: &std::collections::BTreeMap<String, u64>| {
+        reasons.iter().map(|(reason, count)| (reason.clone(), count - before.get(reason).unwrap_or(&0))).collect()
+    };
+    MessageStats {
+        received: after.received - before.received,
+        consumed: after.consumed - before.consumed,
+        delivered: after.delivered - before.delivered,
+        dropped: dropped(&after.dropped, &before.dropped),
+        queued: after.queued,
+        malformed: after.malformed - before.malformed,
+        sent: after.sent - before.sent,
+        send_dropped: dropped(&after.send_dropped, &before.send_dropped),
+    }
+}

@@ -1,0 +1,15 @@
+//! `connection-storm`: connections are opened inside the window, with a bounded number of attempts in flight. An attempt
+//! lasts from the first SYN (at a rate: from when it was due) until the service said that it is ready and was greeted.
+
+use bench_format::plan::Load;
+use loadgen_core::Pattern;
+
+use crate::protocol::Use;
+
+pub(super) fn plan(load: &Load) -> (Pattern, Use) {
+    let rate_per_second = match load {
+        Load::Open { rate_per_second, .. } => Some(*rate_per_second),
+        Load::Closed { .. } => None,
+    };
+    (Pattern::Storm { rate_per_second }, Use::Open)
+}

@@ -1,0 +1,124 @@
+//! The workloads by name: what an assignment means to each.
+
+mod connection_storm;
+mod ping_latency;
+mod throughput;
+
+use anyhow::bail;
+use bench_format::{
+    plan::Load,
+    result::{Witness, WorkerResult},
+    trial::Assignment,
+};
+use loadgen_core::{
+    Pattern,
+    trial::{self, Gate},
+};
+
+use crate::protocol::{Use, Wse};
+
+/// What this program calls itself in results.
+pub const PROGRAM: &str = concat!("wse-bench ", env!("CARGO_PKG_VERSION"));
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// How fast connections open.
+    ConnectionStorm,
+    /// How long an answer takes.
+    PingLatency,
+    /// How many messages arrive.
+    Throughput,
+}
+
+impl Workload {
+    /// All of them, in the order in which a suite runs them.
+    pub const ALL: [Self; 3] = [Self::ConnectionStorm, Self::PingLatency, Self::Throughput];
+
+    /// Its name in flags, plans and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionStorm => "connection-storm",
+            Self::PingLatency => "ping-latency",
+            Self::Throughput => "throughput",
+        }
+    }
+
+    /// All names.
+    pub fn names() -> Vec<String> {
+        Self::ALL.iter().map(|workload| workload.name().to_owned()).collect()
+    }
+
+    /// By name.
+    ///
+    /// # Errors
+    /// When there is none; the error lists those that exist.
+    pub fn find(name: &str) -> anyhow::Result<Self> {
+        match Self::ALL.into_iter().find(|workload| workload.name() == name) {
+            Some(workload) => Ok(workload),
+            None => bail!("there is no test {name:?}; known are {}", Self::names().join(", ")),
+        }
+    }
+
+    /// Who says that a message of this workload arrived.
+    pub fn witness(self) -> Witness {
+        match self {
+            Self::ConnectionStorm | Self::PingLatency => Witness::Reply,
+            Self::Throughput => Witness::Application,
+        }
+    }
+
+    /// Connections per tier when nobody names any: those of the seeds.
+    pub fn default_tiers(self) -> Vec<u32> {
+        let mut tiers = vec![100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
+        if self == Self::ConnectionStorm {
+            tiers.extend([75_000, 100_000]);
+        }
+        tiers
+    }
+
+    /// What the threads do, and what the connections are for.
+    ///
+    /// # Errors
+    /// When the assignment makes no sense for this workload.
+    pub fn plan(self, assignment: &Assignment) -> anyhow::Result<(Pattern, Use)> {
+        if let Load::Open { rate_per_second, .. } = assignment.load
+            && !(rate_per_second.is_finite() && rate_per_second > 0.0)
+        {
+            bail!("a rate of {rate_per_second} per second offers no load; give a number above 0");
+        }
+        match self {
+            Self::ConnectionStorm => Ok(connection_storm::plan(&assignment.load)),
+            Self::PingLatency => Ok(ping_latency::plan(&assignment.load)),
+            Self::Throughput => throughput::plan(&assignment.load, &assignment.message),
+        }
+    }
+
+    /// Carries out an assignment.
+    ///
+    /// # Errors
+    /// When there can be no result.
+    pub fn run(self, assignment: &Assignment, secret: &str, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
+        let (pattern, purpose) = self.plan(assignment)?;
+        let wse = Wse::new(secret, purpose)?;
+        Ok(trial::run(wse, assignment, pattern, self.witness(), PROGRAM, gate)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = Workload::find("fanout").unwrap_err().to_string();
+        assert_eq!(error, r#"there is no test "fanout"; known are connection-storm, ping-latency, throughput"#);
+    }
+
+    #[test]
+    fn every_name_finds_its_workload() {
+        for workload in Workload::ALL {
+            assert_eq!(Workload::find(workload.name()).unwrap(), workload);
+        }
+    }
+}
