@@ -106,7 +106,7 @@ def _beside(
     highest = _ends(rows)[1] if rows else 0
     if highest <= 0:
         return
-    words = f"{', '.join(_shown(colours, found))}: {unit} at each tier of {group[0].name}: {', '.join(colours)}."
+    words = f"{title.capitalize()} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
     chart = drawing.bars(rows, _tiers(group), colours, unit, highest)
     yield drawing.render(_file(group[0], file, shared=True), title.capitalize(), words, chart)
 

@@ -125,11 +125,12 @@ def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
 
 def _titled(svg: str, title: str) -> str:
     """The chart on white under its title: a PNG stands alone."""
-    head, ink = 22, COLOURS["ink"]
+    head = 22
+    text = f'x="6" y="16" font-family="sans-serif" font-size="12" font-weight="bold" fill="{COLOURS["ink"]}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT + head}">'
         f'<rect width="100%" height="100%" fill="white"/>'
-        f'<text x="6" y="16" font-family="sans-serif" font-size="12" font-weight="bold" fill="{ink}">{escape(title)}</text>'
+        f"<text {text}>{escape(title)}</text>"
         f'<g transform="translate(0,{head})">{svg}</g></svg>'
     )
 
