@@ -1,1 +1,55 @@
-//! Placeholder.
+//! The WSE engine: WebSocket connections on one side, batches of messages for an application on the other.
+//!
+//! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
+//! of them, with its own epoll, listener and connections; [`handshake`] and [`jwt`] let a client in; [`frame`] and
+//! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
+//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
+//! [`stats`] and `http` say what became of everything.
+//!
+//! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
+//!
+//! # Who is who
+//!
+//! Messages name their connection by a [`ConnectionKey`], an integer that is unique for the server's life. Its id, the
+//! UUID text that the client was told, comes twice: as the `message_type` of the [`Kind::Connect`],
+//! [`Kind::AuthConnect`] and [`Kind::Disconnect`] entries, and from [`Server::connection_id`], which resolves a key from
+//! before its connect entry is drained until the batch with its disconnect entry was dropped.
+//!
+//! # What bounds memory
+//!
+//! Everything that was received and that the application hasn't let go of (queued, or in a [`Batch`] that lives) counts
+//! against `max_inbound_queue_size` and `max_inbound_queue_bytes`. Beyond them a shard stops reading, or drops and
+//! counts, as [`InboundOverflow`] says. The limit is looked at before each read of a connection, so that it can be
+//! exceeded by what one read brings (256 KiB) per shard when the engine is told never to drop.
+
+mod clock;
+mod config;
+mod connection;
+mod envelope;
+pub mod format;
+pub mod frame;
+pub mod handshake;
+mod http;
+mod inbound;
+mod intake;
+pub mod json;
+pub mod jwt;
+mod key;
+mod limits;
+mod listen;
+pub mod msgpack;
+mod outbound;
+pub mod receive;
+mod registry;
+mod server;
+mod shard;
+mod stats;
+
+pub use self::{
+    config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig},
+    envelope::{Ping, with_category},
+    inbound::{Batch, Entry, Kind, Message, Segment},
+    key::ConnectionKey,
+    server::{ApplicationSource, Server, StartError},
+    stats::HealthSnapshot,
+};

@@ -1,0 +1,266 @@
+//! What a server is told before it starts, and whether that makes sense.
+//!
+//! Defaults are those of the protocol's published reference, except that we listen on loopback.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
+const MINIMAL_SECRET_BYTES: usize = 32;
+/// A shard's number takes one byte of a [`crate::ConnectionKey`].
+const MAXIMAL_SHARDS: usize = 256;
+/// Offsets into a batch's blob are 32 bits wide; a message far below that leaves room for its neighbours.
+const MAXIMAL_MESSAGE_BYTES: usize = 1 << 30;
+
+/// Everything a [`crate::Server`] can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port to listen on; 0 lets the kernel pick.
+    pub port: u16,
+    /// How many connections may be open; one more is answered 503.
+    pub max_connections: usize,
+    /// Who may connect; without it the application decides, and greets its clients itself.
+    pub jwt: Option<JwtConfig>,
+    /// Where messages go.
+    pub delivery: Delivery,
+    /// What happens when the application doesn't keep up.
+    pub inbound_overflow: InboundOverflow,
+    /// How many messages the application may hold, queued ones included.
+    pub max_inbound_queue_size: usize,
+    /// How many bytes the application may hold, queued ones included.
+    pub max_inbound_queue_bytes: usize,
+    /// The largest message in bytes, after joining fragments and after inflating; beyond it the connection is closed with 1009.
+    pub max_message_size: usize,
+    /// How often each connection gets a keep-alive ping.
+    pub ping_interval: Duration,
+    /// How long a connection may stay without a text or binary frame before it is closed with 4408.
+    pub idle_timeout: Duration,
+    /// How long a client may take to send its request.
+    pub handshake_timeout: Duration,
+    /// How many bytes may wait for a slow client before messages to it are dropped; 0 switches the limit off.
+    pub max_outbound_queue_bytes: usize,
+    /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
+    pub receive_buffer_bytes: usize,
+    /// How many threads serve connections; `None` is one per CPU that this process may use (affinity and cgroup quota).
+    pub shards: Option<usize>,
+    /// Where `/metrics`, `/stats` and the others are served.
+    pub metrics: Option<(IpAddr, u16)>,
+    /// The name under which the service reports.
+    pub service_name: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
+            max_connections: 1000,
+            jwt: None,
+            delivery: Delivery::Queue,
+            inbound_overflow: InboundOverflow::Backpressure,
+            max_inbound_queue_size: 131_072,
+            max_inbound_queue_bytes: 64 << 20,
+            max_message_size: 1 << 20,
+            ping_interval: Duration::from_secs(25),
+            idle_timeout: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(10),
+            max_outbound_queue_bytes: 16 << 20,
+            receive_buffer_bytes: 64 << 10,
+            shards: None,
+            metrics: None,
+            service_name: "wse-server".into(),
+        }
+    }
+}
+
+/// Who may connect: bearers of a token signed with HS256.
+#[derive(Clone)]
+pub struct JwtConfig {
+    /// The secret that signs tokens, at least 32 bytes.
+    pub secret: Vec<u8>,
+    /// The `iss` that a token must carry.
+    pub issuer: Option<String>,
+    /// The `aud` that a token must carry.
+    pub audience: Option<String>,
+    /// The cookie that holds the token.
+    pub cookie_name: String,
+    /// The secret before the last rotation: tokens signed with it still pass.
+    pub previous_secret: Option<Vec<u8>>,
+    /// The `kid` that a token's header must carry.
+    pub key_id: Option<String>,
+}
+
+impl JwtConfig {
+    /// Tokens signed with `secret`, in the cookie `access_token`, whoever issued them.
+    pub fn new(secret: impl Into<Vec<u8>>) -> Self {
+        Self {
+            secret: secret.into(),
+            issuer: None,
+            audience: None,
+            cookie_name: "access_token".into(),
+            previous_secret: None,
+            key_id: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for JwtConfig {
+    /// Leaves the secrets out: a configuration gets logged.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("JwtConfig")
+            .field("issuer", &self.issuer)
+            .field("audience", &self.audience)
+            .field("cookie_name", &self.cookie_name)
+            .field("key_id", &self.key_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// To the application, which drains them.
+    Queue,
+    /// Nowhere: they are parsed, validated and counted as dropped (`discarded`).
+    Discard,
+}
+
+/// What happens when the application holds all that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InboundOverflow {
+    /// Sockets are not read until it lets go: nothing is lost, clients wait.
+    Backpressure,
+    /// Further messages are dropped and counted (`inbound_overflow`).
+    Drop,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The idle timeout would fire before the first ping could be answered.
+    #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
+    PingNotBeforeIdle {
+        /// As configured.
+        ping_interval: Duration,
+        /// As configured.
+        idle_timeout: Duration,
+    },
+    /// The secret could be guessed.
+    #[error("{name} has {bytes} bytes; HS256 needs at least {MINIMAL_SECRET_BYTES}")]
+    ShortSecret {
+        /// Which secret.
+        name: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A size, count or duration that must not be 0 is 0.
+    #[error("{name} must be greater than 0")]
+    Zero {
+        /// Which one.
+        name: &'static str,
+    },
+    /// A value beyond what the engine can count to.
+    #[error("{name} is {value}, more than {limit}")]
+    TooLarge {
+        /// Which one.
+        name: &'static str,
+        /// As configured.
+        value: usize,
+        /// The most that is possible.
+        limit: usize,
+    },
+}
+
+impl Config {
+    /// Checks that the values make sense together; [`crate::Server::start`] does so first of all.
+    ///
+    /// # Errors
+    /// Names the first value that doesn't.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (name, value) in [
+            ("max_connections", self.max_connections),
+            ("max_inbound_queue_size", self.max_inbound_queue_size),
+            ("max_inbound_queue_bytes", self.max_inbound_queue_bytes),
+            ("max_message_size", self.max_message_size),
+            ("receive_buffer_bytes", self.receive_buffer_bytes),
+            ("shards", self.shards.unwrap_or(1)),
+            ("ping_interval", self.ping_interval.as_nanos().min(1) as usize),
+            ("handshake_timeout", self.handshake_timeout.as_nanos().min(1) as usize),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::Zero { name });
+            }
+        }
+        for (name, value, limit) in [
+            ("shards", self.shards.unwrap_or(1), MAXIMAL_SHARDS),
+            ("max_message_size", self.max_message_size, MAXIMAL_MESSAGE_BYTES),
+            ("receive_buffer_bytes", self.receive_buffer_bytes, i32::MAX as usize),
+        ] {
+            if value > limit {
+                return Err(ConfigError::TooLarge { name, value, limit });
+            }
+        }
+        if self.ping_interval >= self.idle_timeout {
+            let (ping_interval, idle_timeout) = (self.ping_interval, self.idle_timeout);
+            return Err(ConfigError::PingNotBeforeIdle { ping_interval, idle_timeout });
+        }
+        self.jwt.as_ref().map_or(Ok(()), JwtConfig::validate)
+    }
+}
+
+impl JwtConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let previous = self.previous_secret.as_ref().map(|secret| ("previous_secret", secret));
+        for (name, secret) in [("secret", &self.secret)].into_iter().chain(previous) {
+            if secret.len() < MINIMAL_SECRET_BYTES {
+                return Err(ConfigError::ShortSecret { name, bytes: secret.len() });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_ping_that_comes_too_late_is_refused() {
+        let config = Config { ping_interval: Duration::from_secs(60), ..Config::default() };
+        assert!(matches!(config.validate(), Err(ConfigError::PingNotBeforeIdle { .. })));
+    }
+
+    #[test]
+    fn short_secrets_are_refused_the_previous_one_too() {
+        let with = |secret: usize, previous: usize| Config {
+            jwt: Some(JwtConfig { previous_secret: Some(vec![0; previous]), ..JwtConfig::new(vec![0; secret]) }),
+            ..Config::default()
+        };
+        assert_eq!(with(32, 32).validate(), Ok(()));
+        assert_eq!(with(31, 32).validate(), Err(ConfigError::ShortSecret { name: "secret", bytes: 31 }));
+        assert_eq!(with(32, 8).validate(), Err(ConfigError::ShortSecret { name: "previous_secret", bytes: 8 }));
+    }
+
+    #[test]
+    fn zero_and_absurd_sizes_are_refused() {
+        let zero = Config { max_message_size: 0, ..Config::default() };
+        assert_eq!(zero.validate(), Err(ConfigError::Zero { name: "max_message_size" }));
+        let shards = Config { shards: Some(300), ..Config::default() };
+        assert_eq!(shards.validate(), Err(ConfigError::TooLarge { name: "shards", value: 300, limit: 256 }));
+    }
+
+    #[test]
+    fn a_logged_configuration_keeps_its_secret() {
+        assert!(!format!("{:?}", JwtConfig::new(*b"a very secret secret, 32 bytes!!")).contains("secret,"));
+    }
+}

@@ -1,0 +1,204 @@
+//! One connection as its shard keeps it, and the table of them. An idle connection owns no buffer.
+
+use std::os::fd::OwnedFd;
+
+use uuid::Uuid;
+
+use crate::{
+    key::ConnectionKey,
+    outbound::Backlog,
+    receive::Receiver,
+    stats::{Book, CloseReason},
+};
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its request isn't here yet.
+    Handshake,
+    /// Messages flow.
+    Open,
+    /// We have said goodbye and wait for the client to do so; what it sends until then still counts.
+    Closing,
+    /// Nothing counts any more: input is thrown away until the client hangs up, so that it gets to read our last words.
+    Lingering,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) key: ConnectionKey,
+    pub(crate) id: Uuid,
+    /// The beginning of a frame (or of the request), until the rest is here.
+    pub(crate) partial: Vec<u8>,
+    /// How long the frame that `partial` begins will be; 0 if that isn't known.
+    pub(crate) expected: usize,
+    pub(crate) receiver: Receiver,
+    pub(crate) backlog: Option<Box<Backlog>>,
+    /// When the last text or binary frame came, in milliseconds of the shard's clock.
+    pub(crate) last_data_millis: u64,
+    pub(crate) received: u64,
+    pub(crate) consumed: u64,
+    pub(crate) dropped: u64,
+    pub(crate) phase: Phase,
+    /// Why it is being closed, once it is.
+    pub(crate) reason: Option<CloseReason>,
+    /// Whether it was let in: only then it counts as a connection.
+    pub(crate) is_registered: bool,
+    pub(crate) wants_message_pack: bool,
+    /// The socket may have more to read.
+    pub(crate) is_readable: bool,
+    /// The peer has hung up: read until the end.
+    pub(crate) is_hung_up: bool,
+    /// `partial` holds whole frames that there was no room for.
+    pub(crate) has_unparsed: bool,
+    /// It is in the shard's list of connections to read from.
+    pub(crate) is_listed: bool,
+    /// It is in the shard's list of connections to write to.
+    pub(crate) is_dirty: bool,
+    /// Nothing is left but to write the rest.
+    pub(crate) ends_when_flushed: bool,
+    /// Messages to it were dropped since the last tick.
+    pub(crate) is_dropping: bool,
+    /// It has a deadline for its goodbye.
+    pub(crate) is_watched: bool,
+    /// How many ticks in a row messages to it were dropped.
+    pub(crate) slow_ticks: u8,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, key: ConnectionKey, now_millis: u64) -> Self {
+        Self {
+            socket,
+            key,
+            id: Uuid::nil(),
+            partial: Vec::new(),
+            expected: 0,
+            receiver: Receiver::default(),
+            backlog: None,
+            last_data_millis: now_millis,
+            received: 0,
+            consumed: 0,
+            dropped: 0,
+            phase: Phase::Handshake,
+            reason: None,
+            is_registered: false,
+            wants_message_pack: false,
+            is_readable: true,
+            is_hung_up: false,
+            has_unparsed: false,
+            is_listed: false,
+            is_dirty: false,
+            ends_when_flushed: false,
+            is_dropping: false,
+            is_watched: false,
+            slow_ticks: 0,
+        }
+    }
+
+    /// Whether there is something to parse or to read.
+    pub(crate) fn has_input(&self) -> bool {
+        self.is_readable || self.has_unparsed
+    }
+
+    pub(crate) fn book(&self, open: bool) -> Book {
+        let Self { id, received, consumed, dropped, .. } = *self;
+        Book { id, open, received, consumed, dropped }
+    }
+}
+
+/// All connections of a shard. Slots are used again, keys aren't.
+pub(crate) struct Table {
+    shard: u8,
+    next_serial: u32,
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+}
+
+impl Table {
+    pub(crate) fn new(shard: u8) -> Self {
+        Self { shard, next_serial: 0, slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// How many slots there are, used or not.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Takes a connection in; gives the socket back if the table is full.
+    pub(crate) fn insert(&mut self, socket: OwnedFd, now_millis: u64) -> Result<Box<Connection>, OwnedFd> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < ConnectionKey::SLOTS => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => return Err(socket),
+        };
+        let key = ConnectionKey::new(self.shard, self.next_serial, slot);
+        self.next_serial = self.next_serial.wrapping_add(1);
+        Ok(Box::new(Connection::new(socket, key, now_millis)))
+    }
+
+    /// Puts back what [`Table::insert`] or [`Table::take`] gave out.
+    pub(crate) fn put(&mut self, connection: Box<Connection>) {
+        let slot = connection.key.slot();
+        self.slots[slot] = Some(connection);
+    }
+
+    /// Takes a connection out, to work on it beside the rest of the shard; a pointer is all that moves.
+    pub(crate) fn take(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
+        self.slots.get_mut(key.slot())?.take_if(|connection| connection.key == key)
+    }
+
+    /// Takes whatever is in a slot.
+    pub(crate) fn take_slot(&mut self, slot: usize) -> Option<Box<Connection>> {
+        self.slots.get_mut(slot)?.take()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.slots.get_mut(key.slot())?.as_deref_mut().filter(|connection| connection.key == key)
+    }
+
+    /// The slot of a connection that was taken out and won't be put back.
+    pub(crate) fn release(&mut self, key: ConnectionKey) {
+        self.free.push(key.slot());
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten().map(Box::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> OwnedFd {
+        std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    #[test]
+    fn a_stale_key_finds_nothing_in_a_slot_that_is_used_again() {
+        let mut table = Table::new(3);
+        let first = table.insert(socket(), 0).unwrap();
+        let old = first.key;
+        table.release(old);
+        drop(first);
+        let second = table.insert(socket(), 0).unwrap();
+        let new = second.key;
+        table.put(second);
+        assert_eq!((old.slot(), old.shard()), (new.slot(), 3));
+        assert!(table.get_mut(old).is_none() && table.take(old).is_none() && table.get_mut(new).is_some());
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Connection>() <= 192, "{}", size_of::<Connection>());
+    }
+}

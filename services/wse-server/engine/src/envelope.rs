@@ -1,0 +1,241 @@
+//! The messages that the service itself speaks: greeting, answers, keep-alive, errors; and the category of broadcasts. Pure.
+//!
+//! Field order is part of the protocol: clients look for `"t":"PONG"` within the first 25 characters, and everything that
+//! the reference builds as a tree has its keys sorted.
+
+use std::{borrow::Cow, ops::Range};
+
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{clock::Timestamp, config::Config, json};
+
+/// The highest protocol version that we speak.
+const PROTOCOL_VERSION: u64 = 2;
+/// The capacity and the refill per second of the outbound rate limiter, as announced.
+const RATE_LIMIT: (u64, u64) = (100_000, 10_000);
+
+/// The first frame of a client that came with a valid token.
+pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, now_millis: u64) -> String {
+    let now = Timestamp(now_millis);
+    let user = Value::from(user);
+    format!(
+        r#"{{"c":"WSE","id":"{message}","p":{{"details":{{"connection_id":"{connection}","features":{{"batching":true,"circuit_breaker":true,"compression":true,"encryption":false,"priority_queue":true,"recovery":false,"rust_jwt":true,"rust_transport":true}},"server_time":"{now}","user_id":{user},"version":1}},"message":"Connection established (Rust transport)"}},"seq":1,"t":"server_ready","ts":"{now}","v":1}}"#
+    )
+}
+
+/// The answer to `client_hello`, which is `object`.
+pub(crate) fn server_hello(object: &[u8], connection: Uuid, config: &Config, now_millis: u64) -> String {
+    let version = protocol_version(object).min(PROTOCOL_VERSION);
+    let now = Timestamp(now_millis);
+    let (capacity, refill) = RATE_LIMIT;
+    let (largest, ping_millis) = (config.max_message_size, config.ping_interval.as_millis());
+    let server_version = env!("CARGO_PKG_VERSION");
+    format!(
+        r#"{{"c":"WSE","p":{{"connection_id":"{connection}","features":{{"batching":true,"cluster":false,"compression":true,"encryption":false,"msgpack":true,"priority_queue":true,"recovery":false}},"limits":{{"max_message_size":{largest},"rate_limit_capacity":{capacity},"rate_limit_refill":{refill}}},"ping_interval":{ping_millis},"protocol_version":{version},"server_time":"{now}","server_version":"{server_version}"}},"t":"server_hello","v":1}}"#
+    )
+}
+
+/// The version that a client speaks: 1 if it doesn't say.
+fn protocol_version(hello: &[u8]) -> u64 {
+    #[derive(Deserialize)]
+    struct Hello {
+        #[serde(alias = "payload")]
+        p: Value,
+    }
+    let hello: Option<Hello> = serde_json::from_slice(hello).ok();
+    hello.and_then(|hello| hello.p.get("protocol_version")?.as_u64()).unwrap_or(1)
+}
+
+/// What a ping carries for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// The client's clock in milliseconds; 0 if it doesn't say.
+    pub client_timestamp: i64,
+}
+
+impl Ping {
+    /// Reads a ping. The usual ones, whose payload is just a timestamp, are read without a parser.
+    ///
+    /// `None` if it is no JSON: then it is no ping either.
+    pub fn parse(object: &[u8]) -> Option<Self> {
+        if let Some(client_timestamp) = short_ping(object) {
+            return Some(Self { client_timestamp });
+        }
+        #[derive(Deserialize)]
+        struct Whole {
+            #[serde(default, alias = "payload")]
+            p: Value,
+        }
+        let whole: Whole = serde_json::from_slice(object).ok()?;
+        Some(Self { client_timestamp: whole.p.get("timestamp").and_then(Value::as_i64).unwrap_or(0) })
+    }
+
+    /// Writes the answer. It takes 132 bytes at most.
+    pub fn answer(self, now_millis: u64, buffer: &mut [u8; 160]) -> &[u8] {
+        let latency = i64::try_from(now_millis).unwrap_or(i64::MAX).saturating_sub(self.client_timestamp).max(0);
+        let client = self.client_timestamp;
+        let mut left = &mut buffer[..];
+        let written = std::io::Write::write_fmt(
+            &mut left,
+            format_args!(
+                r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{client},"server_timestamp":{now_millis},"latency":{latency}}},"v":1}}"#
+            ),
+        );
+        debug_assert!(written.is_ok());
+        let length = 160 - left.len();
+        &buffer[..length]
+    }
+}
+
+/// The timestamp of `{"t":"ping","p":{"timestamp":123}}`, or of the same with `p` first.
+fn short_ping(object: &[u8]) -> Option<i64> {
+    let digits = object
+        .strip_prefix(br#"{"t":"ping","p":{"timestamp":"#)
+        .and_then(|rest| rest.strip_suffix(b"}}"))
+        .or_else(|| object.strip_prefix(br#"{"p":{"timestamp":"#)?.strip_suffix(br#"},"t":"ping"}"#))?;
+    let is_number = digits.iter().all(u8::is_ascii_digit) && matches!(digits, [b'1'..=b'9', ..]);
+    // Eighteen digits always fit.
+    if !is_number || digits.len() > 18 {
+        return None;
+    }
+    Some(digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+}
+
+/// What keeps a connection alive and tells the client that we are.
+pub(crate) fn server_ping(now_millis: u64) -> String {
+    format!(r#"{{"c":"WSE","t":"ping","p":{{"server_time":"{}"}}}}"#, Timestamp(now_millis))
+}
+
+/// What a client is told before it is closed with 4401.
+pub(crate) fn auth_error(code: &str, message: &str, now_millis: u64) -> String {
+    let now = Timestamp(now_millis);
+    format!(r#"{{"c":"WSE","p":{{"code":"{code}","message":"{message}","timestamp":"{now}"}},"t":"error","v":1}}"#)
+}
+
+/// The category of a message by its type: snapshot, the service's own, or update.
+fn category(message_type: &str) -> &'static str {
+    match message_type {
+        "server_ready"
+        | "server_hello"
+        | "client_hello_ack"
+        | "connection_state_change"
+        | "subscription_update"
+        | "snapshot_complete"
+        | "error"
+        | "pong"
+        | "PONG" => "WSE",
+        other if other.contains("_snapshot") || other.starts_with("snapshot_") => "S",
+        _ => "U",
+    }
+}
+
+/// `text` with `"c":"…",` behind its first brace, if it is an object with a top-level `"t":` and without a `"c":`.
+pub fn with_category(text: &str) -> Cow<'_, str> {
+    let Some(rest) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
+    let (mut found, mut has_category) = (None, false);
+    for (key, value) in json::top_level_keys(text.as_bytes()) {
+        match &text[key] {
+            "c" => has_category = true,
+            "t" if found.is_none() => found = Some(value),
+            _ => {}
+        }
+    }
+    match found {
+        Some(value) if !has_category => {
+            let category = value.map_or("U", |value: Range<usize>| category(&text[value]));
+            Cow::Owned(format!(r#"{{"c":"{category}",{rest}"#))
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(ping: &str, now: u64) -> Option<String> {
+        let mut buffer = [0; 160];
+        Some(String::from_utf8(Ping::parse(ping.as_bytes())?.answer(now, &mut buffer).to_vec()).unwrap())
+    }
+
+    fn timestamp(ping: &str) -> Option<i64> {
+        Ping::parse(ping.as_bytes()).map(|ping| ping.client_timestamp)
+    }
+
+    #[test]
+    fn a_ping_is_answered_in_the_exact_form_that_clients_look_for() {
+        let expected =
+            r#"{"c":"WSE","t":"PONG","p":{"client_timestamp":123,"server_timestamp":1000,"latency":877},"v":1}"#;
+        assert_eq!(answer(r#"{"t":"ping","p":{"timestamp":123}}"#, 1000).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn the_timestamp_is_read_wherever_it_is_and_is_0_elsewhere() {
+        for (ping, expected) in [
+            (r#"{"p":{"timestamp":55},"t":"ping"}"#, Some(55)),
+            (r#"{"c":"WSE","t":"ping","p":{"timestamp": 56 },"v":1}"#, Some(56)),
+            (r#"{"t":"ping","payload":{"timestamp":57}}"#, Some(57)),
+            (r#"{"t":"ping","p":{"timestamp":-5}}"#, Some(-5)),
+            (r#"{"t":"ping","p":{"timestamp":007}}"#, None),
+            (r#"{"t":"ping","p":{"timestamp":9223372036854775807}}"#, Some(i64::MAX)),
+            (r#"{"t":"ping","p":{"timestamp":1.5}}"#, Some(0)),
+            (r#"{"t":"ping","p":{"client_timestamp":5}}"#, Some(0)),
+            (r#"{"t":"ping"}"#, Some(0)),
+            (r#"{"t":"ping","p":"x"}"#, Some(0)),
+            (r#"{"t":"ping","p":"#, None),
+        ] {
+            assert_eq!(timestamp(ping), expected, "{ping}");
+        }
+    }
+
+    #[test]
+    fn the_longest_answer_fits() {
+        let longest = r#"{"t":"ping","p":{"timestamp":-9223372036854775808}}"#;
+        assert!(answer(longest, u64::MAX).unwrap().ends_with(r#""v":1}"#));
+    }
+
+    #[test]
+    fn a_client_clock_ahead_of_ours_has_no_negative_latency() {
+        assert!(answer(r#"{"t":"ping","p":{"timestamp":2000}}"#, 1000).unwrap().contains(r#""latency":0}"#));
+    }
+
+    #[test]
+    fn a_user_id_cannot_break_out_of_the_greeting() {
+        let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", 0);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["p"]["details"]["user_id"], "a\"},\"x");
+    }
+
+    #[test]
+    fn hello_is_answered_in_the_lower_version() {
+        let hello = |version: &str| {
+            let text = format!(r#"{{"t":"client_hello","p":{{"protocol_version":{version}}}}}"#);
+            let answer = server_hello(text.as_bytes(), Uuid::nil(), &Config::default(), 0);
+            serde_json::from_str::<Value>(&answer).unwrap()["p"]["protocol_version"].as_u64()
+        };
+        assert_eq!([hello("1"), hello("2"), hello("9"), hello("\"x\"")], [Some(1), Some(2), Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn broadcasts_get_the_category_of_their_type() {
+        for (text, expected) in [
+            (r#"{"t":"fanout_tick","p":{}}"#, r#"{"c":"U","t":"fanout_tick","p":{}}"#),
+            (r#"{"p":{},"t":"user_snapshot"}"#, r#"{"c":"S","p":{},"t":"user_snapshot"}"#),
+            (r#"{"t":"snapshot_x"}"#, r#"{"c":"S","t":"snapshot_x"}"#),
+            (r#"{"t":"error"}"#, r#"{"c":"WSE","t":"error"}"#),
+            (r#"{"t":"snapshot_complete"}"#, r#"{"c":"WSE","t":"snapshot_complete"}"#),
+            (r#"{"t":5}"#, r#"{"c":"U","t":5}"#),
+            (r#"{"c":"X","t":"error"}"#, r#"{"c":"X","t":"error"}"#),
+            (r#"{"t":"error","c":"X"}"#, r#"{"t":"error","c":"X"}"#),
+            (r#"{"t" :"error"}"#, r#"{"t" :"error"}"#),
+            (r#"{"p":{"t":"error"}}"#, r#"{"p":{"t":"error"}}"#),
+            (r#"{"p":{"c":1},"t":"x"}"#, r#"{"c":"U","p":{"c":1},"t":"x"}"#),
+            ("plain", "plain"),
+            ("{", "{"),
+        ] {
+            assert_eq!(with_category(text), expected);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The WebSocket wire format (RFC 6455, section 5): headers, masks, close payloads. Pure: bytes in, values out.
+//!
+//! What a sequence of frames means is [`crate::receive`]'s business.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// A control frame's payload is no longer than this (RFC 6455, 5.5).
+pub const MAXIMAL_CONTROL_PAYLOAD: usize = 125;
+/// The longest header: two bytes, eight of length, four of mask.
+pub const MAXIMAL_HEADER: usize = 14;
+
+const FIN: u8 = 0x80;
+const RESERVED: u8 = 0x70;
+const MASKED: u8 = 0x80;
+const LENGTH_16: u8 = 126;
+const LENGTH_64: u8 = 127;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// The next part of a fragmented message.
+    Continuation = 0x0,
+    /// Text, or its first part.
+    Text = 0x1,
+    /// Binary, or its first part.
+    Binary = 0x2,
+    /// Goodbye.
+    Close = 0x8,
+    /// Are you there?
+    Ping = 0x9,
+    /// I am.
+    Pong = 0xA,
+}
+
+impl Opcode {
+    fn parse(bits: u8) -> Option<Self> {
+        Some(match bits {
+            0x0 => Self::Continuation,
+            0x1 => Self::Text,
+            0x2 => Self::Binary,
+            0x8 => Self::Close,
+            0x9 => Self::Ping,
+            0xA => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    /// Close, ping and pong: short, never fragmented, allowed between fragments.
+    pub fn is_control(self) -> bool {
+        self as u8 & 0x8 != 0
+    }
+}
+
+/// What a client did that ends its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A reserved bit without an extension that gives it a meaning.
+    #[error("reserved bits are set")]
+    ReservedBits,
+    /// No such opcode.
+    #[error("unknown opcode")]
+    UnknownOpcode,
+    /// Clients must mask.
+    #[error("frame is not masked")]
+    Unmasked,
+    /// Control frames are never fragmented.
+    #[error("fragmented control frame")]
+    FragmentedControl,
+    /// Control frames are short.
+    #[error("control frame is too long")]
+    LongControl,
+    /// A length that fits in fewer bytes.
+    #[error("length is not minimally encoded")]
+    LengthEncoding,
+    /// A continuation of nothing.
+    #[error("unexpected continuation")]
+    UnexpectedContinuation,
+    /// A new message before the last one was whole.
+    #[error("expected a continuation")]
+    ExpectedContinuation,
+    /// A close payload of one byte, or a code that must not be on the wire.
+    #[error("invalid close frame")]
+    InvalidClose,
+    /// Text, or a close reason, that is no UTF-8.
+    #[error("invalid UTF-8")]
+    InvalidUtf8,
+    /// A message beyond the limit.
+    #[error("message is too big")]
+    TooBig,
+}
+
+impl Violation {
+    /// The close code that answers it.
+    pub fn close_code(self) -> u16 {
+        match self {
+            Self::InvalidUtf8 => 1007,
+            Self::TooBig => 1009,
+            _ => 1002,
+        }
+    }
+}
+
+/// A client frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whether it is the last frame of its message.
+    pub fin: bool,
+    /// What the frame is.
+    pub opcode: Opcode,
+    /// What its payload is XORed with.
+    pub mask: [u8; 4],
+    /// Bytes of the header itself.
+    pub header_bytes: usize,
+    /// Bytes of the payload behind it.
+    pub payload_bytes: usize,
+}
+
+impl Header {
+    /// Header and payload together.
+    pub fn frame_bytes(&self) -> usize {
+        self.header_bytes + self.payload_bytes
+    }
+}
+
+/// Parses the header of a client's frame; `None` if `bytes` end within it.
+///
+/// # Errors
+/// A frame that no client may send, or a payload beyond `limit` bytes: both are known before the payload is here.
+#[inline]
+pub fn parse_header(bytes: &[u8], limit: usize) -> Result<Option<Header>, Violation> {
+    let [first, second, rest @ ..] = bytes else { return Ok(None) };
+    if first & RESERVED != 0 {
+        return Err(Violation::ReservedBits);
+    }
+    let opcode = Opcode::parse(first & 0x0F).ok_or(Violation::UnknownOpcode)?;
+    if second & MASKED == 0 {
+        return Err(Violation::Unmasked);
+    }
+    let fin = first & FIN != 0;
+    let short = second & !MASKED;
+    if opcode.is_control() {
+        if !fin {
+            return Err(Violation::FragmentedControl);
+        }
+        if short > MAXIMAL_CONTROL_PAYLOAD as u8 {
+            return Err(Violation::LongControl);
+        }
+    }
+    let (length_bytes, payload_bytes) = match short {
+        LENGTH_16 => match rest {
+            [a, b, ..] => (2, minimal(u64::from(u16::from_be_bytes([*a, *b])), u64::from(LENGTH_16))?),
+            _ => return Ok(None),
+        },
+        LENGTH_64 => match rest.first_chunk::<8>() {
+            Some(length) => (8, minimal(u64::from_be_bytes(*length), 1 << 16)?),
+            None => return Ok(None),
+        },
+        short => (0, u64::from(short)),
+    };
+    if payload_bytes > limit as u64 && !opcode.is_control() {
+        return Err(Violation::TooBig);
+    }
+    let Some(mask) = rest.get(length_bytes..).and_then(|rest| rest.first_chunk::<4>()) else { return Ok(None) };
+    let header_bytes = 2 + length_bytes + 4;
+    Ok(Some(Header { fin, opcode, mask: *mask, header_bytes, payload_bytes: payload_bytes as usize }))
+}
+
+fn minimal(length: u64, least: u64) -> Result<u64, Violation> {
+    // The highest bit must be 0 (RFC 6455, 5.2).
+    if length < least || length >> 63 != 0 { Err(Violation::LengthEncoding) } else { Ok(length) }
+}
+
+/// XORs `payload` with `mask`, in place, a word at a time (the compiler makes vectors of it).
+#[inline]
+pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
+    let word = u64::from_ne_bytes([mask[0], mask[1], mask[2], mask[3], mask[0], mask[1], mask[2], mask[3]]);
+    let (words, rest) = payload.as_chunks_mut::<8>();
+    for bytes in words {
+        *bytes = (u64::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
+    }
+    // Whole words were eaten, so the mask starts over.
+    for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+}
+
+/// Appends the header of a server's whole message: final, unmasked.
+pub fn put_header(out: &mut impl BufMut, opcode: Opcode, payload_bytes: usize) {
+    out.put_u8(FIN | opcode as u8);
+    match payload_bytes {
+        0..=125 => out.put_u8(payload_bytes as u8),
+        126..=0xFFFF => {
+            out.put_u8(LENGTH_16);
+            out.put_u16(payload_bytes as u16);
+        }
+        _ => {
+            out.put_u8(LENGTH_64);
+            out.put_u64(payload_bytes as u64);
+        }
+    }
+}
+
+/// Appends a server's whole message.
+pub fn put(out: &mut impl BufMut, opcode: Opcode, payload: &[u8]) {
+    put_header(out, opcode, payload.len());
+    out.put_slice(payload);
+}
+
+/// A server's whole message, framed once for however many receive it.
+pub fn encode(opcode: Opcode, payload: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(payload.len() + MAXIMAL_HEADER);
+    put(&mut framed, opcode, payload);
+    framed.freeze()
+}
+
+/// Appends a close frame. `reason` has to be short enough for a control frame.
+pub fn put_close(out: &mut impl BufMut, code: u16, reason: &str) {
+    debug_assert!(reason.len() + 2 <= MAXIMAL_CONTROL_PAYLOAD);
+    put_header(out, Opcode::Close, 2 + reason.len());
+    out.put_u16(code);
+    out.put_slice(reason.as_bytes());
+}
+
+/// The code of a client's close payload; `None` if it gives none.
+///
+/// # Errors
+/// One byte, a code that must not be on the wire (RFC 6455, 7.4), or a reason that is no UTF-8.
+pub fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
+    let (code, reason) = match payload {
+        [] => return Ok(None),
+        [high, low, reason @ ..] => (u16::from_be_bytes([*high, *low]), reason),
+        [_] => return Err(Violation::InvalidClose),
+    };
+    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+        return Err(Violation::InvalidClose);
+    }
+    if simdutf8::basic::from_utf8(reason).is_err() {
+        return Err(Violation::InvalidUtf8);
+    }
+    Ok(Some(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 1 << 20;
+
+    fn header(bytes: &[u8]) -> Result<Option<Header>, Violation> {
+        parse_header(bytes, LIMIT)
+    }
+
+    #[test]
+    fn the_three_lengths_are_read() {
+        let mask = [1, 2, 3, 4];
+        for (length, bytes) in [
+            (5_usize, vec![0x81, 0x85]),
+            (126, vec![0x81, 0xFE, 0, 126]),
+            (65_536, vec![0x81, 0xFF, 0, 0, 0, 0, 0, 1, 0, 0]),
+        ] {
+            let whole = [bytes.as_slice(), &mask].concat();
+            let parsed = header(&whole).unwrap().unwrap();
+            assert_eq!((parsed.payload_bytes, parsed.header_bytes, parsed.mask), (length, whole.len(), mask));
+            for cut in 0..whole.len() {
+                assert_eq!(header(&whole[..cut]), Ok(None), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_client_must_not_send_is_named() {
+        for (bytes, violation) in [
+            (&[0xC1, 0x80][..], Violation::ReservedBits),
+            (&[0x83, 0x80], Violation::UnknownOpcode),
+            (&[0x81, 0x05], Violation::Unmasked),
+            (&[0x09, 0x80], Violation::FragmentedControl),
+            (&[0x89, 0xFE], Violation::LongControl),
+            (&[0x81, 0xFE, 0, 125], Violation::LengthEncoding),
+            (&[0x81, 0xFF, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF], Violation::LengthEncoding),
+            (&[0x81, 0xFF, 0x80, 0, 0, 0, 0, 0, 0, 0], Violation::LengthEncoding),
+            (&[0x81, 0xFF, 0, 0, 0, 0, 0, 0x20, 0, 0], Violation::TooBig),
+        ] {
+            assert_eq!(header(bytes), Err(violation), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn unmasking_twice_changes_nothing_at_any_length() {
+        let mask = [0xDE, 0xAD, 0xBE, 0xEF];
+        for length in 0..40_u8 {
+            let plain: Vec<u8> = (0..length).collect();
+            let mut bytes = plain.clone();
+            unmask(&mut bytes, mask);
+            let expected: Vec<u8> = plain.iter().enumerate().map(|(i, byte)| byte ^ mask[i % 4]).collect();
+            assert_eq!(bytes, expected);
+            unmask(&mut bytes, mask);
+            assert_eq!(bytes, plain);
+        }
+    }
+
+    #[test]
+    fn messages_are_framed_with_minimal_lengths() {
+        for (length, header) in
+            [(125_usize, &[0x81, 125][..]), (126, &[0x81, 126, 0, 126]), (65_536, &[0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0])]
+        {
+            let framed = encode(Opcode::Text, &vec![b'x'; length]);
+            assert_eq!((&framed[..header.len()], framed.len()), (header, header.len() + length));
+        }
+    }
+
+    #[test]
+    fn close_payloads_are_checked() {
+        assert_eq!(close_code(&[]), Ok(None));
+        assert_eq!(close_code(&[3, 0xE8, b'o', b'k']), Ok(Some(1000)));
+        assert_eq!(close_code(&4999_u16.to_be_bytes()), Ok(Some(4999)));
+        assert_eq!(close_code(&[3]), Err(Violation::InvalidClose));
+        assert_eq!(close_code(&[3, 0xE8, 0xFF]), Err(Violation::InvalidUtf8));
+        for code in [0_u16, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000] {
+            assert_eq!(close_code(&code.to_be_bytes()), Err(Violation::InvalidClose), "{code}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The opening handshake (RFC 6455, section 4): a request parsed, and what answers it. Pure.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use sha1::{Digest, Sha1};
+
+/// A request's line and headers may take this many bytes.
+pub const MAXIMAL_REQUEST: usize = 16 << 10;
+/// And it may have so many headers.
+const MAXIMAL_HEADERS: usize = 96;
+/// What the key is hashed with (RFC 6455, 1.3).
+const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// A key is 16 bytes in base64.
+const KEY_BYTES: usize = 24;
+
+/// A request that may be upgraded.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Where the bytes behind the request start.
+    pub end: usize,
+    /// The value that the answer must carry.
+    pub accept: [u8; 28],
+    /// All cookie headers; those that are no text are left out.
+    pub cookies: Vec<&'a str>,
+    /// The authorization header.
+    pub authorization: Option<&'a str>,
+    /// Whether the client asked for MessagePack in its query.
+    pub wants_message_pack: bool,
+}
+
+/// Why a request is refused: the status that answers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No HTTP, too long, or without a usable key.
+    BadRequest,
+    /// Not a GET.
+    MethodNotAllowed,
+    /// Late.
+    RequestTimeout,
+    /// No WebSocket, or another version of it.
+    UpgradeRequired,
+    /// No room.
+    ServiceUnavailable,
+}
+
+impl Refusal {
+    /// The whole answer; the connection is closed behind it.
+    pub fn response(self) -> String {
+        let (status, extra) = match self {
+            Self::BadRequest => ("400 Bad Request", ""),
+            Self::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
+            Self::RequestTimeout => ("408 Request Timeout", ""),
+            Self::UpgradeRequired => ("426 Upgrade Required", "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"),
+            Self::ServiceUnavailable => ("503 Service Unavailable", "Retry-After: 1\r\n"),
+        };
+        let body = &status[4..];
+        let length = body.len() + 1;
+        format!(
+            "HTTP/1.1 {status}\r\n{extra}Connection: close\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}\n"
+        )
+    }
+}
+
+/// Parses a request; `None` if `bytes` end within it.
+///
+/// # Errors
+/// The answer to a request that can't be upgraded.
+pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
+    let mut headers = [httparse::EMPTY_HEADER; MAXIMAL_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let end = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(end)) if end <= MAXIMAL_REQUEST => end,
+        Ok(httparse::Status::Partial) if bytes.len() < MAXIMAL_REQUEST => return Ok(None),
+        _ => return Err(Refusal::BadRequest),
+    };
+    if request.method != Some("GET") {
+        return Err(Refusal::MethodNotAllowed);
+    }
+    let mut upgrade = Upgrade::default();
+    for header in request.headers.iter() {
+        upgrade.header(header.name, header.value);
+    }
+    let query = request.path.and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
+    upgrade.finish(end, query.contains("format=msgpack")).map(Some)
+}
+
+/// What the headers have said so far.
+#[derive(Default)]
+struct Upgrade<'a> {
+    is_websocket: bool,
+    is_upgrade: bool,
+    version: Option<&'a [u8]>,
+    key: Option<&'a [u8]>,
+    has_two_keys: bool,
+    cookies: Vec<&'a str>,
+    authorization: Option<&'a str>,
+}
+
+impl<'a> Upgrade<'a> {
+    fn header(&mut self, name: &str, value: &'a [u8]) {
+        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        if is("upgrade") {
+            self.is_websocket |= has_token(value, b"websocket");
+        } else if is("connection") {
+            self.is_upgrade |= has_token(value, b"upgrade");
+        } else if is("sec-websocket-version") {
+            self.version = Some(value.trim_ascii());
+        } else if is("sec-websocket-key") {
+            self.has_two_keys |= self.key.replace(value.trim_ascii()).is_some();
+        } else if is("cookie") {
+            self.cookies.extend(std::str::from_utf8(value));
+        } else if is("authorization") && self.authorization.is_none() {
+            self.authorization = std::str::from_utf8(value).ok();
+        }
+    }
+
+    fn finish(self, end: usize, wants_message_pack: bool) -> Result<Request<'a>, Refusal> {
+        if !self.is_websocket || !self.is_upgrade || self.version != Some(b"13") {
+            return Err(Refusal::UpgradeRequired);
+        }
+        let key = self.key.filter(|key| is_key(key) && !self.has_two_keys).ok_or(Refusal::BadRequest)?;
+        let Self { cookies, authorization, .. } = self;
+        Ok(Request { end, accept: accept(key), cookies, authorization, wants_message_pack })
+    }
+}
+
+/// Whether a comma-separated header holds `token`, in any case.
+fn has_token(value: &[u8], token: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+/// 16 bytes in base64.
+fn is_key(key: &[u8]) -> bool {
+    let mut decoded = [0; 18];
+    key.len() == KEY_BYTES && STANDARD.decode_slice(key, &mut decoded) == Ok(16)
+}
+
+/// What proves that we read the key.
+fn accept(key: &[u8]) -> [u8; 28] {
+    let digest = Sha1::new().chain_update(key).chain_update(MAGIC).finalize();
+    let mut accept = [0; 28];
+    let length = STANDARD.encode_slice(digest, &mut accept);
+    debug_assert_eq!(length, Ok(28));
+    accept
+}
+
+/// Appends the answer that makes a WebSocket of the connection.
+pub fn put_upgrade(out: &mut Vec<u8>, accept: &[u8; 28]) {
+    out.extend_from_slice(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",
+    );
+    out.extend_from_slice(accept);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "GET /wse?format=msgpack&x=1 HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nCookie: a=b\r\ncookie: c=d\r\n\
+        Authorization: Bearer x\r\n\r\n";
+
+    fn parse(text: &str) -> Result<Option<Request<'_>>, Refusal> {
+        super::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_good_request_is_understood() {
+        let request = parse(GOOD).unwrap().unwrap();
+        // The example of RFC 6455, 1.3.
+        assert_eq!(&request.accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!((request.end, request.cookies.as_slice()), (GOOD.len(), &["a=b", "c=d"][..]));
+        assert_eq!((request.authorization, request.wants_message_pack), (Some("Bearer x"), true));
+    }
+
+    #[test]
+    fn a_request_is_waited_for_but_not_beyond_16_kib() {
+        for cut in 0..GOOD.len() {
+            assert_eq!(parse(&GOOD[..cut]), Ok(None), "cut at {cut}");
+        }
+        let long = GOOD.replace("Host: a", &format!("Host: {}", "a".repeat(MAXIMAL_REQUEST)));
+        assert_eq!(parse(&long), Err(Refusal::BadRequest));
+        assert_eq!(parse(&long[..MAXIMAL_REQUEST]), Err(Refusal::BadRequest));
+    }
+
+    #[test]
+    fn what_cannot_be_upgraded_is_told_why() {
+        for (from, to, refusal) in [
+            ("GET", "POST", Refusal::MethodNotAllowed),
+            ("HTTP/1.1", "SMTP/1.1", Refusal::BadRequest),
+            ("WebSocket", "h2c", Refusal::UpgradeRequired),
+            ("keep-alive, Upgrade", "keep-alive", Refusal::UpgradeRequired),
+            ("Version: 13", "Version: 8", Refusal::UpgradeRequired),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "short", Refusal::BadRequest),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZ!==", Refusal::BadRequest),
+            ("Sec-WebSocket-Key", "X-Key", Refusal::BadRequest),
+            ("Host: a", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", Refusal::BadRequest),
+        ] {
+            assert_eq!(parse(&GOOD.replace(from, to)), Err(refusal), "{to}");
+        }
+    }
+
+    #[test]
+    fn only_the_query_asks_for_message_pack() {
+        let path = GOOD.replace("/wse?format=msgpack&x=1", "/format=msgpack");
+        assert!(!parse(&path).unwrap().unwrap().wants_message_pack);
+    }
+
+    #[test]
+    fn refusals_are_whole_responses() {
+        let text = Refusal::UpgradeRequired.response();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 426 ") && head.contains("Sec-WebSocket-Version: 13"), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    }
+}

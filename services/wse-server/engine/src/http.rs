@@ -1,0 +1,114 @@
+//! The metrics port: what the engine counted, for people and programs. It serves nothing else.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread::JoinHandle,
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Serialize;
+use tokio::{runtime, sync::oneshot, task::spawn_blocking};
+
+use crate::server::{Shared, StartError};
+
+/// The type of the Prometheus text format.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A metrics port that is served until it is dropped.
+pub(crate) struct MetricsPort {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsPort {
+    pub(crate) fn start(shared: Arc<Shared>, wanted: SocketAddr) -> Result<Self, StartError> {
+        let failed = |source| StartError::Listen { address: wanted, source };
+        let listener = TcpListener::bind(wanted).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let failed = |step| move |source| StartError::Resource { step, source };
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .max_blocking_threads(2)
+            .thread_name("wse-metrics-blocking")
+            .build()
+            .map_err(failed("set up the metrics port"))?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("wse-metrics".into())
+            .spawn(move || {
+                runtime.block_on(serve(listener, router(shared), stopped));
+                // An answer that waits for the application is not waited for.
+                runtime.shutdown_background();
+            })
+            .map_err(failed("start the metrics port's thread"))?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsPort {
+    fn drop(&mut self) {
+        // Nobody to tell means that it has ended.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "failed to serve the metrics port"),
+    };
+    tokio::select! {
+        served = async { axum::serve(listener, router).await } => {
+            if let Err(error) = served {
+                tracing::error!(%error, "the metrics port failed");
+            }
+        }
+        _ = stopped => {}
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/stats", get(stats))
+        .route("/stats/connections", get(connections))
+        .with_state(shared)
+}
+
+async fn readyz(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
+    if shared.is_running() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let told = blocking(move || shared.prometheus_text()).await;
+    told.map(|text| ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text)).into_response()
+}
+
+async fn stats(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || shared.stats()).await.map(Json)
+}
+
+async fn connections(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || shared.connection_books()).await.map(Json)
+}
+
+/// The application may take its time to say what it counted: an interpreter's lock, say.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
+    spawn_blocking(work).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}

@@ -1,0 +1,378 @@
+//! Where a shard reads to, and where it collects what it will hand over: arenas that messages are left lying in.
+//!
+//! Sockets are read into an arena, messages are parsed and unmasked in place, and once per round everything so far is frozen
+//! into a blob that the application shares. An arena that is used up comes back when the last blob of it is dropped. What
+//! turns out not to be handed over (pings, dropped messages) is overwritten by the next read.
+
+use std::{collections::VecDeque, mem::MaybeUninit, ops::Range};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{
+    inbound::{Entry, Kind, Queued, Segment},
+    key::ConnectionKey,
+};
+
+/// Room for one read. Below 256 KiB a flood costs a fifth more (fewer messages per read).
+pub(crate) const READ_BYTES: usize = 256 << 10;
+/// An arena. Four reads at least; small enough that a few of them stay in the cache.
+pub(crate) const ARENA_BYTES: usize = 1 << 20;
+/// Messages that don't lie in the arena are copied together up to this size; larger ones become blobs of their own.
+const COPY_BYTES: usize = 16 << 10;
+/// Entries after which it is better to hand over than to go on collecting.
+const ENTRIES_PER_SEGMENT: usize = 4096;
+
+/// Where a message lies.
+pub(crate) enum Place {
+    /// In the arena, where it was read to.
+    Arena(Range<usize>),
+    /// Somewhere else: joined, inflated, or too big for the arena.
+    Own(Vec<u8>, Range<usize>),
+}
+
+#[derive(Clone)]
+enum Source {
+    Arena,
+    Side,
+    Own(Bytes),
+}
+
+impl Source {
+    fn is(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Arena, Self::Arena) | (Self::Side, Self::Side))
+    }
+}
+
+/// Entries in a row whose data lies in the same place.
+struct Piece {
+    source: Source,
+    entries: Vec<Entry>,
+    messages: usize,
+    has_disconnects: bool,
+}
+
+pub(crate) struct Intake {
+    arena: BytesMut,
+    /// Arenas that are used up; the front one has been waiting longest for its blobs to be dropped.
+    spent: VecDeque<BytesMut>,
+    /// Data that does not lie in the arena, of this round.
+    side: BytesMut,
+    pieces: Vec<Piece>,
+    arrived: Vec<Queued>,
+    /// Where the arena's last kept message ends.
+    kept: usize,
+    entries: usize,
+    own_bytes: usize,
+    /// How many more messages and bytes the application may hold, as of the last hand-over.
+    room: (usize, usize),
+    arenas: usize,
+    arenas_limit: usize,
+}
+
+impl Intake {
+    /// `bytes_limit` is what the application may hold in bytes. Twice as much arena is allowed: a blob keeps its whole arena.
+    pub(crate) fn new(bytes_limit: usize) -> Self {
+        Self {
+            arena: BytesMut::with_capacity(ARENA_BYTES),
+            spent: VecDeque::new(),
+            side: BytesMut::new(),
+            pieces: Vec::new(),
+            arrived: Vec::new(),
+            kept: 0,
+            entries: 0,
+            own_bytes: 0,
+            room: (0, 0),
+            arenas: 1,
+            arenas_limit: 4 + bytes_limit.saturating_mul(2) / ARENA_BYTES,
+        }
+    }
+
+    /// Says how much the application may still hold.
+    pub(crate) fn set_room(&mut self, room: (usize, usize)) {
+        self.room = room;
+    }
+
+    /// Whether the application may hold nothing beyond what was collected.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries >= self.room.0 || self.kept + self.side.len() + self.own_bytes > self.room.1
+    }
+
+    /// Whether so much was collected that it should be handed over before going on.
+    pub(crate) fn is_due(&self) -> bool {
+        self.entries >= ENTRIES_PER_SEGMENT
+    }
+
+    /// Makes room for a read behind `partial` bytes. If no arena may be had, returns false, unless `anyway`.
+    pub(crate) fn reserve(&mut self, partial: usize, anyway: bool) -> bool {
+        let wanted = READ_BYTES + partial;
+        if self.arena.capacity() - self.arena.len() >= wanted {
+            return true;
+        }
+        // When nobody holds any of it, it starts over.
+        if self.arena.is_empty() && self.arena.try_reclaim(wanted.max(ARENA_BYTES)) {
+            return true;
+        }
+        let Some(fresh) = self.fresh_arena(wanted, anyway) else { return false };
+        self.seal();
+        let used = std::mem::replace(&mut self.arena, fresh);
+        self.spent.push_back(used);
+        true
+    }
+
+    fn fresh_arena(&mut self, wanted: usize, anyway: bool) -> Option<BytesMut> {
+        let free = self.spent.iter_mut().take(4).position(|arena| arena.try_reclaim(wanted.max(ARENA_BYTES)));
+        if let Some(index) = free {
+            return self.spent.remove(index);
+        }
+        if self.arenas >= self.arenas_limit && !anyway {
+            return None;
+        }
+        self.arenas += 1;
+        Some(BytesMut::with_capacity(wanted.max(ARENA_BYTES)))
+    }
+
+    /// Gives memory back when it isn't needed: one arena is kept.
+    pub(crate) fn shrink(&mut self) {
+        while self.spent.front_mut().is_some_and(|arena| arena.try_reclaim(1)) {
+            self.spent.pop_front();
+            self.arenas -= 1;
+        }
+    }
+
+    /// The arena so far becomes a blob; entries of this round point into that.
+    fn seal(&mut self) {
+        if self.arena.is_empty() {
+            return;
+        }
+        let blob = self.arena.split().freeze();
+        self.own_bytes += blob.len();
+        self.kept = 0;
+        for piece in self.pieces.iter_mut().filter(|piece| matches!(piece.source, Source::Arena)) {
+            piece.source = Source::Own(blob.clone());
+        }
+    }
+
+    /// Starts a read with bytes that are here already. Returns where the read starts.
+    pub(crate) fn begin_read(&mut self, partial: &[u8]) -> usize {
+        let start = self.arena.len();
+        self.kept = start;
+        self.arena.extend_from_slice(partial);
+        start
+    }
+
+    /// Reads from `socket` behind what is here. Returns how many bytes came and how many could have.
+    pub(crate) fn read(&mut self, socket: &impl std::os::fd::AsFd) -> rustix::io::Result<(usize, usize)> {
+        let spare: &mut [MaybeUninit<u8>] = self.arena.spare_capacity_mut();
+        let room = spare.len().min(READ_BYTES);
+        let read = rustix::io::read(socket, &mut spare[..room])?.0.len();
+        let length = self.arena.len() + read;
+        // SAFETY: the kernel has initialised `read` bytes behind the old length, within the capacity.
+        unsafe { self.arena.set_len(length) };
+        Ok((read, room))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.arena
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.arena
+    }
+
+    /// Ends a read: what lies behind the last message that was kept is overwritten by the next one.
+    pub(crate) fn end_read(&mut self) {
+        self.arena.truncate(self.kept);
+    }
+
+    /// Keeps a message. Ranges count from where `place` says that the message starts.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        kind: Kind,
+        connection: ConnectionKey,
+        place: Place,
+        data: Range<usize>,
+        message_type: Option<Range<usize>>,
+    ) {
+        let message_type = message_type.filter(|range| range.len() <= usize::from(u16::MAX)).unwrap_or(0..0);
+        let (source, base) = match place {
+            Place::Arena(range) => {
+                self.kept = range.end;
+                (Source::Arena, range.start)
+            }
+            Place::Own(bytes, range) if range.len() <= COPY_BYTES => {
+                let base = self.side.len();
+                self.side.extend_from_slice(&bytes[range]);
+                (Source::Side, base)
+            }
+            Place::Own(bytes, range) => {
+                self.own_bytes += bytes.len();
+                (Source::Own(bytes.into()), range.start)
+            }
+        };
+        let entry = Entry {
+            connection,
+            // An arena, a round's side and a message are far below 4 GiB: Config::validate sees to the last one.
+            start: (base + data.start) as u32,
+            end: (base + data.end) as u32,
+            type_start: (base + message_type.start) as u32,
+            type_len: message_type.len() as u16,
+            kind,
+        };
+        self.push_entry(source, entry);
+    }
+
+    /// Keeps an event of a connection's life. It is never refused: the application could not make sense of the rest.
+    pub(crate) fn push_event(&mut self, kind: Kind, connection: ConnectionKey, id: &str, data: &[u8]) {
+        let start = self.side.len();
+        self.side.extend_from_slice(data);
+        let end = self.side.len();
+        self.side.extend_from_slice(id.as_bytes());
+        let type_len = id.len() as u16;
+        let entry = Entry { connection, start: start as u32, end: end as u32, type_start: end as u32, type_len, kind };
+        self.push_entry(Source::Side, entry);
+    }
+
+    #[inline]
+    fn push_entry(&mut self, source: Source, entry: Entry) {
+        self.entries += 1;
+        let is_message = usize::from(entry.kind.is_message());
+        let is_disconnect = entry.kind == Kind::Disconnect;
+        match self.pieces.last_mut() {
+            Some(piece) if piece.source.is(&source) => {
+                piece.entries.push(entry);
+                piece.messages += is_message;
+                piece.has_disconnects |= is_disconnect;
+            }
+            _ => {
+                let entries = vec![entry];
+                self.pieces.push(Piece { source, entries, messages: is_message, has_disconnects: is_disconnect });
+            }
+        }
+    }
+
+    /// What was collected, ready to be handed over; each blob's bytes are charged once.
+    pub(crate) fn collected(&mut self) -> &mut Vec<Queued> {
+        if self.pieces.is_empty() {
+            return &mut self.arrived;
+        }
+        let arena = if self.arena.is_empty() { Bytes::new() } else { self.arena.split().freeze() };
+        let side = if self.side.is_empty() { Bytes::new() } else { self.side.split().freeze() };
+        let (mut charged_arena, mut charged_side) = (arena.len(), side.len());
+        for piece in self.pieces.drain(..) {
+            let (blob, bytes) = match piece.source {
+                Source::Arena => (arena.clone(), std::mem::take(&mut charged_arena)),
+                Source::Side => (side.clone(), std::mem::take(&mut charged_side)),
+                Source::Own(blob) => {
+                    let bytes = blob.len();
+                    (blob, bytes)
+                }
+            };
+            let segment = Segment { blob, entries: piece.entries };
+            let has_disconnects = piece.has_disconnects;
+            self.arrived.push(Queued { segment, bytes, messages: piece.messages, has_disconnects });
+        }
+        (self.kept, self.entries, self.own_bytes) = (0, 0, 0);
+        &mut self.arrived
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const KEY: u64 = 7;
+
+    fn intake(arenas: usize) -> Intake {
+        let mut intake = Intake::new(0);
+        intake.arenas_limit = arenas;
+        intake.set_room((usize::MAX, usize::MAX));
+        intake
+    }
+
+    fn key() -> ConnectionKey {
+        ConnectionKey::from_u64(KEY)
+    }
+
+    /// Reads `bytes` and keeps them as one message.
+    fn keep(intake: &mut Intake, bytes: &[u8]) {
+        assert!(intake.reserve(0, false));
+        let start = intake.begin_read(bytes);
+        intake.push(Kind::Json, key(), Place::Arena(start..start + bytes.len()), 0..bytes.len(), None);
+        intake.end_read();
+    }
+
+    fn data(queued: &[Queued]) -> Vec<Vec<u8>> {
+        let messages = queued.iter().flat_map(|q| q.segment.entries.iter().map(|entry| q.segment.message(entry)));
+        messages.map(|message| message.data.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_read_that_nothing_is_kept_of_leaves_no_trace() {
+        let mut intake = intake(1);
+        assert!(intake.reserve(0, false));
+        intake.begin_read(b"ping");
+        intake.end_read();
+        assert!(intake.bytes().is_empty() && intake.collected().is_empty());
+    }
+
+    #[test]
+    fn messages_from_different_places_stay_in_order() {
+        let mut intake = intake(4);
+        keep(&mut intake, b"arena one");
+        intake.push(Kind::Raw, key(), Place::Own(b"..copied".to_vec(), 2..8), 0..6, None);
+        let big = vec![b'x'; COPY_BYTES + 1];
+        intake.push(Kind::Raw, key(), Place::Own(big.clone(), 0..big.len()), 0..big.len(), None);
+        keep(&mut intake, b"arena two");
+        intake.push_event(Kind::Disconnect, key(), "id", b"");
+        let arrived = std::mem::take(intake.collected());
+        let expected: Vec<Vec<u8>> = vec![b"arena one".into(), b"copied".into(), big, b"arena two".into(), Vec::new()];
+        assert_eq!(data(&arrived), expected);
+        let charged: usize = arrived.iter().map(|queued| queued.bytes).sum();
+        assert_eq!(charged, 9 + 6 + COPY_BYTES + 1 + 9 + 2);
+        assert_eq!(arrived.iter().map(|queued| queued.messages).sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn messages_survive_the_change_to_another_arena_within_a_round() {
+        let mut intake = intake(4);
+        let chunk = vec![b'a'; READ_BYTES];
+        for _ in 0..6 {
+            keep(&mut intake, &chunk);
+        }
+        let arrived = std::mem::take(intake.collected());
+        assert!(data(&arrived).iter().all(|message| *message == chunk));
+        assert_eq!((data(&arrived).len(), intake.arenas), (6, 2));
+    }
+
+    #[test]
+    fn arenas_come_back_when_their_blobs_are_dropped_and_not_before() {
+        let mut intake = intake(2);
+        let chunk = vec![b'a'; READ_BYTES];
+        let mut held = Vec::new();
+        while intake.reserve(0, false) {
+            keep(&mut intake, &chunk);
+            held.append(intake.collected());
+        }
+        assert_eq!((intake.arenas, held.len()), (2, 8));
+        drop(held);
+        for _ in 0..100 {
+            keep(&mut intake, &chunk);
+            intake.collected().clear();
+        }
+        assert_eq!(intake.arenas, 2);
+    }
+
+    #[test]
+    fn a_socket_is_read_behind_what_was_there() {
+        let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.write_all(b" and more").unwrap();
+        let mut intake = intake(1);
+        assert!(intake.reserve(5, false));
+        intake.begin_read(b"first");
+        assert_eq!(intake.read(&far).unwrap(), (9, READ_BYTES));
+        assert_eq!(intake.bytes(), b"first and more");
+    }
+}

@@ -1,0 +1,272 @@
+//! Who may connect: the token from a request's headers, and whether it is good.
+//!
+//! Tokens, secrets and the reasons of a refusal are never logged and never told to the client.
+
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, errors::ErrorKind};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::JwtConfig;
+
+/// Longer tokens are refused unread.
+const MAXIMAL_TOKEN_BYTES: usize = 8192;
+/// How far the clocks of issuer and server may differ, in seconds.
+const LEEWAY_SECONDS: u64 = 30;
+
+/// Why a client isn't let in: the words it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthError {
+    /// It brought no token.
+    Missing,
+    /// It brought one that isn't good.
+    Failed,
+    /// The token is good but names no user.
+    NoUser,
+}
+
+impl AuthError {
+    /// The code on the wire.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Missing => "AUTH_REQUIRED",
+            Self::Failed | Self::NoUser => "AUTH_FAILED",
+        }
+    }
+
+    /// The words on the wire.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Missing => "No JWT cookie or Authorization header",
+            Self::Failed => "Authentication failed",
+            Self::NoUser => "Token missing user ID",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    #[serde(default)]
+    sub: Value,
+}
+
+/// Checks tokens.
+pub struct Gate {
+    key: DecodingKey,
+    previous_key: Option<DecodingKey>,
+    key_id: Option<String>,
+    validation: Validation,
+    cookie_name: String,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gate").field("cookie_name", &self.cookie_name).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// A gate with the keys and rules of `config`.
+    pub fn new(config: &JwtConfig) -> Self {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.validate_aud = config.audience.is_some();
+        validation.set_required_spec_claims(&["exp"]);
+        // A token without the claim that is checked would pass if the claim weren't required too.
+        if let Some(issuer) = &config.issuer {
+            validation.set_issuer(&[issuer]);
+            validation.required_spec_claims.insert("iss".into());
+        }
+        if let Some(audience) = &config.audience {
+            validation.set_audience(&[audience]);
+            validation.required_spec_claims.insert("aud".into());
+        }
+        Self {
+            key: DecodingKey::from_secret(&config.secret),
+            previous_key: config.previous_secret.as_deref().map(DecodingKey::from_secret),
+            key_id: config.key_id.clone(),
+            validation,
+            cookie_name: config.cookie_name.clone(),
+        }
+    }
+
+    /// Finds the token (cookie, then bearer) and checks it. Returns the user's id.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn admit<'a>(
+        &self,
+        cookies: impl IntoIterator<Item = &'a str>,
+        authorization: Option<&'a str>,
+    ) -> Result<String, AuthError> {
+        let cookie = cookies.into_iter().find_map(|header| cookie_value(header, &self.cookie_name));
+        let token = cookie.or_else(|| authorization.and_then(bearer)).ok_or(AuthError::Missing)?;
+        match self.claims(token).ok_or(AuthError::Failed)?.sub {
+            Value::String(user) if !user.is_empty() => Ok(user),
+            _ => Err(AuthError::NoUser),
+        }
+    }
+
+    fn claims(&self, token: &str) -> Option<Claims> {
+        if token.len() > MAXIMAL_TOKEN_BYTES {
+            return None;
+        }
+        if self.has_key_id(token) {
+            match decode(token, &self.key, &self.validation) {
+                Ok(token) => return Some(token.claims),
+                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
+                Err(_) => return None,
+            }
+        }
+        // Signed, perhaps, before the last rotation, which may have changed the key's id too.
+        let previous = self.previous_key.as_ref()?;
+        decode(token, previous, &self.validation).ok().map(|token| token.claims)
+    }
+
+    fn has_key_id(&self, token: &str) -> bool {
+        let Some(wanted) = &self.key_id else { return true };
+        decode_header(token).is_ok_and(|header| header.kid.as_ref() == Some(wanted))
+    }
+}
+
+/// The value of cookie `name`. Scripts write `undefined` and `null` where they have no token.
+fn cookie_value<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+    let values = header.split(';').filter_map(|cookie| cookie.trim().split_once('='));
+    let mut named = values.filter(|(found, _)| *found == name).map(|(_, value)| value.trim());
+    named.find(|value| !matches!(*value, "" | "undefined" | "null"))
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use serde_json::json;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"bench-secret-key-for-testing-only";
+    const OTHER: &[u8] = b"another-secret-key-of-32-bytes-or-more";
+
+    fn now() -> i64 {
+        (crate::clock::now_millis() / 1000) as i64
+    }
+
+    fn token(secret: &[u8], header: &Header, claims: &Value) -> String {
+        encode(header, claims, &EncodingKey::from_secret(secret)).unwrap()
+    }
+
+    fn signed(claims: Value) -> String {
+        token(SECRET, &Header::default(), &claims)
+    }
+
+    fn good() -> Value {
+        json!({"sub": "bench-user", "iss": "wse-bench", "aud": "wse-bench", "exp": now() + 3600, "iat": now()})
+    }
+
+    fn with(name: &str, value: Value) -> Value {
+        let mut claims = good();
+        claims[name] = value;
+        claims
+    }
+
+    fn gate() -> Gate {
+        Gate::new(&config())
+    }
+
+    fn config() -> JwtConfig {
+        let name = Some("wse-bench".to_owned());
+        JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(SECRET) }
+    }
+
+    fn admit(gate: &Gate, token: &str) -> Result<String, AuthError> {
+        gate.admit([], Some(&format!("Bearer {token}")))
+    }
+
+    #[test]
+    fn a_good_token_passes_as_cookie_and_as_bearer() {
+        let token = signed(good());
+        let cookie = format!("a=b; access_token={token}; c=d");
+        assert_eq!(gate().admit([cookie.as_str()], None).as_deref(), Ok("bench-user"));
+        assert_eq!(gate().admit([], Some(&format!("bEARER  {token}"))).as_deref(), Ok("bench-user"));
+    }
+
+    #[test]
+    fn the_cookie_comes_first_unless_it_is_empty() {
+        let bearer = format!("Bearer {}", signed(good()));
+        assert_eq!(gate().admit(["access_token=forged"], Some(&bearer)), Err(AuthError::Failed));
+        for empty in ["access_token=", "access_token=undefined", "access_token=null", "xaccess_token=forged", "x"] {
+            assert_eq!(gate().admit([empty], Some(&bearer)).as_deref(), Ok("bench-user"), "{empty}");
+        }
+    }
+
+    #[test]
+    fn without_a_token_one_is_required() {
+        assert_eq!(gate().admit([], None), Err(AuthError::Missing));
+        assert_eq!(gate().admit(["a=b"], Some("Basic abc")), Err(AuthError::Missing));
+    }
+
+    #[test]
+    fn expired_early_foreign_and_forged_tokens_fail() {
+        for claims in [
+            with("exp", json!(now() - 40)),
+            with("nbf", json!(now() + 40)),
+            with("iss", json!("someone")),
+            with("aud", json!("someone")),
+            with("aud", json!(["a", "b"])),
+            with("exp", Value::Null),
+            json!({"sub": "x", "exp": now() + 60}),
+        ] {
+            assert_eq!(admit(&gate(), &signed(claims.clone())), Err(AuthError::Failed), "{claims}");
+        }
+        let forged = token(OTHER, &Header::default(), &good());
+        assert_eq!(admit(&gate(), &forged), Err(AuthError::Failed));
+    }
+
+    #[test]
+    fn clocks_may_differ_by_half_a_minute() {
+        assert!(admit(&gate(), &signed(with("exp", json!(now() - 20)))).is_ok());
+        assert!(admit(&gate(), &signed(with("nbf", json!(now() + 20)))).is_ok());
+        assert!(admit(&gate(), &signed(with("aud", json!(["other", "wse-bench"])))).is_ok());
+    }
+
+    #[test]
+    fn another_algorithm_fails_even_with_the_right_secret() {
+        let token = token(SECRET, &Header::new(Algorithm::HS512), &good());
+        assert_eq!(admit(&gate(), &token), Err(AuthError::Failed));
+        // {"alg":"none"}, the same claims, no signature.
+        let claims = signed(good()).split('.').nth(1).unwrap().to_owned();
+        assert_eq!(admit(&gate(), &format!("eyJhbGciOiJub25lIn0.{claims}.")), Err(AuthError::Failed));
+    }
+
+    #[test]
+    fn a_token_must_name_its_user() {
+        for user in [json!(""), json!(5), Value::Null] {
+            assert_eq!(admit(&gate(), &signed(with("sub", user))), Err(AuthError::NoUser));
+        }
+    }
+
+    #[test]
+    fn a_token_beyond_8_kib_is_not_looked_at() {
+        let token = signed(with("padding", json!("x".repeat(8192))));
+        assert_eq!(admit(&gate(), &token), Err(AuthError::Failed));
+    }
+
+    #[test]
+    fn the_previous_secret_passes_whatever_its_key_id_but_the_current_one_needs_it() {
+        let named = |kid: &str| Header { kid: Some(kid.into()), ..Header::default() };
+        let previous_secret = Some(OTHER.to_vec());
+        let gate = Gate::new(&JwtConfig { key_id: Some("new".into()), previous_secret, ..config() });
+        assert!(admit(&gate, &token(SECRET, &named("new"), &good())).is_ok());
+        assert!(admit(&gate, &token(OTHER, &named("old"), &good())).is_ok());
+        assert!(admit(&gate, &token(OTHER, &named("new"), &good())).is_ok());
+        assert_eq!(admit(&gate, &token(SECRET, &named("old"), &good())), Err(AuthError::Failed));
+        assert_eq!(admit(&gate, &token(SECRET, &Header::default(), &good())), Err(AuthError::Failed));
+        let expired = with("exp", json!(now() - 100));
+        assert_eq!(admit(&gate, &token(OTHER, &named("old"), &expired)), Err(AuthError::Failed));
+    }
+}

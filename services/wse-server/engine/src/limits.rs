@@ -1,0 +1,151 @@
+//! How much the application may hold, and who waits until it lets go.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Wakes a shard from its epoll wait. Cheap when it is already on its way.
+pub(crate) struct Waker {
+    descriptor: OwnedFd,
+    raised: AtomicBool,
+}
+
+impl Waker {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { descriptor, raised: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    pub(crate) fn wake(&self) {
+        if !self.raised.swap(true, Ordering::SeqCst) {
+            // Only a counter about to overflow makes this fail, and that one is readable already.
+            let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The shard is awake: from here on the next [`Waker::wake`] counts.
+    pub(crate) fn clear(&self) {
+        let mut count = [0_u8; 8];
+        let _ = rustix::io::read(&self.descriptor, &mut count);
+        self.raised.store(false, Ordering::SeqCst);
+    }
+}
+
+/// What the application holds, queued entries included, against what it may.
+pub(crate) struct Held {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+    messages_limit: usize,
+    bytes_limit: usize,
+    paused: Box<[AtomicBool]>,
+    wakers: Vec<Arc<Waker>>,
+}
+
+impl Held {
+    pub(crate) fn new(messages_limit: usize, bytes_limit: usize, wakers: Vec<Arc<Waker>>) -> Self {
+        Self {
+            messages: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            messages_limit,
+            bytes_limit,
+            paused: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
+            wakers,
+        }
+    }
+
+    pub(crate) fn charge(&self, messages: usize, bytes: usize) {
+        if messages > 0 {
+            self.messages.fetch_add(messages, Ordering::SeqCst);
+            self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Gives back, and wakes the shards that wait for it.
+    pub(crate) fn release(&self, messages: usize, bytes: usize) {
+        self.messages.fetch_sub(messages, Ordering::SeqCst);
+        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        if !self.may_resume() {
+            return;
+        }
+        for (paused, waker) in self.paused.iter().zip(&self.wakers) {
+            if paused.swap(false, Ordering::SeqCst) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// How many more messages and bytes fit now.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (
+            self.messages_limit.saturating_sub(self.messages.load(Ordering::SeqCst)),
+            self.bytes_limit.saturating_sub(self.bytes.load(Ordering::SeqCst)),
+        )
+    }
+
+    /// Whether so much room is left that reading on is worth a wake-up: a quarter, so that a full queue isn't refilled message by message.
+    pub(crate) fn may_resume(&self) -> bool {
+        let (messages, bytes) = self.room();
+        messages > self.messages_limit / 4 && bytes > self.bytes_limit / 4
+    }
+
+    /// Connection events beyond twice the limit: an application that drains nothing at all. Then nobody is let in either.
+    pub(crate) fn flooded_by_events(&self) -> bool {
+        self.messages.load(Ordering::SeqCst) > self.messages_limit.saturating_mul(2).saturating_add(1024)
+    }
+
+    /// Asks for a wake-up when there is room. Returns whether the shard must wait: not if there is room again already.
+    pub(crate) fn pause(&self, shard: usize) -> bool {
+        self.paused[shard].store(true, Ordering::SeqCst);
+        // Looked at after asking: a release in between either sees the flag or is seen here.
+        if self.may_resume() {
+            self.paused[shard].store(false, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(messages: usize) -> Held {
+        Held::new(messages, 1 << 20, vec![Arc::new(Waker::new().unwrap())])
+    }
+
+    fn count(held: &Held) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::read(held.wakers[0].descriptor(), &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn a_paused_shard_is_woken_once_when_there_is_room_for_a_quarter() {
+        let held = held(8);
+        held.charge(8, 8);
+        assert_eq!(held.room().0, 0);
+        assert!(held.pause(0));
+        held.release(2, 2);
+        assert_eq!(count(&held), 0, "two of eight are no reason to wake");
+        held.release(1, 1);
+        held.release(1, 1);
+        assert_eq!(count(&held), 1);
+    }
+
+    #[test]
+    fn a_pause_that_comes_after_the_release_does_not_wait() {
+        let held = held(8);
+        held.charge(8, 8);
+        held.release(8, 8);
+        assert!(!held.pause(0));
+    }
+}

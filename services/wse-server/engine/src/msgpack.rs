@@ -1,0 +1,201 @@
+//! Checking MessagePack without building a tree, and finding the type of a map on the way. Pure.
+//!
+//! It never reads beyond its input, never recurses deeper than [`MAXIMAL_DEPTH`], and allocates nothing.
+
+use std::ops::Range;
+
+/// Containers within containers.
+pub const MAXIMAL_DEPTH: usize = 64;
+
+/// Whether `bytes` are exactly one MessagePack value, and where its type lies if it is a map with one: the string under
+/// `t`, else under `type`.
+///
+/// `None` if they are not.
+pub fn check(bytes: &[u8]) -> Option<Option<Range<usize>>> {
+    let mut reader = Reader { bytes, at: 0 };
+    let found = match reader.token()? {
+        Token::Map(length) => reader.top_level_map(length)?,
+        token => {
+            reader.skip(token, MAXIMAL_DEPTH)?;
+            None
+        }
+    };
+    (reader.at == bytes.len()).then_some(found)
+}
+
+/// What a marker announces.
+enum Token {
+    /// A scalar that was passed.
+    Scalar,
+    /// A string that was passed.
+    Text(Range<usize>),
+    /// So many values follow.
+    Array(usize),
+    /// So many pairs follow.
+    Map(usize),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn top_level_map(&mut self, pairs: usize) -> Option<Option<Range<usize>>> {
+        let (mut short, mut long) = (None, None);
+        for _ in 0..pairs {
+            let key = self.token()?;
+            let wanted = match &key {
+                Token::Text(name) if &self.bytes[name.clone()] == b"t" => Some(&mut short),
+                Token::Text(name) if &self.bytes[name.clone()] == b"type" => Some(&mut long),
+                _ => None,
+            };
+            self.skip(key, MAXIMAL_DEPTH)?;
+            let value = self.token()?;
+            if let Some(wanted) = wanted {
+                *wanted = Some(if let Token::Text(name) = &value { Some(name.clone()) } else { None });
+            }
+            self.skip(value, MAXIMAL_DEPTH)?;
+        }
+        Some(short.or(long).flatten())
+    }
+
+    /// Passes what `token` announces, `depth` levels of containers at most.
+    fn skip(&mut self, token: Token, depth: usize) -> Option<()> {
+        let values = match token {
+            Token::Scalar | Token::Text(_) => return Some(()),
+            Token::Array(length) => length,
+            Token::Map(pairs) => pairs.checked_mul(2)?,
+        };
+        let depth = depth.checked_sub(1)?;
+        // A value takes a byte at least: a length beyond what is left is a lie, told here before it is believed.
+        if values > self.bytes.len() - self.at {
+            return None;
+        }
+        for _ in 0..values {
+            let token = self.token()?;
+            self.skip(token, depth)?;
+        }
+        Some(())
+    }
+
+    /// Reads one marker and, if it is a scalar or a string, passes what belongs to it.
+    fn token(&mut self) -> Option<Token> {
+        let marker = *self.bytes.get(self.at)?;
+        self.at += 1;
+        match marker {
+            0x00..=0x7F | 0xE0..=0xFF | 0xC0 | 0xC2 | 0xC3 => Some(Token::Scalar),
+            0x80..=0x8F => Some(Token::Map(usize::from(marker & 0x0F))),
+            0x90..=0x9F => Some(Token::Array(usize::from(marker & 0x0F))),
+            0xA0..=0xBF => self.text(usize::from(marker & 0x1F)),
+            0xC1 => None,
+            0xC4 => self.sized(1, 0),
+            0xC5 => self.sized(2, 0),
+            0xC6 => self.sized(4, 0),
+            0xC7 => self.sized(1, 1),
+            0xC8 => self.sized(2, 1),
+            0xC9 => self.sized(4, 1),
+            0xCC | 0xD0 => self.pass(1),
+            0xCD | 0xD1 => self.pass(2),
+            0xCA | 0xCE | 0xD2 => self.pass(4),
+            0xCB | 0xCF | 0xD3 => self.pass(8),
+            0xD4..=0xD8 => self.pass(1 + (1 << (marker - 0xD4))),
+            0xD9 => self.length(1).and_then(|length| self.text(length)),
+            0xDA => self.length(2).and_then(|length| self.text(length)),
+            0xDB => self.length(4).and_then(|length| self.text(length)),
+            0xDC => self.length(2).map(Token::Array),
+            0xDD => self.length(4).map(Token::Array),
+            0xDE => self.length(2).map(Token::Map),
+            0xDF => self.length(4).map(Token::Map),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Option<Range<usize>> {
+        let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len())?;
+        let taken = self.at..end;
+        self.at = end;
+        Some(taken)
+    }
+
+    fn pass(&mut self, count: usize) -> Option<Token> {
+        self.take(count).map(|_| Token::Scalar)
+    }
+
+    fn text(&mut self, count: usize) -> Option<Token> {
+        let range = self.take(count)?;
+        simdutf8::basic::from_utf8(&self.bytes[range.clone()]).ok()?;
+        Some(Token::Text(range))
+    }
+
+    fn sized(&mut self, length_bytes: usize, extra: usize) -> Option<Token> {
+        let length = self.length(length_bytes)?;
+        self.pass(length.checked_add(extra)?)
+    }
+
+    fn length(&mut self, length_bytes: usize) -> Option<usize> {
+        let range = self.take(length_bytes)?;
+        Some(self.bytes[range].iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn packed(value: &Value) -> Vec<u8> {
+        rmp_serde::to_vec_named(value).unwrap()
+    }
+
+    fn type_of(bytes: &[u8]) -> Option<String> {
+        check(bytes).unwrap().map(|range| String::from_utf8(bytes[range].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn the_type_of_a_map_is_found() {
+        let long = "x".repeat(40);
+        assert_eq!(type_of(&packed(&json!({"p": {"t": "inner"}, "t": "trade"}))).as_deref(), Some("trade"));
+        assert_eq!(type_of(&packed(&json!({"type": long, "p": [1, -5, 2.5, null, true]}))), Some(long));
+        assert_eq!(type_of(&packed(&json!({"t": 5, "type": "x"}))), None);
+        assert_eq!(type_of(&packed(&json!([1, 2]))), None);
+    }
+
+    #[test]
+    fn a_deep_value_is_refused_before_the_stack_is_gone() {
+        let nested = |depth: usize| [vec![0x91; depth], vec![0xC0]].concat();
+        assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
+        assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
+        assert!(check(&nested(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn a_length_that_lies_costs_nothing() {
+        for lie in [
+            &[0xDD, 0xFF, 0xFF, 0xFF, 0xFF][..],
+            &[0xDF, 0xFF, 0xFF, 0xFF, 0xFF, 0xC0],
+            &[0xC6, 0xFF, 0xFF, 0xFF, 0xFF],
+            &[0xDB, 0xFF, 0xFF, 0xFF, 0xFF, b'x'],
+            &[0xC9, 0xFF, 0xFF, 0xFF, 0xFF, 0],
+        ] {
+            assert!(check(lie).is_none(), "{lie:x?}");
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_the_reserved_marker_and_bad_text_are_refused() {
+        for bad in [&[0xC0, 0xC0][..], &[0xC1], &[0xA1, 0xFF], &[]] {
+            assert!(check(bad).is_none(), "{bad:x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefix_of_a_value_is_never_a_value(numbers in prop::collection::vec(any::<i64>(), 1..20), cut in any::<prop::sample::Index>()) {
+            let whole = packed(&json!({"t": "n", "p": numbers}));
+            prop_assert!(check(&whole).is_some());
+            prop_assert!(check(&whole[..cut.index(whole.len())]).is_none());
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! From frames to messages: fragments are joined, control frames let through between them. Pure.
+//!
+//! Frames are unmasked where they lie. A message of one frame, which is nearly every one, is never copied here.
+
+use std::ops::Range;
+
+use crate::frame::{self, Header, Opcode, Violation};
+
+/// Text or binary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataKind {
+    /// UTF-8; checked by whoever takes the message.
+    Text,
+    /// Anything.
+    Binary,
+}
+
+/// What the next bytes turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// They end within a frame of which so many bytes are expected, if its header is here.
+    Incomplete(Option<usize>),
+    /// A fragment, or something else that needs no answer.
+    Nothing {
+        /// Where the next frame starts.
+        next: usize,
+    },
+    /// A message in one frame, unmasked where it lies.
+    Whole {
+        /// Text or binary.
+        kind: DataKind,
+        /// Where it lies.
+        payload: Range<usize>,
+        /// Where the next frame starts.
+        next: usize,
+    },
+    /// A message of several frames, joined.
+    Joined {
+        /// Text or binary.
+        kind: DataKind,
+        /// The message.
+        payload: Vec<u8>,
+        /// Where the next frame starts.
+        next: usize,
+    },
+    /// A ping to answer with its payload.
+    Ping {
+        /// Where the payload lies.
+        payload: Range<usize>,
+        /// Where the next frame starts.
+        next: usize,
+    },
+    /// The client says goodbye; nothing after it counts.
+    Close {
+        /// Its code, if it gave one.
+        code: Option<u16>,
+    },
+}
+
+#[derive(Debug)]
+struct Fragments {
+    kind: DataKind,
+    bytes: Vec<u8>,
+}
+
+/// What one connection remembers between frames: the fragments of a message that isn't whole yet. Empty it is one word.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    fragments: Option<Box<Fragments>>,
+}
+
+impl Receiver {
+    /// Takes the frame at `at`, unmasking it in place. No message may be longer than `limit` bytes.
+    ///
+    /// # Errors
+    /// What the client did that ends the connection.
+    #[inline]
+    pub fn step(&mut self, bytes: &mut [u8], at: usize, limit: usize) -> Result<Step, Violation> {
+        let Some(header) = frame::parse_header(&bytes[at..], limit)? else { return Ok(Step::Incomplete(None)) };
+        self.check_order(&header, limit)?;
+        let next = at + header.frame_bytes();
+        if next > bytes.len() {
+            return Ok(Step::Incomplete(Some(header.frame_bytes())));
+        }
+        let payload = at + header.header_bytes..next;
+        frame::unmask(&mut bytes[payload.clone()], header.mask);
+        match header.opcode {
+            Opcode::Text if header.fin => Ok(Step::Whole { kind: DataKind::Text, payload, next }),
+            Opcode::Binary if header.fin => Ok(Step::Whole { kind: DataKind::Binary, payload, next }),
+            Opcode::Text => Ok(self.begin(DataKind::Text, &bytes[payload], next)),
+            Opcode::Binary => Ok(self.begin(DataKind::Binary, &bytes[payload], next)),
+            Opcode::Continuation => Ok(self.proceed(header.fin, &bytes[payload], next)),
+            Opcode::Ping => Ok(Step::Ping { payload, next }),
+            Opcode::Pong => Ok(Step::Nothing { next }),
+            Opcode::Close => frame::close_code(&bytes[payload]).map(|code| Step::Close { code }),
+        }
+    }
+
+    /// Known from the header alone, before the payload is waited for.
+    fn check_order(&self, header: &Header, limit: usize) -> Result<(), Violation> {
+        match (&self.fragments, header.opcode) {
+            (None, Opcode::Continuation) => Err(Violation::UnexpectedContinuation),
+            (Some(_), Opcode::Text | Opcode::Binary) => Err(Violation::ExpectedContinuation),
+            (Some(fragments), Opcode::Continuation) if fragments.bytes.len() + header.payload_bytes > limit => {
+                Err(Violation::TooBig)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, kind: DataKind, payload: &[u8], next: usize) -> Step {
+        self.fragments = Some(Box::new(Fragments { kind, bytes: payload.to_vec() }));
+        Step::Nothing { next }
+    }
+
+    fn proceed(&mut self, fin: bool, payload: &[u8], next: usize) -> Step {
+        let Some(mut fragments) = self.fragments.take() else {
+            // check_order has refused it.
+            return Step::Nothing { next };
+        };
+        fragments.bytes.extend_from_slice(payload);
+        if fin {
+            return Step::Joined { kind: fragments.kind, payload: fragments.bytes, next };
+        }
+        self.fragments = Some(fragments);
+        Step::Nothing { next }
+    }
+}
+
+/// A client's frame, for tests, fuzzing and benches: the engine itself never sends masked frames.
+pub fn client_frame(fin: bool, opcode: Opcode, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(payload.len() + frame::MAXIMAL_HEADER);
+    frame::put_header(&mut bytes, opcode, payload.len());
+    bytes[0] = bytes[0] & 0x7F | u8::from(fin) << 7;
+    bytes[1] |= 0x80;
+    bytes.extend_from_slice(&mask);
+    let start = bytes.len();
+    bytes.extend_from_slice(payload);
+    frame::unmask(&mut bytes[start..], mask);
+    bytes
+}
+
+/// What a client's bytes amount to when they arrive in `chunks`: the properties that tests and fuzzing check.
+pub fn messages_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Outcome> {
+    let (mut receiver, mut buffer, mut outcomes) = (Receiver::default(), Vec::new(), Vec::new());
+    for chunk in chunks {
+        buffer.extend_from_slice(chunk);
+        let mut at = 0;
+        loop {
+            let (outcome, next) = match receiver.step(&mut buffer, at, limit) {
+                Ok(Step::Incomplete(_)) => break,
+                Ok(Step::Nothing { next }) => (None, next),
+                Ok(Step::Whole { kind, payload, next }) => {
+                    (Some(Outcome::Message(kind, buffer[payload].to_vec())), next)
+                }
+                Ok(Step::Joined { kind, payload, next }) => (Some(Outcome::Message(kind, payload)), next),
+                Ok(Step::Ping { payload, next }) => (Some(Outcome::Ping(buffer[payload].to_vec())), next),
+                Ok(Step::Close { code }) => {
+                    outcomes.push(Outcome::Close(code));
+                    return outcomes;
+                }
+                Err(violation) => {
+                    outcomes.push(Outcome::Violation(violation));
+                    return outcomes;
+                }
+            };
+            outcomes.extend(outcome);
+            at = next;
+        }
+        buffer.drain(..at);
+    }
+    outcomes
+}
+
+/// One thing that a client's bytes amounted to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A whole message.
+    Message(DataKind, Vec<u8>),
+    /// A ping.
+    Ping(Vec<u8>),
+    /// Goodbye.
+    Close(Option<u16>),
+    /// Something forbidden, and the end.
+    Violation(Violation),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MASK: [u8; 4] = [9, 8, 7, 6];
+
+    fn client(fin: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+        client_frame(fin, opcode, MASK, payload)
+    }
+
+    fn outcomes(frames: &[Vec<u8>]) -> Vec<Outcome> {
+        messages_of([frames.concat().as_slice()], 64)
+    }
+
+    #[test]
+    fn fragments_are_joined_around_a_ping() {
+        let frames = [
+            client(false, Opcode::Text, b"one "),
+            client(true, Opcode::Ping, b"?"),
+            client(false, Opcode::Continuation, b"two "),
+            client(true, Opcode::Continuation, b"three"),
+            client(true, Opcode::Binary, b"next"),
+        ];
+        let expected = [
+            Outcome::Ping(b"?".to_vec()),
+            Outcome::Message(DataKind::Text, b"one two three".to_vec()),
+            Outcome::Message(DataKind::Binary, b"next".to_vec()),
+        ];
+        assert_eq!(outcomes(&frames), expected);
+    }
+
+    #[test]
+    fn fragments_in_the_wrong_order_end_the_connection() {
+        let lone = [client(true, Opcode::Continuation, b"x")];
+        assert_eq!(outcomes(&lone), [Outcome::Violation(Violation::UnexpectedContinuation)]);
+        let twice = [client(false, Opcode::Text, b"x"), client(true, Opcode::Text, b"y")];
+        assert_eq!(outcomes(&twice), [Outcome::Violation(Violation::ExpectedContinuation)]);
+    }
+
+    #[test]
+    fn fragments_together_are_held_to_the_limit() {
+        let fits = [client(false, Opcode::Binary, &[0; 32]), client(true, Opcode::Continuation, &[0; 32])];
+        assert_eq!(outcomes(&fits).len(), 1);
+        let beyond = [client(false, Opcode::Binary, &[0; 32]), client(true, Opcode::Continuation, &[0; 33])];
+        assert_eq!(outcomes(&beyond), [Outcome::Violation(Violation::TooBig)]);
+    }
+
+    #[test]
+    fn nothing_counts_after_a_close() {
+        let frames = [client(true, Opcode::Close, &1000_u16.to_be_bytes()), client(true, Opcode::Text, b"late")];
+        assert_eq!(outcomes(&frames), [Outcome::Close(Some(1000))]);
+    }
+
+    fn frames() -> impl Strategy<Value = Vec<u8>> {
+        let opcode = prop_oneof![
+            4 => Just(Opcode::Text), 4 => Just(Opcode::Binary), 2 => Just(Opcode::Continuation),
+            1 => Just(Opcode::Ping), 1 => Just(Opcode::Pong),
+        ];
+        let frame = (any::<bool>(), opcode, any::<[u8; 4]>(), prop::collection::vec(any::<u8>(), 0..200));
+        let frame = frame.prop_map(|(fin, opcode, mask, mut payload)| {
+            payload.truncate(if opcode.is_control() { 125 } else { 200 });
+            client_frame(fin || opcode.is_control(), opcode, mask, &payload)
+        });
+        prop::collection::vec(frame, 0..12).prop_map(|frames| frames.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn the_messages_are_the_same_however_the_bytes_are_split(
+            bytes in frames(),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.sort_unstable();
+            let starts = std::iter::once(0).chain(cuts.iter().copied());
+            let ends = cuts.iter().copied().chain(std::iter::once(bytes.len()));
+            let chunks: Vec<&[u8]> = starts.zip(ends).map(|(start, end)| &bytes[start..end]).collect();
+            prop_assert_eq!(messages_of(chunks, 256), messages_of([bytes.as_slice()], 256));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which id belongs to which key: the application speaks in ids, the shards in keys.
+//!
+//! Touched when a connection opens, closes or is sent to by id; never when a message arrives.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use uuid::Uuid;
+
+use crate::key::ConnectionKey;
+
+/// Locks per table. A power of two, enough that senders rarely meet.
+const STRIPES: usize = 64;
+
+type Stripe<K, V> = Mutex<HashMap<K, V>>;
+
+pub(crate) struct Registry {
+    /// Open connections.
+    keys: Box<[Stripe<Uuid, ConnectionKey>]>,
+    /// Open ones, and closed ones whose last entry the application hasn't let go of.
+    ids: Box<[Stripe<ConnectionKey, Uuid>]>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            keys: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            ids: (0..STRIPES).map(|_| Mutex::default()).collect(),
+        }
+    }
+}
+
+fn lock<K, V>(stripe: &Stripe<K, V>) -> MutexGuard<'_, HashMap<K, V>> {
+    // A map is whole between any two calls on it.
+    stripe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    fn keys(&self, id: Uuid) -> MutexGuard<'_, HashMap<Uuid, ConnectionKey>> {
+        // The last byte of a version 7 UUID is random.
+        lock(&self.keys[usize::from(id.as_bytes()[15]) % STRIPES])
+    }
+
+    fn ids(&self, key: ConnectionKey) -> MutexGuard<'_, HashMap<ConnectionKey, Uuid>> {
+        lock(&self.ids[key.slot() % STRIPES])
+    }
+
+    pub(crate) fn open(&self, id: Uuid, key: ConnectionKey) {
+        self.ids(key).insert(key, id);
+        self.keys(id).insert(id, key);
+    }
+
+    /// The connection is gone: nothing can be sent to it, but its id stays known until [`Registry::forget`].
+    pub(crate) fn close(&self, id: Uuid) {
+        self.keys(id).remove(&id);
+    }
+
+    pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
+        for key in gone {
+            self.ids(key).remove(&key);
+        }
+    }
+
+    pub(crate) fn key(&self, id: &str) -> Option<ConnectionKey> {
+        let id = Uuid::try_parse(id).ok()?;
+        self.keys(id).get(&id).copied()
+    }
+
+    pub(crate) fn id(&self, key: ConnectionKey) -> Option<Uuid> {
+        self.ids(key).get(&key).copied()
+    }
+
+    pub(crate) fn open_ids(&self) -> Vec<String> {
+        self.keys.iter().flat_map(|stripe| lock(stripe).keys().map(Uuid::to_string).collect::<Vec<_>>()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_connection_keeps_its_id_until_it_is_forgotten() {
+        let registry = Registry::default();
+        let (id, key) = (Uuid::from_u128(7), ConnectionKey::new(1, 2, 3));
+        registry.open(id, key);
+        assert_eq!(registry.key(&id.to_string()), Some(key));
+        registry.close(id);
+        assert_eq!((registry.key(&id.to_string()), registry.id(key)), (None, Some(id)));
+        registry.forget([key].into_iter());
+        assert_eq!(registry.id(key), None);
+    }
+
+    #[test]
+    fn an_id_that_is_no_uuid_is_unknown() {
+        assert_eq!(Registry::default().key("nobody"), None);
+    }
+}

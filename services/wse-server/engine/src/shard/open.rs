@@ -1,0 +1,199 @@
+//! Letting a client in: its request, its token, and the first frame that it gets.
+
+use std::sync::atomic::Ordering;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use uuid::Uuid;
+
+use super::{Core, read::Progress};
+use crate::{
+    config::Delivery,
+    connection::{Connection, Phase},
+    envelope,
+    frame::{self, Opcode},
+    handshake::{self, MAXIMAL_REQUEST, Refusal},
+    inbound::Kind,
+    jwt::AuthError,
+    stats::{CloseReason, RejectReason},
+};
+
+/// What a UUID of version 7 has of randomness, in bytes.
+const RANDOM_BYTES: usize = 10;
+/// How much randomness is fetched from the kernel at once: 51 ids per call.
+const POOL_BYTES: usize = 512;
+
+/// Randomness for ids.
+pub(super) struct Random {
+    pool: [u8; POOL_BYTES],
+    used: usize,
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self { pool: [0; POOL_BYTES], used: POOL_BYTES }
+    }
+}
+
+impl Random {
+    fn bytes(&mut self) -> [u8; RANDOM_BYTES] {
+        if self.used + RANDOM_BYTES > POOL_BYTES {
+            let filled = getrandom(&mut self.pool[..], GetRandomFlags::empty());
+            // Up to 256 bytes it is never interrupted and never short; the rest may be a previous filling, mixed further.
+            debug_assert!(filled.is_ok_and(|filled| filled >= 256));
+            self.used = 0;
+        }
+        let bytes = self.pool[self.used..].first_chunk().copied().expect("there are enough left");
+        self.used += RANDOM_BYTES;
+        bytes
+    }
+
+    /// A new id, version 7.
+    pub(super) fn id(&mut self, wall_millis: u64) -> Uuid {
+        uuid::Builder::from_unix_timestamp_millis(wall_millis, &self.bytes()).into_uuid()
+    }
+}
+
+/// What a request comes to.
+enum Answer {
+    /// Welcome; the user's id, if a token gave one.
+    Welcome { user: Option<String>, cookies: String },
+    /// Upgraded to be told no.
+    Unauthorized(AuthError),
+}
+
+impl Core {
+    /// Reads a request, and answers it when it is whole.
+    pub(super) fn open(&mut self, connection: &mut Connection) -> Progress {
+        let mut request = std::mem::take(&mut self.request);
+        request.clear();
+        request.reserve(MAXIMAL_REQUEST);
+        request.append(&mut connection.partial);
+        let progress = self.read_request(connection, &mut request);
+        self.request = request;
+        progress
+    }
+
+    fn read_request(&mut self, connection: &mut Connection, request: &mut Vec<u8>) -> Progress {
+        let room = request.capacity() - request.len();
+        match rustix::io::read(&connection.socket, rustix::buffer::spare_capacity(request)) {
+            Ok(0) => return self.reject_silently(RejectReason::Handshake),
+            Ok(read) => connection.is_readable = read == room || connection.is_hung_up,
+            Err(rustix::io::Errno::AGAIN) => connection.is_readable = false,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return self.reject_silently(RejectReason::Handshake),
+        }
+        match handshake::parse(request) {
+            Ok(None) => {
+                connection.partial = request.as_slice().to_vec();
+                Progress::More
+            }
+            Ok(Some(parsed)) => {
+                let (end, accept) = (parsed.end, parsed.accept);
+                connection.wants_message_pack = parsed.wants_message_pack;
+                if self.shared.stopping.load(Ordering::Relaxed) {
+                    return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Draining);
+                }
+                let answer = self.examine(&parsed);
+                connection.partial = request[end..].to_vec();
+                connection.has_unparsed = end < request.len();
+                self.answer(connection, answer, &accept)
+            }
+            Err(refusal) => self.refuse(connection, refusal, RejectReason::Handshake),
+        }
+    }
+
+    fn reject_silently(&mut self, reason: RejectReason) -> Progress {
+        self.counters.rejected[reason as usize] += 1;
+        Progress::Gone(CloseReason::Eof)
+    }
+
+    fn examine(&self, request: &handshake::Request<'_>) -> Answer {
+        match &self.shared.gate {
+            None => Answer::Welcome { user: None, cookies: request.cookies.join("; ") },
+            Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
+                Ok(user) => Answer::Welcome { user: Some(user), cookies: String::new() },
+                Err(error) => Answer::Unauthorized(error),
+            },
+        }
+    }
+
+    fn answer(&mut self, connection: &mut Connection, answer: Answer, accept: &[u8; 28]) -> Progress {
+        match answer {
+            Answer::Welcome { user, cookies } => {
+                let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
+                if open >= self.shared.config.max_connections {
+                    self.shared.open.fetch_sub(1, Ordering::Relaxed);
+                    return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Full);
+                }
+                self.welcome(connection, user, &cookies, accept)
+            }
+            Answer::Unauthorized(error) => self.turn_away(connection, error, accept),
+        }
+    }
+
+    /// Upgrades, registers and greets, in one write: nothing can come before the greeting.
+    fn welcome(
+        &mut self,
+        connection: &mut Connection,
+        user: Option<String>,
+        cookies: &str,
+        accept: &[u8; 28],
+    ) -> Progress {
+        connection.id = self.random.id(self.wall_millis);
+        connection.phase = Phase::Open;
+        connection.is_registered = true;
+        connection.last_data_millis = self.now_millis;
+        self.counters.accepted += 1;
+        self.shared.registry.open(connection.id, connection.key);
+        if self.shared.config.delivery == Delivery::Queue {
+            let (kind, data) = match &user {
+                Some(user) => (Kind::AuthConnect, user.as_str()),
+                None => (Kind::Connect, cookies),
+            };
+            self.intake.push_event(kind, connection.key, &connection.id.to_string(), data.as_bytes());
+        }
+        let mut out = std::mem::take(&mut self.replies);
+        handshake::put_upgrade(&mut out, accept);
+        let upgrade_bytes = out.len();
+        let mut messages = 0;
+        if let Some(user) = user {
+            let message = self.random.id(self.wall_millis);
+            let greeting = envelope::server_ready(connection.id, message, &user, self.wall_millis);
+            frame::put(&mut out, Opcode::Text, greeting.as_bytes());
+            messages = 1;
+        }
+        self.send(connection, &out, messages);
+        // The upgrade itself is no WebSocket traffic. A fresh socket takes it whole.
+        self.counters.bytes_sent = self.counters.bytes_sent.saturating_sub(upgrade_bytes as u64);
+        out.clear();
+        self.replies = out;
+        Progress::More
+    }
+
+    /// Upgrades only to say that the client may not come in: browsers see no status of a refused upgrade.
+    fn turn_away(&mut self, connection: &mut Connection, error: AuthError, accept: &[u8; 28]) -> Progress {
+        self.counters.rejected[RejectReason::Auth as usize] += 1;
+        let mut out = Vec::new();
+        handshake::put_upgrade(&mut out, accept);
+        let told = envelope::auth_error(error.code(), error.message(), self.wall_millis);
+        frame::put(&mut out, Opcode::Text, told.as_bytes());
+        frame::put_close(&mut out, 4401, "Authentication failed");
+        self.last_words(connection, &out)
+    }
+
+    /// Answers a request that is not upgraded.
+    pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: Refusal, reason: RejectReason) -> Progress {
+        self.counters.rejected[reason as usize] += 1;
+        self.last_words(connection, refusal.response().as_bytes())
+    }
+
+    /// Says something to a client that was never let in, and lets it read that in peace.
+    fn last_words(&mut self, connection: &mut Connection, words: &[u8]) -> Progress {
+        connection.phase = Phase::Lingering;
+        let sent = self.counters.bytes_sent;
+        self.send(connection, words, 0);
+        self.counters.bytes_sent = sent;
+        self.half_close(connection);
+        Progress::More
+    }
+}

@@ -1,0 +1,325 @@
+//! What a shard does by the clock and by command: keep-alive, idle and late clients, what the application sends.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Core, Reading, Shard, read::Progress};
+use crate::{
+    config::Config,
+    connection::{Connection, Phase},
+    envelope,
+    frame::{self, Opcode},
+    handshake::Refusal,
+    key::ConnectionKey,
+    outbound::{Chunk, Command},
+    stats::{Book, CloseReason, RejectReason, SendDropReason},
+};
+
+/// How long a client may take to answer a goodbye, or to read our last words, in milliseconds.
+const GOODBYE_MILLIS: u64 = 2000;
+/// Connections that a sweep looks at per round: a tenth of a millisecond if nothing is wrong with them.
+const SWEPT_PER_ROUND: usize = 1024;
+/// Ticks in a row on which messages had to be dropped before a client is given up.
+const SLOW_TICKS: u8 = 2;
+/// Broadcasts are joined up to this size: one write instead of many.
+const JOINED_BYTES: usize = 256 << 10;
+
+/// A walk over all connections, a few per round.
+struct Sweep {
+    next_slot: usize,
+    /// What to send to each, if this is a ping's sweep.
+    ping: Option<Bytes>,
+}
+
+/// What is due when. Deadlines of one kind are equally long, so their queues are sorted by themselves.
+pub(super) struct Tending {
+    ping_millis: u64,
+    idle_millis: u64,
+    handshake_millis: u64,
+    next_ping_millis: u64,
+    next_look_millis: u64,
+    sweep: Option<Sweep>,
+    handshakes: VecDeque<(u64, ConnectionKey)>,
+    goodbyes: VecDeque<(u64, ConnectionKey)>,
+}
+
+impl Tending {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            ping_millis: config.ping_interval.as_millis().max(1) as u64,
+            idle_millis: config.idle_timeout.as_millis() as u64,
+            handshake_millis: config.handshake_timeout.as_millis() as u64,
+            // The first tick comes at once, like the reference's.
+            next_ping_millis: 0,
+            next_look_millis: 0,
+            sweep: None,
+            handshakes: VecDeque::new(),
+            goodbyes: VecDeque::new(),
+        }
+    }
+
+    /// How often idle connections are looked for: they are closed late by an eighth of the timeout at most.
+    fn look_millis(&self) -> u64 {
+        (self.idle_millis / 8).clamp(20, 5000)
+    }
+
+    pub(super) fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// When something is due.
+    pub(super) fn next_millis(&self) -> u64 {
+        let queues = [self.handshakes.front(), self.goodbyes.front()];
+        let deadlines = queues.into_iter().flatten().map(|(deadline, _)| *deadline);
+        deadlines.fold(self.next_ping_millis.min(self.next_look_millis), u64::min)
+    }
+
+    /// A fresh connection that hasn't finished its request has a deadline.
+    pub(super) fn watch_new(&mut self, connection: &Connection, core: &Core) {
+        if connection.phase == Phase::Handshake {
+            self.handshakes.push_back((core.now_millis + self.handshake_millis, connection.key));
+        }
+    }
+
+    /// So has one that is being closed.
+    pub(super) fn watch(&mut self, connection: &mut Connection, core: &Core) {
+        let is_ending = matches!(connection.phase, Phase::Closing | Phase::Lingering);
+        if is_ending && !std::mem::replace(&mut connection.is_watched, true) {
+            self.goodbyes.push_back((core.now_millis + GOODBYE_MILLIS, connection.key));
+        }
+    }
+
+    fn late(queue: &mut VecDeque<(u64, ConnectionKey)>, now: u64) -> Option<ConnectionKey> {
+        queue.pop_front_if(|(deadline, _)| *deadline <= now).map(|(_, key)| key)
+    }
+}
+
+impl Shard {
+    /// Does what is due.
+    pub(super) fn tend(&mut self) {
+        let now = self.core.now_millis;
+        while let Some(key) = Tending::late(&mut self.tending.handshakes, now) {
+            self.with(key, |core, connection| match connection.phase {
+                Phase::Handshake => core.refuse(connection, Refusal::RequestTimeout, RejectReason::Timeout),
+                _ => Progress::Drained,
+            });
+        }
+        while let Some(key) = Tending::late(&mut self.tending.goodbyes, now) {
+            self.with(key, |_, _| Progress::Gone(CloseReason::Error));
+        }
+        if self.tending.sweep.is_none() {
+            self.start_sweep(now);
+        }
+        self.sweep();
+    }
+
+    fn start_sweep(&mut self, now: u64) {
+        if now >= self.tending.next_ping_millis {
+            self.tending.next_ping_millis = now + self.tending.ping_millis;
+            let text = envelope::server_ping(self.core.wall_millis);
+            let ping = Some(frame::encode(Opcode::Text, text.as_bytes()));
+            self.tending.sweep = Some(Sweep { next_slot: 0, ping });
+        } else if now >= self.tending.next_look_millis {
+            self.tending.next_look_millis = now + self.tending.look_millis();
+            self.tending.sweep = Some(Sweep { next_slot: 0, ping: None });
+            self.core.intake.shrink();
+        }
+    }
+
+    fn sweep(&mut self) {
+        let Some(mut sweep) = self.tending.sweep.take() else { return };
+        let end = (sweep.next_slot + SWEPT_PER_ROUND).min(self.table.slots());
+        // While nobody reads, nobody can tell who is idle.
+        let oldest = self.core.now_millis.checked_sub(self.tending.idle_millis);
+        let oldest = oldest.filter(|_| self.reading == Reading::Going);
+        for slot in sweep.next_slot..end {
+            let Some(mut connection) = self.table.take_slot(slot) else { continue };
+            if connection.phase == Phase::Open {
+                self.core.look_after(&mut connection, sweep.ping.as_ref(), oldest);
+            }
+            self.settle(connection, Progress::Drained);
+        }
+        sweep.next_slot = end;
+        self.tending.sweep = (end < self.table.slots()).then_some(sweep);
+    }
+
+    /// Does what the application asked for.
+    pub(super) fn obey(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.core.shared.mailboxes[self.core.index].take(&mut commands);
+        let mut dirty = Vec::new();
+        let mut broadcasts = Joined::default();
+        for command in commands.drain(..) {
+            match command {
+                Command::Broadcast(frame) => {
+                    if broadcasts.is_full() {
+                        self.broadcast(&mut broadcasts);
+                    }
+                    broadcasts.push(frame);
+                    continue;
+                }
+                // Whatever comes behind a broadcast stays behind it.
+                _ => self.broadcast(&mut broadcasts),
+            }
+            match command {
+                Command::Send(key, frame) => self.queue(key, frame, &mut dirty),
+                Command::Disconnect(key) => self.disconnect(key),
+                Command::Books(reply) => {
+                    // Nobody waits any more: then the books of closed connections wait for the next one.
+                    if let Err(error) = reply.try_send(self.books()) {
+                        tracing::debug!(%error, "nobody waits for the books");
+                    }
+                }
+                Command::Stop => self.stop(),
+                Command::Broadcast(_) => {}
+            }
+        }
+        self.broadcast(&mut broadcasts);
+        self.commands = commands;
+        for key in dirty {
+            self.with(key, |core, connection| {
+                connection.is_dirty = false;
+                core.flush(connection)
+            });
+        }
+    }
+
+    /// Puts a message behind what waits for a connection; it is written when all commands have been looked at.
+    fn queue(&mut self, key: ConnectionKey, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
+        let core = &mut self.core;
+        let Some(connection) = self.table.get_mut(key).filter(|connection| connection.phase == Phase::Open) else {
+            core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
+            return;
+        };
+        let limit = core.shared.config.max_outbound_queue_bytes;
+        let waiting = connection.backlog.as_ref().map_or(0, |backlog| backlog.bytes());
+        if limit > 0 && waiting >= limit && !connection.is_dirty {
+            connection.is_dropping = true;
+            core.counters.send_dropped[SendDropReason::SlowConsumer as usize] += 1;
+            return;
+        }
+        core.keep(connection, frame, 1, false);
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            dirty.push(key);
+        }
+    }
+
+    fn broadcast(&mut self, joined: &mut Joined) {
+        let Some(Chunk { bytes, messages }) = joined.take() else { return };
+        for slot in 0..self.table.slots() {
+            let Some(mut connection) = self.table.take_slot(slot) else { continue };
+            if connection.phase == Phase::Open {
+                self.core.send_shared(&mut connection, &bytes, messages);
+            }
+            self.table.put(connection);
+        }
+    }
+
+    fn disconnect(&mut self, key: ConnectionKey) {
+        self.with(key, |core, connection| {
+            if connection.phase == Phase::Open {
+                core.close(connection, 4000, "disconnected by the application", CloseReason::Application);
+            }
+            Progress::Drained
+        });
+    }
+
+    fn books(&mut self) -> Vec<Book> {
+        let closed = self.core.closed_books.drain(..);
+        let open = self.table.iter().filter(|connection| connection.is_registered);
+        closed.chain(open.map(|connection| connection.book(true))).collect()
+    }
+
+    /// No more clients; those that are here are told to go.
+    fn stop(&mut self) {
+        if self.stop_deadline_millis.is_some() {
+            return;
+        }
+        self.listener = None;
+        self.is_accepting = false;
+        self.accept_retry_millis = None;
+        self.stop_deadline_millis = Some(self.core.now_millis + GOODBYE_MILLIS);
+        for slot in 0..self.table.slots() {
+            let Some(mut connection) = self.table.take_slot(slot) else { continue };
+            match connection.phase {
+                Phase::Open => self.core.close(&mut connection, 1001, "server shutting down", CloseReason::Shutdown),
+                Phase::Handshake => {
+                    self.core.refuse(&mut connection, Refusal::ServiceUnavailable, RejectReason::Draining);
+                }
+                Phase::Closing | Phase::Lingering => {}
+            }
+            self.settle(connection, Progress::Drained);
+        }
+    }
+}
+
+impl Core {
+    /// A sweep comes by an open connection.
+    fn look_after(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
+        let has_news = connection.has_input();
+        if !has_news && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
+            return self.close(connection, 4408, "idle", CloseReason::Idle);
+        }
+        let Some(ping) = ping else { return };
+        let is_slow = std::mem::take(&mut connection.is_dropping);
+        connection.slow_ticks = if is_slow { connection.slow_ticks + 1 } else { 0 };
+        if connection.slow_ticks >= SLOW_TICKS {
+            return self.give_up(connection);
+        }
+        self.send_shared(connection, ping, 1);
+    }
+}
+
+/// Broadcasts in a row, as one.
+#[derive(Default)]
+struct Joined {
+    first: Option<Bytes>,
+    bytes: BytesMut,
+    messages: u32,
+}
+
+impl Joined {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= JOINED_BYTES
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        self.messages += 1;
+        match self.first.take() {
+            None if self.bytes.is_empty() => self.first = Some(frame),
+            first => {
+                self.bytes.extend_from_slice(&first.unwrap_or_default());
+                self.bytes.extend_from_slice(&frame);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Chunk> {
+        let messages = std::mem::take(&mut self.messages);
+        let bytes = self.first.take().unwrap_or_else(|| self.bytes.split().freeze());
+        (messages > 0).then_some(Chunk { bytes, messages })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_broadcast_is_shared_and_several_are_joined_in_order() {
+        let mut joined = Joined::default();
+        assert!(joined.take().is_none());
+        let frame = Bytes::from_static(b"one");
+        joined.push(frame.clone());
+        let alone = joined.take().unwrap();
+        assert_eq!((alone.bytes.as_ptr(), alone.messages), (frame.as_ptr(), 1));
+        for text in ["one", "two", "three"] {
+            joined.push(Bytes::from_static(text.as_bytes()));
+        }
+        let chunk = joined.take().unwrap();
+        assert_eq!((chunk.bytes.as_ref(), chunk.messages), (b"onetwothree".as_slice(), 3));
+        assert!(joined.take().is_none());
+    }
+}

@@ -1,0 +1,166 @@
+//! Writing to a connection: at once if its socket takes it, else into its backlog, and never beyond the limit.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+
+use super::{Core, read::Progress};
+use crate::{
+    connection::{Connection, Phase},
+    frame::{self, Violation},
+    outbound::Chunk,
+    stats::{CloseReason, SendDropReason},
+};
+
+/// Chunks per gathering write. Each costs the kernel 30 to 50 ns.
+const SLICES: usize = 64;
+/// Empty backlogs that are kept for the next connection that needs one.
+const SPARE_BACKLOGS: usize = 1024;
+
+impl Core {
+    /// Sends framed bytes that hold so many messages. What the socket doesn't take is copied.
+    pub(super) fn send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) {
+        let Some(written) = self.try_send(connection, bytes, messages) else { return };
+        if written < bytes.len() {
+            self.keep(connection, Bytes::copy_from_slice(&bytes[written..]), messages, written > 0);
+        }
+    }
+
+    /// Like [`Core::send`], but what the socket doesn't take is shared.
+    pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
+        let Some(written) = self.try_send(connection, bytes, messages) else { return };
+        if written < bytes.len() {
+            self.keep(connection, bytes.slice(written..), messages, written > 0);
+        }
+    }
+
+    /// Writes what the socket takes now, in order. `None`: nothing is left to be done about these bytes.
+    fn try_send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) -> Option<usize> {
+        if let Some(backlog) = &connection.backlog {
+            let limit = self.shared.config.max_outbound_queue_bytes;
+            if limit > 0 && backlog.bytes() >= limit {
+                connection.is_dropping = true;
+                self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
+                return None;
+            }
+            return Some(0);
+        }
+        match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(written) => {
+                self.counters.bytes_sent += written as u64;
+                if written == bytes.len() {
+                    self.counters.sent += u64::from(messages);
+                    return None;
+                }
+                Some(written)
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(0),
+            Err(_) => {
+                // Its end shows when it is read; until then nothing can be sent.
+                self.counters.send_dropped[SendDropReason::Disconnected as usize] += u64::from(messages);
+                None
+            }
+        }
+    }
+
+    /// Puts bytes behind what waits already.
+    pub(super) fn keep(&mut self, connection: &mut Connection, bytes: Bytes, messages: u32, is_rest: bool) {
+        let spare = &mut self.spare_backlogs;
+        let backlog = connection.backlog.get_or_insert_with(|| spare.pop().unwrap_or_default());
+        backlog.push(Chunk { bytes, messages }, is_rest);
+    }
+
+    /// Writes what waits, as far as the socket takes it.
+    pub(super) fn flush(&mut self, connection: &mut Connection) -> Progress {
+        let Some(mut backlog) = connection.backlog.take() else { return Progress::Drained };
+        while !backlog.is_empty() {
+            let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|index| IoSlice::new(backlog.bytes_of(index)));
+            let slices = &slices[..backlog.len().min(SLICES)];
+            match sendmsg(&connection.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Ok(written) => {
+                    self.counters.bytes_sent += written as u64;
+                    self.counters.sent += backlog.advance(written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    connection.backlog = Some(backlog);
+                    return Progress::Drained;
+                }
+                Err(_) => {
+                    self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+                }
+            }
+        }
+        if self.spare_backlogs.len() < SPARE_BACKLOGS {
+            self.spare_backlogs.push(backlog);
+        }
+        if connection.ends_when_flushed {
+            return Progress::Gone(CloseReason::Client);
+        }
+        if connection.phase == Phase::Lingering {
+            self.half_close(connection);
+        }
+        Progress::Drained
+    }
+
+    /// Writes the answers that one read of a connection came to, in one go.
+    pub(super) fn send_replies(&mut self, connection: &mut Connection) {
+        if self.replies.is_empty() {
+            return;
+        }
+        let mut replies = std::mem::take(&mut self.replies);
+        let messages = std::mem::take(&mut self.reply_messages);
+        self.send(connection, &replies, messages);
+        replies.clear();
+        self.replies = replies;
+        if connection.phase == Phase::Lingering && !connection.ends_when_flushed {
+            self.half_close(connection);
+        }
+    }
+
+    /// The client broke the rules: it is told so behind the answers it has coming, and not listened to any more.
+    pub(super) fn violated(&mut self, connection: &mut Connection, violation: Violation) {
+        if connection.phase != Phase::Closing {
+            frame::put_close(&mut self.replies, violation.close_code(), "");
+            connection.reason = Some(match violation {
+                Violation::InvalidUtf8 => CloseReason::Utf8,
+                Violation::TooBig => CloseReason::TooBig,
+                _ => CloseReason::Protocol,
+            });
+        }
+        connection.phase = Phase::Lingering;
+        connection.partial = Vec::new();
+        connection.has_unparsed = false;
+    }
+
+    /// Says goodbye to an open connection and waits for the client to do so too.
+    pub(super) fn close(&mut self, connection: &mut Connection, code: u16, words: &str, reason: CloseReason) {
+        connection.phase = Phase::Closing;
+        connection.reason = Some(reason);
+        let mut goodbye = Vec::with_capacity(words.len() + frame::MAXIMAL_HEADER);
+        frame::put_close(&mut goodbye, code, words);
+        if let Some(backlog) = &mut connection.backlog {
+            // Behind what waits, whatever the limit says.
+            backlog.push(Chunk { bytes: goodbye.into(), messages: 0 }, false);
+        } else {
+            self.send(connection, &goodbye, 0);
+        }
+    }
+
+    /// Gives a client up that doesn't read: what waits is dropped, so that the goodbye comes as soon as it can.
+    pub(super) fn give_up(&mut self, connection: &mut Connection) {
+        if let Some(backlog) = &mut connection.backlog {
+            self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += backlog.give_up();
+        }
+        self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
+    }
+
+    /// We say nothing more; the client may still be talking.
+    pub(super) fn half_close(&mut self, connection: &mut Connection) {
+        if connection.backlog.is_none() {
+            // It fails if the client is gone already, which reading will show.
+            let _ = shutdown(&connection.socket, Shutdown::Write);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The engine's books: what a shard counts, and how it is told in JSON and in Prometheus text.
+//!
+//! A shard counts in plain integers of its own and publishes them once per epoll round, together with what it hands over,
+//! so that `received = consumed + delivered + dropped + queued` holds in every reading.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::inbound::ShardReading;
+
+/// Declares reasons with the labels under which they are counted.
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            pub(crate) const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
+        }
+    };
+}
+
+reasons! {
+    /// Why a connection ended.
+    CloseReason {
+        Client = "client",
+        Eof = "eof",
+        Protocol = "protocol",
+        Utf8 = "utf8",
+        TooBig = "too_big",
+        Idle = "idle",
+        SlowConsumer = "slow_consumer",
+        Shutdown = "shutdown",
+        Application = "application",
+        Error = "error",
+    }
+}
+
+reasons! {
+    /// Why a client was not let in.
+    RejectReason {
+        Full = "full",
+        Draining = "draining",
+        Auth = "auth",
+        Handshake = "handshake",
+        Timeout = "timeout",
+    }
+}
+
+reasons! {
+    /// Why a message was not handed to the application.
+    DropReason {
+        InboundOverflow = "inbound_overflow",
+        Discarded = "discarded",
+    }
+}
+
+reasons! {
+    /// Why a message was not handed to a socket.
+    SendDropReason {
+        SlowConsumer = "slow_consumer",
+        Disconnected = "disconnected",
+    }
+}
+
+/// What one shard has counted since it started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted: u64,
+    pub(crate) closed: [u64; CloseReason::LABELS.len()],
+    pub(crate) rejected: [u64; RejectReason::LABELS.len()],
+    pub(crate) received: u64,
+    pub(crate) consumed: u64,
+    pub(crate) dropped: [u64; DropReason::LABELS.len()],
+    pub(crate) malformed: u64,
+    pub(crate) sent: u64,
+    pub(crate) send_dropped: [u64; SendDropReason::LABELS.len()],
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+    /// Closed connections whose books were given up before anyone fetched them.
+    pub(crate) books_evicted: u64,
+    /// How often reading stopped because the application held all that it may.
+    pub(crate) pauses: u64,
+}
+
+impl Counters {
+    fn add(&mut self, other: &Self) {
+        let arrays: [(&mut [u64], &[u64]); 4] = [
+            (&mut self.closed, &other.closed),
+            (&mut self.rejected, &other.rejected),
+            (&mut self.dropped, &other.dropped),
+            (&mut self.send_dropped, &other.send_dropped),
+        ];
+        for (mine, theirs) in arrays {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        }
+        self.accepted += other.accepted;
+        self.received += other.received;
+        self.consumed += other.consumed;
+        self.malformed += other.malformed;
+        self.sent += other.sent;
+        self.bytes_received += other.bytes_received;
+        self.bytes_sent += other.bytes_sent;
+        self.books_evicted += other.books_evicted;
+        self.pauses += other.pauses;
+    }
+
+    fn open(&self) -> u64 {
+        self.accepted - self.closed.iter().sum::<u64>()
+    }
+}
+
+/// All shards together.
+pub(crate) struct Totals {
+    pub(crate) counters: Counters,
+    delivered: u64,
+    queued: u64,
+    pub(crate) depth: usize,
+}
+
+impl Totals {
+    pub(crate) fn of(readings: &[ShardReading]) -> Self {
+        let mut totals = Self { counters: Counters::default(), delivered: 0, queued: 0, depth: 0 };
+        for reading in readings {
+            totals.counters.add(&reading.counters);
+            totals.delivered += reading.delivered;
+            totals.queued += reading.queued;
+            totals.depth += reading.depth;
+        }
+        totals
+    }
+
+    /// The form of `/stats`; the application's part is the caller's to add.
+    pub(crate) fn service_stats(&self, service: &str, uptime_seconds: f64) -> ServiceStats {
+        let counters = &self.counters;
+        ServiceStats {
+            service: service.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_seconds,
+            connections: ConnectionStats {
+                accepted: counters.accepted,
+                open: counters.open(),
+                closed: labelled(&CloseReason::LABELS, &counters.closed),
+                rejected: labelled(&RejectReason::LABELS, &counters.rejected),
+            },
+            messages: MessageStats {
+                received: counters.received,
+                consumed: counters.consumed,
+                delivered: self.delivered,
+                dropped: labelled(&DropReason::LABELS, &counters.dropped),
+                queued: self.queued,
+                malformed: counters.malformed,
+                sent: counters.sent,
+                send_dropped: labelled(&SendDropReason::LABELS, &counters.send_dropped),
+            },
+            bytes: ByteStats { received: counters.bytes_received, sent: counters.bytes_sent },
+            application: None,
+        }
+    }
+}
+
+fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
+    let some = labels.iter().zip(counts).filter(|(_, count)| **count > 0);
+    some.map(|(label, count)| ((*label).to_owned(), *count)).collect()
+}
+
+/// How the server is, in the names of the reference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HealthSnapshot {
+    /// Open connections.
+    pub connections: u64,
+    /// Messages and events that wait for the application.
+    pub inbound_queue_depth: u64,
+    /// Messages dropped because the application held all that it may.
+    pub inbound_dropped: u64,
+    /// Seconds since the start.
+    pub uptime_secs: f64,
+}
+
+/// The Prometheus text: the contract's names, then the reference's.
+pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals) -> String {
+    let mut text = Exposition::default();
+    let (connections, messages) = (&stats.connections, &stats.messages);
+    text.counter("service_messages_received_total", "Complete data messages taken from sockets", messages.received);
+    text.counter("service_messages_consumed_total", "Messages that the service answered itself", messages.consumed);
+    text.counter("service_messages_delivered_total", "Messages handed to the application", messages.delivered);
+    text.reasons("service_messages_dropped_total", "Messages not handed over", &DropReason::LABELS, &messages.dropped);
+    text.gauge("service_messages_queued", "Messages that wait for the application", messages.queued as f64);
+    text.counter("service_messages_malformed_total", "Text passed on that was no JSON object", messages.malformed);
+    text.counter("service_messages_sent_total", "Data messages handed to sockets", messages.sent);
+    let lost = &messages.send_dropped;
+    text.reasons("service_messages_send_dropped_total", "Messages not sent", &SendDropReason::LABELS, lost);
+    text.counter("service_connections_accepted_total", "Connections upgraded and registered", connections.accepted);
+    text.gauge("service_connections_open", "Connections open now", connections.open as f64);
+    text.reasons("service_connections_closed_total", "Ended", &CloseReason::LABELS, &connections.closed);
+    text.reasons("service_connections_rejected_total", "Refused", &RejectReason::LABELS, &connections.rejected);
+    text.counter("service_bytes_received_total", "WebSocket bytes read from sockets", stats.bytes.received);
+    text.counter("service_bytes_sent_total", "WebSocket bytes written to sockets", stats.bytes.sent);
+    text.counter("service_books_evicted_total", "Closed connections' books given up", totals.counters.books_evicted);
+    text.counter("service_read_pauses_total", "Times that reading waited for the application", totals.counters.pauses);
+    if let Some(application) = &stats.application {
+        text.counter("application_messages_delivered_total", "Messages the application read", application.delivered);
+        text.counter(
+            "application_sequence_sum",
+            "Sum of their sequence numbers, modulo 2^64",
+            application.sequence_sum,
+        );
+    }
+    reference_names(&mut text, stats, totals);
+    text.0
+}
+
+fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals) {
+    let counters = &totals.counters;
+    let rejected = counters.rejected.iter().sum();
+    let slow = counters.send_dropped[SendDropReason::SlowConsumer as usize];
+    text.gauge("wse_connections", "Current active WebSocket connections", stats.connections.open as f64);
+    text.gauge("wse_inbound_queue_depth", "Drain queue backlog", totals.depth as f64);
+    text.gauge("wse_uptime_seconds", "Server uptime in seconds", stats.uptime_seconds);
+    text.counter("wse_messages_received_total", "Messages received from clients", counters.received);
+    text.counter("wse_messages_sent_total", "Messages sent to clients", counters.sent);
+    text.counter("wse_connections_accepted_total", "Connections accepted", counters.accepted);
+    text.counter("wse_connections_rejected_total", "Connections rejected", rejected);
+    text.counter("wse_bytes_received_total", "Bytes received from clients", counters.bytes_received);
+    text.counter("wse_bytes_sent_total", "Bytes sent to clients", counters.bytes_sent);
+    let failures = counters.rejected[RejectReason::Auth as usize];
+    text.counter("wse_auth_failures_total", "Authentication failures", failures);
+    let dropped = counters.dropped[DropReason::InboundOverflow as usize];
+    text.counter("wse_inbound_dropped_total", "Drain queue events dropped", dropped);
+    text.counter("wse_slow_consumer_drops_total", "Messages dropped due to slow consumers", slow);
+}
+
+/// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a String can't fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "counter");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, help, "gauge");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// One line per reason, also for those that never happened: a series that appears later has no increase.
+    fn reasons(&mut self, name: &str, help: &str, labels: &[&str], counts: &BTreeMap<String, u64>) {
+        self.head(name, help, "counter");
+        for label in labels {
+            let count = counts.get(*label).copied().unwrap_or(0);
+            let _ = writeln!(self.0, "{name}{{reason=\"{label}\"}} {count}");
+        }
+    }
+}
+
+/// One connection's books, small enough to keep a million.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Book {
+    pub(crate) id: Uuid,
+    pub(crate) open: bool,
+    pub(crate) received: u64,
+    pub(crate) consumed: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Book {
+    pub(crate) fn told(&self) -> ConnectionBook {
+        let Self { id, open, received, consumed, dropped } = *self;
+        ConnectionBook { id: id.to_string(), open, received, consumed, dropped, application: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_add_up_and_reasons_that_never_happened_are_left_out() {
+        let mut counters = Counters { accepted: 3, received: 5, consumed: 1, ..Counters::default() };
+        counters.closed[CloseReason::Idle as usize] = 2;
+        counters.dropped[DropReason::InboundOverflow as usize] = 1;
+        let reading = ShardReading { counters, delivered: 2, queued: 1, depth: 1 };
+        let stats = Totals::of(&[reading, reading]).service_stats("wse-server", 1.5);
+        assert_eq!((stats.connections.accepted, stats.connections.open), (6, 2));
+        assert_eq!(stats.connections.closed, BTreeMap::from([("idle".to_owned(), 4)]));
+        let messages = stats.messages;
+        let out = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
+        assert_eq!(messages.received, out);
+    }
+
+    #[test]
+    fn prometheus_lines_have_one_space_and_every_reason() {
+        let totals = Totals::of(&[ShardReading::default()]);
+        let text = prometheus(&totals.service_stats("x", 0.0), &totals);
+        assert!(text.contains("\nwse_slow_consumer_drops_total 0\n"));
+        assert!(text.contains("\nservice_messages_dropped_total{reason=\"discarded\"} 0\n"));
+        assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.matches(' ').count() == 1));
+    }
+}
