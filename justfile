@@ -43,7 +43,7 @@ python-test: _bench-build _reference-env
 
 # the harness measured against services with a known delay, flaw or ceiling
 self-test: _bench-build
-    LADDER_BIN={{justfile_directory()}}/target/release cargo test --locked --release -p operator --features self-test --test 'self_test_*' -- --test-threads 1
+    cargo test --locked --release -p operator --features self-test --test self_test_harness -- --test-threads 1
 
 # the examples in the docs
 docs-test: _python-env
@@ -87,7 +87,7 @@ _bench-build: _python-env
     tools/build-extension
 
 _python-env:
-    @tools/python-env .venv 3.11 analysis/requirements.txt requirements-dev.txt
+    @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt services/wse-server/requirements-test.txt
 
 _reference-env:
     @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt

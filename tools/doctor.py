@@ -14,6 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON_LOCKS = [
+    "analysis/requirements.txt",
+    "analysis/requirements-test.txt",
+    "services/wse-server/requirements-test.txt",
+    "services/wse-reference/requirements.txt",
+]
 
 
 class Finding(NamedTuple):
@@ -102,8 +108,7 @@ def crates(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def locked_python() -> dict[str, str]:
-    files = ["analysis/requirements.txt", "requirements-dev.txt", "services/wse-reference/requirements.txt"]
-    text = "\n".join((ROOT / file).read_text() for file in files)
+    text = "\n".join((ROOT / file).read_text() for file in PYTHON_LOCKS)
     return {name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE)}
 
 
