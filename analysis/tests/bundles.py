@@ -31,12 +31,16 @@ def histogram(values: HdrHistogram, overflow: int = 0) -> Json:
 def lognormal(median_ns: float, sigma: float, count: int) -> HdrHistogram:
     """A histogram of exactly `count` values, spread like latencies are."""
     values = HdrHistogram(1, HIGHEST_NS, 3)
-    steps = min(count, 1500)
-    for step in range(steps):
-        share = count * (step + 1) // steps - count * step // steps
+    steps, before = 400, 0
+    for step in range(1, steps + 1):
         # Ever finer towards the end, where the interesting percentiles are.
-        quantile = 1 - (1 - (step + 0.5) / steps) ** 2
-        values.record_value(max(1, int(median_ns * math.exp(sigma * NormalDist().inv_cdf(quantile)))), share)
+        below = round(count * (1 - (1 - step / steps) ** 3))
+        if below > before:
+            quantile = (before + below) / 2 / count
+            values.record_value(
+                max(1, int(median_ns * math.exp(sigma * NormalDist().inv_cdf(quantile)))), below - before
+            )
+            before = below
     return values
 
 
@@ -68,6 +72,8 @@ class TrialSpec:
     reasons: tuple[tuple[str, str], ...] = ()
     objectives: tuple[Json, ...] = ()
     workers: int = 2
+    # A service that keeps no books on single connections.
+    totals_only: bool = False
     state: Json | None = None
 
     @property
@@ -117,7 +123,12 @@ def percentiles(values: HdrHistogram) -> dict[str, int | None]:
     found: dict[str, int | None] = {
         f"p{at:g}": values.get_value_at_percentile(at) if total >= gates[at] else None for at in PERCENTILES
     }
-    return {**found, "max": values.get_max_value() if total else None}
+    extremes = {
+        "max": values.get_max_value,
+        "mean": lambda: round(values.get_mean_value()),
+        "min": values.get_min_value,
+    }
+    return found | {name: read() if total else None for name, read in extremes.items()}
 
 
 def message_counts(spec: TrialSpec, due: int, delivered: int, dropped: int, lost: int) -> Json:
@@ -255,35 +266,79 @@ def figures(spec: TrialSpec) -> Json:
     }
 
 
-def equation(name: str, left: int, **terms: int) -> Json:
+def equation(name: str, left: int, terms: dict[str, int]) -> Json:
     """One equation of the books."""
-    return {
-        "name": name,
-        "left": left,
-        "right": sum(terms.values()),
-        "terms": [[key, value] for key, value in terms.items()],
-    }
+    return {"name": name, "left": left, "right": sum(terms.values()), "terms": [list(term) for term in terms.items()]}
 
 
 def books(spec: TrialSpec) -> Json:
     """The equations; what was lost is missing from the right side, as it would be."""
+    opened = equation("attempted = open + failed", spec.tier, {"open": spec.tier - spec.failed, "failed": spec.failed})
     if spec.storm:
-        terms = equation("attempted = open + failed", spec.tier, open=spec.tier - spec.failed, failed=spec.failed)
-        return {"equations": [terms], "connections": None}
+        return {"equations": [opened], "connections": None}
     delivered = spec.due - spec.dropped - spec.lost
-    mismatched = 1 if spec.lost else 0
+    fates = {"delivered (application)": delivered, "dropped(inbound_overflow)": spec.dropped}
+    numbers = spec.due * (spec.due + 1) // 2
     return {
         "equations": [
-            equation("sent = delivered + dropped", spec.due, delivered=delivered, dropped=spec.dropped),
-            equation(
-                "received = delivered + dropped", delivered + spec.dropped, delivered=delivered, dropped=spec.dropped
-            ),
+            opened,
+            equation("due = sent + unsent", spec.due, {"sent": spec.due, "unsent": 0}),
+            equation("sent = delivered (application) + dropped", spec.due, fates),
+            equation("sequence sum sent = sequence sum delivered", numbers, {"sequence sum delivered": numbers}),
         ],
-        "connections": {
-            "compared": spec.tier,
-            "mismatched": mismatched,
-            "examples": ["c-17: sent 200, received 199"] * mismatched,
-        },
+        "connections": None if spec.totals_only else connection_check(spec),
+    }
+
+
+def connection_check(spec: TrialSpec) -> Json:
+    """The comparison of both sides' books: what was lost is missing on the first connection."""
+    sent = shares(spec.due, spec.tier)[0]
+    examples = [f"c-0: sent {sent}, received {sent - spec.lost}"] if spec.lost else []
+    return {"compared": spec.tier, "mismatched": len(examples), "examples": examples}
+
+
+def worker_books(spec: TrialSpec) -> list[Json]:
+    """Every connection as the workers saw it."""
+    return [
+        {"id": f"c-{index}", "sent": sent, "sequence_sum": index * 7, "unnumbered": 0, "replies": 0}
+        for index, sent in enumerate(shares(spec.due, spec.tier))
+    ]
+
+
+def service_books(spec: TrialSpec) -> list[Json]:
+    """Every connection as the service saw it."""
+    losses = [spec.lost] + [0] * (spec.tier - 1)
+    drops = shares(spec.dropped, spec.tier)
+    return [
+        {
+            "id": book["id"],
+            "open": True,
+            "received": book["sent"] - lost,
+            "consumed": 0,
+            "dropped": dropped,
+            "application": {
+                "delivered": book["sent"] - lost - dropped,
+                "sequence_sum": book["sequence_sum"],
+                "unnumbered": 0,
+            },
+        }
+        for book, lost, dropped in zip(worker_books(spec), losses, drops, strict=True)
+    ]
+
+
+def service_file(spec: TrialSpec) -> Json:
+    """`service.json`."""
+    keeps = not spec.storm and not spec.totals_only
+    return {"schema": 1, "readings": readings(spec), "connections": service_books(spec) if keeps else None}
+
+
+def readings(spec: TrialSpec) -> Json:
+    """The service's counters around the trial."""
+    return {
+        "before": reading(spec, 0),
+        "window_start": reading(spec, 0),
+        "window_end": reading(spec, 1),
+        "after": reading(spec, 1),
     }
 
 
@@ -312,6 +367,7 @@ def verdict(spec: TrialSpec, values: dict[str, dict[str, int | None]]) -> Json |
 
 def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]) -> Iterator[Json]:
     """What each worker uploads."""
+    all_books = worker_books(spec)
     columns = zip(*(shares(total, spec.workers) for total in (spec.due, spec.tier, spec.failed)), strict=True)
     for index, (due, connections, failed) in enumerate(columns):
         sent = 0 if spec.storm else due
@@ -328,13 +384,13 @@ def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram
                 "duration_ns": int(spec.seconds * 1e9),
                 "due": sent,
                 "sent": sent,
-                "replies": 0,
+                "replies": sent if spec.witness == "reply" else 0,
                 "writes": sent,
                 "cpu_ns": int(spec.worker_share * spec.seconds * 1e9 / spec.workers),
             },
             "histograms": {name: histogram(values) for name, values in parts[index].items()},
             "intervals": [],
-            "books": [],
+            "books": [] if spec.storm or spec.totals_only else all_books[index :: spec.workers],
             "evidence": evidence(spec),
             "environment": environment(),
         }
@@ -365,12 +421,7 @@ def trial_result(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]
         "percentiles": values,
         "histograms": {name: histogram(sum_) for name, sum_ in sums.items()},
         "books": books(spec),
-        "service": {
-            "before": reading(spec, 0),
-            "window_start": reading(spec, 0),
-            "window_end": reading(spec, 1),
-            "after": reading(spec, 1),
-        },
+        "service": readings(spec),
         "workers": [evidence(spec)] * spec.workers,
         "reproduce": f"ladder run plans/example.yaml --only {spec.folder}",
     }
@@ -448,6 +499,7 @@ def bundle(folder: Path, specs: list[TrialSpec], **overrides: object) -> Path:
             if result["verdict"] is not None:
                 this["state"]["passed"] = result["verdict"]["passed"]
             write(root / "trials" / spec.folder / "result.json", result)
+            write(root / "trials" / spec.folder / "service.json", service_file(spec))
             for worker in worker_results(spec, run_id, parts):
                 write(root / "trials" / spec.folder / "workers" / f"{worker['worker']}.json", worker)
         entries.append(this)
@@ -470,7 +522,7 @@ def bundle(folder: Path, specs: list[TrialSpec], **overrides: object) -> Path:
     return root
 
 
-def edit(file: Path, change: Callable[[Json], None]) -> None:
+def edit(file: Path, change: Callable[[Json], object]) -> None:
     """Changes a JSON file in place: how a test plants its fault."""
     value = json.loads(file.read_text(encoding="utf-8"))
     change(value)
@@ -505,7 +557,8 @@ def flood(service: str, tier: int, process: int, speed: float) -> TrialSpec:
         service_share=0.46 if generator else 0.98,
         worker_share=0.99 if generator else 0.71,
         bound_by="generator" if generator else "service",
-        bytes_per_connection=4_500 if speed > 1.5 else 11_300,
+        bytes_per_connection=(4_500 if speed > 1.5 else 11_300) + 40 * process,
+        totals_only=speed < 1.5,
     )
 
 
@@ -517,10 +570,10 @@ def storm(service: str, tier: int, process: int, speed: float) -> TrialSpec:
         tier=tier,
         process=process,
         witness="reply",
-        seconds=tier / (9_000 * speed) * (1 + 0.03 * math.sin(5 * process)),
+        seconds=round(tier / (9_000 * speed) * (1 + 0.03 * math.sin(5 * process)), 9),
         latencies={"handshake_ns": (12e6 / speed * (1 + 0.04 * math.sin(process)), 0.5)},
         worker_share=0.4,
-        bytes_per_connection=4_500 if speed > 1.5 else 11_300,
+        bytes_per_connection=(4_500 if speed > 1.5 else 11_300) + 40 * process,
     )
 
 
@@ -545,8 +598,8 @@ def steady(service: str, tier: int, process: int, speed: float) -> TrialSpec:
         service_share=0.35 + tier / 5_000 / speed,
         worker_share=0.5,
         objectives=(p99_at_most(10.0),),
-        reasons=(("generator_late", "p99 of delay 61 ms, allowed 5 ms"),) if late else (),
-        bytes_per_connection=4_500 if speed > 1.5 else 11_300,
+        reasons=(("generator_late", "the generator was late: p99 of delay 61.0 ms, allowed 5 ms"),) if late else (),
+        bytes_per_connection=(4_500 if speed > 1.5 else 11_300) + 40 * process,
     )
 
 

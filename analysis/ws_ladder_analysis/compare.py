@@ -70,7 +70,7 @@ class Comparison:
             return "n/a: the generator bound both"
         if found.low is None:
             few = " and ".join(map(str, found.processes))
-            return f"no interval: it needs {PROCESSES_NEEDED} fresh processes of each service and has {few}"
+            return f"no interval: {few} processes, {PROCESSES_NEEDED} each are needed"
         if not found.shows_difference:
             return "no difference shown"
         more = found.ratio > 1

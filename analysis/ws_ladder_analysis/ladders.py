@@ -136,12 +136,18 @@ def percentile(name: str, at: float) -> Getter:
     return read
 
 
+# Figures that only a witness can give.
+_WITNESSED = {"delivered_per_second", "failed_share"}
+
+
 def figure(name: str) -> Getter:
-    """Reads a field of `figures`. What is delivered has no figure without a witness."""
+    """Reads a field of `figures`. Without a witness nobody knows what was delivered or what failed."""
 
     def read(trial: Trial) -> float | None:
         result = trial.result
-        if result is None or (name == "delivered_per_second" and result.witness is Witness.NONE):
+        if result is None:
+            return None
+        if name in _WITNESSED and result.witness is Witness.NONE and result.messages.due > 0:
             return None
         value: float | None = getattr(result.figures, name)
         return value

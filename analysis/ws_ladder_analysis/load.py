@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from .bench_format import SCHEMA
 from .bench_format.histogram import Values, decode
-from .bench_format.result import TrialId, TrialResult, WorkerResult
+from .bench_format.result import ServiceFile, TrialId, TrialResult, WorkerResult
 from .bench_format.run import Run, TrialEntry
 from .bench_format.wire import FormatError, table
 from .bench_format.wire import decode as decode_as
 
-T = TypeVar("T", Run, TrialResult, WorkerResult)
+T = TypeVar("T", Run, ServiceFile, TrialResult, WorkerResult)
 
 
 class BundleError(Exception):
@@ -29,6 +29,7 @@ class Trial:
     entry: TrialEntry
     result: TrialResult | None
     workers: tuple[WorkerResult, ...]
+    service: ServiceFile | None
 
     @property
     def id(self) -> TrialId:
@@ -85,7 +86,13 @@ def _trial(folder: Path, entry: TrialEntry) -> Trial:
     if result is not None and result.trial != entry.trial:
         raise BundleError(f"{file} is of another trial, {result.trial}; restore the folder from its source")
     workers = sorted(here.glob("workers/*.json"), key=lambda path: (len(path.stem), path.stem))
-    return Trial(entry, result, tuple(_read(WorkerResult, worker) for worker in workers))
+    service = here / "service.json"
+    return Trial(
+        entry,
+        result,
+        tuple(_read(WorkerResult, worker) for worker in workers),
+        _read(ServiceFile, service) if service.is_file() else None,
+    )
 
 
 def _read(kind: type[T], file: Path) -> T:

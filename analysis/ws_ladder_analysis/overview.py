@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from . import wording
 from .bench_format.result import TrialResult, Witness
-from .cells import NOTHING, Cell, Column, Table, Tone
+from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .compare import Comparison
 from .ladders import Ladder, Tier, figure, percentile
 from .statistics import Spread
@@ -15,9 +15,9 @@ from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
 
 def headlines(ladders: Sequence[Ladder]) -> Table:
     """One row for each ladder: the tier that says most about it."""
-    texts = ("ladder", "load", "witness")
-    columns = [Column(title, number=False) for title in texts] + [Column("connections")]
-    columns += [Column(title, number=False) for title in ("carries", "latency", "bound by", "verdict", "valid trials")]
+    titles = ("carries", "latency", "verdict", "bound by", "valid trials", "load", "witness")
+    columns = [Column("ladder", number=False), Column("connections")]
+    columns += [Column(title, number=False) for title in titles]
     return Table("The tier of each ladder that says most", tuple(columns), tuple(_headline(one) for one in ladders))
 
 
@@ -25,11 +25,12 @@ def _headline(ladder: Ladder) -> tuple[Cell, ...]:
     sample, best = ladder.sample, telling(ladder)
     made, valid = len(ladder.trials), sum(trial.valid for trial in ladder.trials)
     trials = Cell(f"{valid} of {made}", tone=Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD)
-    head = (Cell(ladder.service, ladder.name), *((_load(sample), _witness(sample)) if sample else (NOTHING, NOTHING)))
+    head = Cell(ladder.service, ladder.name)
+    tail = (trials, *((_load(sample), _witness(sample)) if sample else (NOTHING, NOTHING)))
     if best is None:
-        return (*head, NOTHING, Cell("no valid trial", tone=Tone.BAD), NOTHING, NOTHING, NOTHING, trials)
+        return (head, NOTHING, Cell("no valid trial", tone=Tone.BAD), NOTHING, NONE, NONE, *tail)
     at = Cell(wording.count(best.connections))
-    return (*head, at, rate_cell(best), _latency(best), bound_cell(best), verdict_cell(best), trials)
+    return (head, at, rate_cell(best), _latency(best), verdict_cell(best), bound_cell(best), *tail)
 
 
 def _load(result: TrialResult) -> Cell:

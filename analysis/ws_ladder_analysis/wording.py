@@ -63,8 +63,8 @@ def rate(value: float | None) -> str:
     if value is None:
         return NOT_AVAILABLE
     for scale, letter in _SCALES:
-        # From 10 000 on: below, the plain number is as short.
-        if abs(value) >= max(scale, 1e4) * 0.9995:
+        # Below 10 000 the plain number is as short; 999 950 would round to 1 000 k.
+        if abs(value) >= (1e4 if scale == 1e3 else scale * 0.9995):
             return f"{digits(value / scale)}{GAP}{letter}"
     return count(value) if abs(value) >= 100 or value == int(value) else digits(value)
 
@@ -109,7 +109,8 @@ def percentile_name(percentile: float) -> str:
 
 def reason(one: Reason) -> str:
     """A reason in words: the rule, then what was seen."""
-    return f"{REASONS[one.kind]}: {one.detail}"
+    rule = REASONS[one.kind]
+    return one.detail if one.detail.startswith(rule) else f"{rule}: {one.detail}"
 
 
 def reasons(all_of_them: tuple[Reason, ...]) -> str:

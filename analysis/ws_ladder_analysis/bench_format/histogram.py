@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
@@ -39,7 +39,7 @@ class Values:
     counts: Mapping[int, int] = field(default_factory=dict)
     overflow: int = 0
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Recorded values, overflow apart."""
         return sum(self.counts.values())

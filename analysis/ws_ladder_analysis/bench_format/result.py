@@ -247,6 +247,15 @@ class ServiceReadings:
 
 
 @dataclass(frozen=True)
+class ServiceFile:
+    """`service.json`: the service's side of a trial. The books of single connections are kept as parsed."""
+
+    schema: int
+    readings: ServiceReadings
+    connections: list[Raw] | None
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """`result.json`: a trial, merged over its workers and judged."""
 

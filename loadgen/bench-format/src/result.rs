@@ -10,7 +10,7 @@ use crate::{
     environment::Environment,
     histogram::Histogram,
     plan::{Load, Message, Objective},
-    service::ServiceStats,
+    service::{ConnectionBook, ServiceStats},
     trial::TrialId,
 };
 
@@ -373,6 +373,18 @@ pub struct ServiceReadings {
     pub window_end: Option<Reading>,
     /// After the drain.
     pub after: Option<Reading>,
+}
+
+/// `service.json`: the service's side of a trial, as it was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceFile {
+    /// See [`crate::SCHEMA`].
+    pub schema: u32,
+    /// Its counters, CPU and memory around the trial.
+    pub readings: ServiceReadings,
+    /// Its books on each connection; absent where it keeps none.
+    pub connections: Option<Vec<ConnectionBook>>,
 }
 
 /// One reading of the service.

@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("assignment", of::<trial::Assignment>())?;
     write("worker-result", of::<result::WorkerResult>())?;
     write("trial-result", of::<result::TrialResult>())?;
+    write("service-file", of::<result::ServiceFile>())?;
     write("service-stats", of::<service::ServiceStats>())?;
     write("service-connections", of::<service::ConnectionBooks>())
 }

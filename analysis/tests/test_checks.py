@@ -1,0 +1,184 @@
+"""Whatever can be recomputed is, and a file that disagrees with itself is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.bundles import (
+    Json,
+    TrialSpec,
+    bundle,
+    edit,
+    histogram,
+    lognormal,
+    open_load,
+    p99_at_most,
+)
+from ws_ladder_analysis.checks import check
+from ws_ladder_analysis.load import Bundle, read_bundle
+
+CLOSED = TrialSpec(latencies={"response_ns": (1e6, 0.5)}, due=10_000)
+OPEN = TrialSpec(
+    workload="ping-latency",
+    load=open_load(5_000),
+    witness="reply",
+    due=10_000,
+    latencies={"response_ns": (1e6, 0.5), "delay_ns": (30e3, 0.8)},
+    objectives=(p99_at_most(10.0),),
+)
+STORM = TrialSpec(workload="connection-storm", witness="reply", latencies={"handshake_ns": (1e6, 0.5)}, failed=3)
+INVALID = TrialSpec(reasons=(("unaccounted", "sent = delivered + dropped: 20000 against 19999"),), lost=1)
+
+
+def found(folder: Path) -> list[str]:
+    """The disagreements, in words."""
+    return [one.words for one in check(read_bundle(folder)).disagreements]
+
+
+def changed(folder: Path, spec: TrialSpec, change: Callable[[Json], object], file: str = "result.json") -> list[str]:
+    """The disagreements of a bundle of one trial, one of whose files was changed."""
+    root = bundle(folder, [spec])
+    edit(root / "trials" / spec.folder / file, change)
+    return found(root)
+
+
+def test_an_honest_bundle_agrees_with_itself(example_bundle: Bundle) -> None:
+    checked = check(example_bundle)
+    assert checked.disagreements == ()
+    assert checked.compared > 2_000
+
+
+@pytest.mark.parametrize("spec", [CLOSED, OPEN, STORM, INVALID], ids=["closed", "open", "storm", "invalid"])
+def test_every_kind_of_trial_agrees_with_itself(tmp_path: Path, spec: TrialSpec) -> None:
+    assert found(bundle(tmp_path, [spec])) == []
+
+
+def test_a_merged_histogram_that_lost_a_value_is_found(tmp_path: Path) -> None:
+    words = changed(
+        tmp_path, CLOSED, lambda result: result["histograms"].update(response_ns=histogram(lognormal(1e6, 0.5, 9_999)))
+    )
+    assert "response_ns: the merged histogram holds 9999 values, the workers' together 10000" in words
+
+
+def test_a_merged_histogram_with_other_values_is_found(tmp_path: Path) -> None:
+    words = changed(
+        tmp_path, CLOSED, lambda result: result["histograms"].update(response_ns=histogram(lognormal(2e6, 0.5, 10_000)))
+    )
+    assert "response_ns: the merged histogram isn't the sum of the workers'" in words
+
+
+def test_a_prettier_percentile_is_found(tmp_path: Path) -> None:
+    words = changed(tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update(p99=1_000_000))
+    assert any(one.startswith("p99 of response is 1000000 ns but the histogram says") for one in words)
+
+
+def test_a_percentile_without_enough_samples_is_found(tmp_path: Path) -> None:
+    words = changed(tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update({"p99.99": 9_000_000}))
+    assert "p99.99 of response is 9000000 ns but the histogram says n/a" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda r: r["books"]["equations"][1].update(right=5),
+            "the terms of 'due = sent + unsent' add up to 10000, not 5",
+        ),
+        (lambda r: r["books"]["equations"][1].update(left=5), "it is called valid although its books don't balance"),
+        (lambda r: r["messages"].update(delivered=9_999), "10000 messages were due but 9999 have an outcome"),
+        (lambda r: r["messages"].update(unsent=3), "10000 were sent, 3 unsent and 10000 due"),
+        (lambda r: r["connections"].update(open=99), "100 connections were attempted but 99 have an outcome"),
+        (lambda r: r["connections"].update(open=99), "connections open: 99 in the result, 100 over the workers"),
+        (
+            lambda r: r["figures"].update(delivered_per_second=6000),
+            "delivered_per_second is 6000 but the counters say 5000",
+        ),
+        (lambda r: r["figures"].update(worker_cpu_seconds=0.1), "worker_cpu_seconds is 0.1 but the counters say 1.1"),
+        (lambda r: r.update(bound_by="neither"), "it is called bound by neither but the CPU shares say service"),
+        (lambda r: r.update(bound_by=None), "it is called bound by None but the CPU shares say service"),
+        (lambda r: r.update(run="another"), "result.json is of run another"),
+        (lambda r: r["workers"].pop(), "1 workers are named but 2 left a file"),
+        (lambda r: r["service"]["after"].update(pid=1), "it is called valid although the service's process changed"),
+        (lambda r: r["service"]["after"].update(pid=1), "service.json and result.json have other readings"),
+        (
+            lambda r: r["books"]["connections"].update(compared=99),
+            "0 of 99 connections are said to differ, counted again 0 of 100",
+        ),
+    ],
+)
+def test_a_doctored_result_is_found(tmp_path: Path, change: Callable[[Json], object], words: str) -> None:
+    assert words in changed(tmp_path, CLOSED, change)
+
+
+def test_a_service_that_drops_one_and_calls_it_delivered_is_found_again(tmp_path: Path) -> None:
+    def lie(file: Json) -> None:
+        file["connections"][7]["application"]["sequence_sum"] += 1
+
+    words = changed(tmp_path, CLOSED, lie, "service.json")
+    assert words == ["0 of 100 connections are said to differ, counted again 1 of 100"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r.update(verdict=None), "it has objectives but no verdict"),
+        (lambda r: r["verdict"].update(passed=False), "its verdict contradicts its objectives"),
+        (
+            lambda r: r["verdict"]["objectives"][0]["objective"].update(at_most=99.0),
+            "its verdict is on other objectives",
+        ),
+        (
+            lambda r: r["verdict"]["objectives"][0].update(seen=1.0),
+            "p99 of response ≤ 10 ms: seen 1.0 ms but the histogram",
+        ),
+        (
+            lambda r: r["verdict"]["objectives"][0].update(seen=50.0),
+            "p99 of response ≤ 10 ms: seen 50.0, called passed",
+        ),
+        (lambda r: r.update(bound_by="service"), "it is an open loop and yet says what bound it"),
+    ],
+)
+def test_a_doctored_verdict_is_found(tmp_path: Path, change: Callable[[Json], object], words: str) -> None:
+    assert any(one.startswith(words) for one in changed(tmp_path, OPEN, change))
+
+
+def test_a_late_generator_that_was_called_valid_is_found(tmp_path: Path) -> None:
+    late = TrialSpec(**{**OPEN.__dict__, "latencies": {"response_ns": (1e6, 0.5), "delay_ns": (30e6, 0.8)}})
+    words = found(bundle(tmp_path, [late]))
+    assert any(one.startswith("it is called valid although p99 of delay is") for one in words)
+
+
+def test_an_objective_of_time_allows_the_generator_a_twentieth_of_it(tmp_path: Path) -> None:
+    latencies = {"response_ns": (1e6, 0.5), "delay_ns": (2e6, 0.8)}
+    wide = TrialSpec(**{**OPEN.__dict__, "latencies": latencies, "objectives": (p99_at_most(1_000.0),)})
+    assert found(bundle(tmp_path, [wide])) == []
+
+
+def test_an_unsent_schedule_that_was_called_valid_is_found(tmp_path: Path) -> None:
+    words = changed(tmp_path, OPEN, lambda worker: worker["window"].update(due=9_000), "workers/0.json")
+    assert any("of the schedule was sent" in one for one in words)
+
+
+def test_an_invalid_trial_with_a_verdict_is_found(tmp_path: Path) -> None:
+    words = changed(tmp_path, INVALID, lambda result: result.update(verdict={"passed": True, "objectives": []}))
+    assert "it is invalid and yet has a verdict" in words
+
+
+def test_run_and_result_must_tell_the_same(tmp_path: Path) -> None:
+    root = bundle(tmp_path, [CLOSED])
+    edit(root / "run.json", lambda run: run["trials"][0]["state"].update(passed=True))
+    assert found(root) == ["run.json and result.json disagree on the verdict"]
+
+
+def test_a_finished_run_with_pending_trials_is_found(tmp_path: Path) -> None:
+    root = bundle(tmp_path, [TrialSpec(state={"state": "pending"})])
+    assert found(root) == ["it is finished but these trials are not: wse-server/throughput/standard/100-p1-r1"]
+
+
+def test_a_missing_result_is_found(tmp_path: Path) -> None:
+    root = bundle(tmp_path, [CLOSED])
+    (root / "trials" / CLOSED.folder / "result.json").unlink()
+    assert found(root) == ["run.json and result.json disagree on whether it ended"]

@@ -1,0 +1,107 @@
+"""Histograms: exact merging, and percentiles only with enough samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bundles import histogram as wire_of
+from tests.bundles import lognormal
+from ws_ladder_analysis.bench_format.histogram import (
+    HIGHEST_NS,
+    Values,
+    alike,
+    curve,
+    decode,
+    merge,
+    percentile_ns,
+    samples_needed,
+)
+from ws_ladder_analysis.bench_format.result import WireHistogram
+from ws_ladder_analysis.bench_format.wire import FormatError
+
+
+def wire(count: int, median_ns: float = 1e6) -> WireHistogram:
+    return WireHistogram(**wire_of(lognormal(median_ns, 0.5, count)))
+
+
+def flat(count: int, overflow: int = 0) -> Values:
+    return Values(dict.fromkeys(range(1, count + 1), 1), overflow)
+
+
+def test_the_needed_samples_are_those_of_the_published_table() -> None:
+    assert [samples_needed(at) for at in (50, 99, 99.9, 99.99, 100)] == [1, 459, 4603, 46050, 1]
+
+
+@pytest.mark.parametrize(("at", "needed"), [(99.0, 459), (99.9, 4603), (99.99, 46050)])
+def test_a_percentile_is_printed_from_its_needed_samples_on(at: float, needed: int) -> None:
+    assert percentile_ns(flat(needed - 1), at) is None
+    assert percentile_ns(flat(needed), at) is not None
+
+
+def test_percentiles_are_those_of_the_hdrhistogram_library() -> None:
+    source = lognormal(1e6, 0.8, 60_000)
+    values = decode(WireHistogram(**wire_of(source)), "x")
+    for at in (50, 90, 99, 99.9, 99.99, 100):
+        found = percentile_ns(values, at)
+        assert found is not None
+        assert alike(found, source.get_value_at_percentile(at))
+
+
+def test_a_percentile_among_overflowed_values_has_no_value() -> None:
+    values = flat(500, overflow=50)
+    assert percentile_ns(values, 99) is None
+    assert percentile_ns(values, 50) == 275
+
+
+def test_merging_equals_recording_into_one() -> None:
+    parts = [decode(wire(300, 1e6), "a"), decode(wire(700, 5e6), "b")]
+    both = lognormal(1e6, 0.5, 300)
+    both.add(lognormal(5e6, 0.5, 700))
+    assert merge(parts) == decode(WireHistogram(**wire_of(both)), "c")
+
+
+def test_nothing_merged_is_an_empty_histogram() -> None:
+    assert merge([]).total == 0
+    assert percentile_ns(merge([]), 50) is None
+
+
+def test_a_count_that_lies_is_refused() -> None:
+    lie = WireHistogram(wire(10).v2, 11, 0)
+    with pytest.raises(FormatError, match="response_ns holds 10 values but says 11"):
+        decode(lie, "response_ns")
+
+
+@pytest.mark.parametrize("text", ["", "not base64!", "AAAA", "SGVsbG8gd29ybGQ="])
+def test_what_is_no_histogram_is_refused_by_name(text: str) -> None:
+    with pytest.raises(FormatError, match="response_ns is no V2 histogram"):
+        decode(WireHistogram(text, 1, 0), "response_ns")
+
+
+def test_neighbouring_counters_are_alike_and_others_are_not() -> None:
+    assert alike(1_000_000, 1_000_400)
+    assert not alike(1_000_000, 1_010_000)
+
+
+def test_a_histogram_of_another_range_keeps_its_values() -> None:
+    from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
+    narrow = HdrHistogram(1, HIGHEST_NS // 1000, 3)
+    narrow.record_value(123_456, 7)
+    values = decode(WireHistogram(narrow.encode().decode(), 7, 0), "x")
+    assert list(values.counts.values()) == [7]
+    assert alike(next(iter(values.counts)), 123_456)
+
+
+def test_a_curve_rises_to_the_last_value_and_says_where_samples_run_out() -> None:
+    points = list(curve(flat(10_000)))
+    assert [point.value_ns for point in points] == sorted(point.value_ns for point in points)
+    assert points[-1].at_most == 10_000
+    assert points[-1].quantile == 1
+    supported = [point.quantile for point in points if point.supported]
+    assert 0.999 < max(supported) < 0.9997
+    # Fine enough to draw, few enough to print.
+    assert 60 < len(points) < 120
+
+
+def test_a_curve_of_one_value_is_one_point() -> None:
+    assert [point.value_ns for point in curve(Values({5: 9}))] == [5]

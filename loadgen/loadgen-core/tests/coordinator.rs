@@ -1,0 +1,177 @@
+//! The client against a coordinator in this process that is slow, forgetful and in another time zone.
+
+mod service;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::{get, post, put},
+};
+use bench_format::{
+    result::{Witness, WorkerResult},
+    trial::{Barrier, Clock, Next, Ready, Registration},
+};
+use loadgen_core::{
+    Error, Pattern,
+    coordinator::{Coordinator, CoordinatorGate},
+    trial::run,
+};
+use service::{Client, Manner, Service, assignment};
+use tokio::runtime::Runtime;
+
+/// How far the coordinator's clock is ahead.
+const AHEAD_NS: u64 = 3_600_000_000_000;
+
+#[derive(Default)]
+struct Seen {
+    /// Requests that are answered with 503 before anything else.
+    unavailable: u32,
+    /// Times that `next` and `ready` say "wait" first.
+    waits: u32,
+    abandon: bool,
+    service: String,
+    registrations: Vec<Registration>,
+    ready: Vec<Ready>,
+    results: Vec<WorkerResult>,
+}
+
+type Shared = Arc<Mutex<Seen>>;
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + AHEAD_NS
+}
+
+async fn register(State(seen): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
+    let mut seen = seen.lock().unwrap();
+    if seen.unavailable > 0 {
+        seen.unavailable -= 1;
+        return StatusCode::SERVICE_UNAVAILABLE;
+    }
+    seen.registrations.push(registration);
+    StatusCode::NO_CONTENT
+}
+
+async fn next(State(seen): State<Shared>, Path(worker): Path<u32>) -> Json<Next> {
+    let mut seen = seen.lock().unwrap();
+    assert_eq!(worker, 3);
+    if seen.waits > 0 {
+        seen.waits -= 1;
+        return Json(Next::Wait);
+    }
+    match seen.results.is_empty() {
+        true => Json(Next::Trial(assignment(&seen.service, 2))),
+        false => Json(Next::Finished),
+    }
+}
+
+async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Barrier> {
+    let mut seen = seen.lock().unwrap();
+    seen.ready.push(ready);
+    if seen.abandon {
+        return Json(Barrier::Abandoned { reason: "a worker is missing".into() });
+    }
+    match seen.ready.len() {
+        1 => Json(Barrier::Wait),
+        _ => Json(Barrier::Start { start_at_unix_ns: now_ns() + 100_000_000 }),
+    }
+}
+
+async fn result(State(seen): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
+    seen.lock().unwrap().results.push(result);
+    StatusCode::NO_CONTENT
+}
+
+async fn clock() -> Json<Clock> {
+    Json(Clock { unix_ns: now_ns() })
+}
+
+fn start(seen: Seen) -> (String, Shared, Runtime) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let seen = Arc::new(Mutex::new(seen));
+    let app = Router::new()
+        .route("/v1/workers", post(register))
+        .route("/v1/workers/{worker}/next", get(next))
+        .route("/v1/workers/{worker}/ready", post(ready))
+        .route("/v1/workers/{worker}/result", put(result))
+        .route("/v1/clock", get(clock))
+        .with_state(Arc::clone(&seen));
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (url, seen, runtime)
+}
+
+fn registration() -> Registration {
+    Registration { worker: 3, pid: 1, program: "test".into(), workloads: vec!["test".into()] }
+}
+
+#[test]
+fn a_run_goes_from_registration_to_result() {
+    let service = Service::start(Manner::Polite);
+    let (url, seen, _runtime) = start(Seen { waits: 2, service: service.address.clone(), ..Seen::default() });
+    let coordinator = Coordinator::new(&url, 3).unwrap();
+    coordinator.register(&registration()).unwrap();
+    while let Some(assignment) = coordinator.next().unwrap() {
+        let mut gate = CoordinatorGate::new(&coordinator, &assignment);
+        let pattern = Pattern::PingPong { per_connection: Some(1) };
+        let client = Client { replies: true };
+        let result = run(client, &assignment, pattern, Witness::Reply, "test", &mut gate).unwrap();
+        coordinator.upload(&result).unwrap();
+    }
+    let seen = seen.lock().unwrap();
+    assert_eq!((seen.registrations.len(), seen.results.len()), (1, 1));
+    assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2], "asked again after a wait");
+    // Started on the coordinator's clock although ours is an hour behind.
+    let evidence = &seen.results[0].evidence;
+    assert!(evidence.start_skew_ns.abs() < 1_000_000_000, "{}", evidence.start_skew_ns);
+    assert!((evidence.clock_offset_ns + AHEAD_NS as i64).abs() < 1_000_000_000, "{}", evidence.clock_offset_ns);
+}
+
+#[test]
+fn a_coordinator_that_is_away_is_asked_again() {
+    let (url, seen, _runtime) = start(Seen { unavailable: 2, ..Seen::default() });
+    Coordinator::new(&url, 3).unwrap().register(&registration()).unwrap();
+    assert_eq!(seen.lock().unwrap().registrations.len(), 1);
+}
+
+#[test]
+fn patience_ends() {
+    let (url, _seen, _runtime) = start(Seen { unavailable: u32::MAX, ..Seen::default() });
+    let coordinator = Coordinator::new(&url, 3).unwrap().with_patience(Duration::from_millis(120));
+    let error = coordinator.register(&registration()).unwrap_err();
+    assert!(matches!(error, Error::Refused { status: 503, .. }), "{error}");
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_not_repeated() {
+    let (url, _seen, _runtime) = start(Seen::default());
+    let coordinator = Coordinator::new(&format!("{url}/elsewhere"), 3).unwrap();
+    let error = coordinator.next().unwrap_err();
+    assert!(matches!(error, Error::Refused { status: 404, .. }), "{error}");
+}
+
+#[test]
+fn the_clocks_offset_is_within_its_own_uncertainty() {
+    let (url, _seen, _runtime) = start(Seen::default());
+    let clock = Coordinator::new(&url, 3).unwrap().clock_offset().unwrap();
+    let wrong_by = (clock.offset_ns + AHEAD_NS as i64).unsigned_abs();
+    assert!(wrong_by <= clock.uncertainty_ns, "{wrong_by} ns off, {} ns allowed", clock.uncertainty_ns);
+}
+
+#[test]
+fn an_abandoned_trial_lets_the_connections_go() {
+    let service = Service::start(Manner::Polite);
+    let (url, _seen, _runtime) = start(Seen { abandon: true, ..Seen::default() });
+    let coordinator = Coordinator::new(&url, 3).unwrap();
+    let assignment = assignment(&service.address, 2);
+    let mut gate = CoordinatorGate::new(&coordinator, &assignment);
+    let error = run(Client { replies: false }, &assignment, Pattern::Flood, Witness::Application, "test", &mut gate);
+    assert!(matches!(error, Err(Error::Abandoned { reason }) if reason == "a worker is missing"));
+    assert!(service.books().values().all(|book| book.closed_by_client), "said goodbye");
+}

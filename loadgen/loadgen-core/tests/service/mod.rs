@@ -1,0 +1,291 @@
+//! A small WebSocket service for tests, with manners to choose from. It keeps its own books.
+//!
+//! On connect it says `ready <id>`; `n <number>` is answered with `r <number>`; anything else is counted as unnumbered.
+
+// Each test file uses its own part of this.
+#![allow(dead_code, unreachable_pub)]
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bench_format::{
+    plan::{Load, Message as PlanMessage},
+    trial::{Assignment, TrialId},
+};
+use futures_util::{SinkExt, StreamExt};
+use loadgen_core::workload::{Admission, Messages, Opcode, Received, Workload};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Runtime,
+};
+use tokio_tungstenite::{
+    WebSocketStream, accept_hdr_async,
+    tungstenite::{
+        Message,
+        handshake::server::{ErrorResponse, Request, Response},
+        protocol::{
+            CloseFrame,
+            frame::{
+                Frame,
+                coding::{Control, Data, OpCode},
+            },
+        },
+    },
+};
+
+/// How the service behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Manner {
+    /// Answers each message once.
+    Polite,
+    /// Answers nothing.
+    Silent,
+    /// Answers each message twice.
+    Twice,
+    /// Answers with another number.
+    Wrong,
+    /// Answers nothing between two moments after a connection's first message.
+    Frozen(Duration, Duration),
+    /// Closes with 4300 after so many messages.
+    CloseAfter(u64),
+    /// Refuses every upgrade with 403.
+    Refuse,
+    /// Says nothing after the upgrade but an error.
+    Deny,
+    /// Answers in fragments, with a ping between them.
+    Fragments,
+    /// Reads nothing for so long, then everything.
+    LateReader(Duration),
+}
+
+/// What arrived on one connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    pub numbered: u64,
+    pub sum: u64,
+    pub unnumbered: u64,
+    pub in_order: bool,
+    pub closed_by_client: bool,
+    pub pongs: u64,
+}
+
+pub struct Service {
+    pub address: String,
+    books: Arc<Mutex<HashMap<String, Book>>>,
+    _runtime: Runtime,
+}
+
+impl Service {
+    pub fn start(manner: Manner) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let books = Arc::new(Mutex::new(HashMap::new()));
+        runtime.spawn(accept(listener, manner, Arc::clone(&books)));
+        Self { address, books, _runtime: runtime }
+    }
+
+    /// The books, once every connection is closed or a deadline has passed.
+    pub fn books(&self) -> HashMap<String, Book> {
+        self.books.lock().unwrap().clone()
+    }
+}
+
+async fn accept(listener: TcpListener, manner: Manner, books: Arc<Mutex<HashMap<String, Book>>>) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    while let Ok((socket, _)) = listener.accept().await {
+        let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let books = Arc::clone(&books);
+        tokio::spawn(async move {
+            // A client that goes away ends only its own task.
+            let _ = serve(socket, id, manner, books).await;
+        });
+    }
+}
+
+#[expect(clippy::result_large_err, reason = "tungstenite's callback returns it")]
+async fn serve(
+    socket: TcpStream,
+    id: String,
+    manner: Manner,
+    books: Arc<Mutex<HashMap<String, Book>>>,
+) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+    socket.set_nodelay(true)?;
+    let check = |_: &Request, response: Response| match manner {
+        Manner::Refuse => {
+            let mut refusal = ErrorResponse::new(None);
+            *refusal.status_mut() = tokio_tungstenite::tungstenite::http::StatusCode::FORBIDDEN;
+            Err(refusal)
+        }
+        _ => Ok(response),
+    };
+    let mut ws = accept_hdr_async(socket, check).await?;
+    if manner == Manner::Deny {
+        return ws.send(Message::text("denied bad_token")).await;
+    }
+    ws.send(Message::text(format!("ready {id}"))).await?;
+    if let Manner::LateReader(pause) = manner {
+        tokio::time::sleep(pause).await;
+    }
+    let mut book = Book { in_order: true, ..Book::default() };
+    let mut first = None;
+    while let Some(Ok(message)) = ws.next().await {
+        match message {
+            Message::Text(text) => match text.strip_prefix("n ") {
+                Some(rest) => {
+                    let number: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+                    book.in_order &= number == 1000 + book.numbered;
+                    book.numbered += 1;
+                    book.sum = book.sum.wrapping_add(number);
+                    let since = first.get_or_insert_with(tokio::time::Instant::now).elapsed();
+                    answer(&mut ws, manner, number, since, book.numbered).await?;
+                }
+                None => book.unnumbered += 1,
+            },
+            Message::Pong(_) => book.pongs += 1,
+            Message::Close(_) => book.closed_by_client = true,
+            _ => {}
+        }
+        books.lock().unwrap().insert(id.clone(), book.clone());
+    }
+    Ok(())
+}
+
+async fn answer(
+    ws: &mut WebSocketStream<TcpStream>,
+    manner: Manner,
+    number: u64,
+    since: Duration,
+    count: u64,
+) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+    let reply = format!("r {number}");
+    match manner {
+        Manner::Polite => ws.send(Message::text(reply)).await,
+        Manner::Twice => {
+            ws.send(Message::text(reply.clone())).await?;
+            ws.send(Message::text(reply)).await
+        }
+        Manner::Wrong => ws.send(Message::text(format!("r {}", number + 500))).await,
+        Manner::Frozen(from, to) => {
+            if since >= from && since < to {
+                tokio::time::sleep(to - since).await;
+            }
+            ws.send(Message::text(reply)).await
+        }
+        Manner::CloseAfter(limit) if count == limit => {
+            let frame = CloseFrame { code: 4300.into(), reason: "drain".into() };
+            ws.close(Some(frame)).await
+        }
+        Manner::Fragments => {
+            let (head, tail) = reply.split_at(3);
+            let part = |text: &str, opcode, last| {
+                Message::Frame(Frame::message(text.as_bytes().to_vec(), OpCode::Data(opcode), last))
+            };
+            ws.send(part(head, Data::Text, false)).await?;
+            ws.send(Message::Frame(Frame::message(b"are you there".to_vec(), OpCode::Control(Control::Ping), true)))
+                .await?;
+            ws.send(part("", Data::Continue, false)).await?;
+            ws.send(part(tail, Data::Continue, true)).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The client's side of the same protocol.
+pub struct Client {
+    pub replies: bool,
+}
+
+pub struct Numbers(String);
+
+impl Messages for Numbers {
+    fn opcode(&self) -> Opcode {
+        Opcode::Text
+    }
+
+    fn payload(&mut self, sequence: u64, _unix_us: u64) -> &[u8] {
+        // Long enough for writes that end in the middle of a message.
+        self.0 = format!("n {sequence} {}", "x".repeat(200));
+        self.0.as_bytes()
+    }
+}
+
+impl Workload for Client {
+    type Messages = Numbers;
+
+    fn path(&self) -> String {
+        "/test".into()
+    }
+    fn headers(&self) -> Vec<(String, String)> {
+        vec![("X-Test".into(), "yes".into())]
+    }
+    fn admit(&self, _: Opcode, payload: &[u8]) -> Admission {
+        let text = std::str::from_utf8(payload).unwrap();
+        match text.split_once(' ') {
+            Some(("ready", id)) => Admission::Ready { connection_id: id.into() },
+            Some(("denied", why)) => Admission::Refused(why.into()),
+            _ => Admission::Waiting,
+        }
+    }
+    fn greeting(&self) -> Option<&[u8]> {
+        Some(b"hello")
+    }
+    fn keepalive(&self) -> Option<&[u8]> {
+        Some(b"still here")
+    }
+    fn messages(&self) -> Numbers {
+        Numbers(String::new())
+    }
+    fn first_sequence(&self) -> u64 {
+        1000
+    }
+    fn most_messages(&self) -> u64 {
+        u64::MAX
+    }
+    fn expects_replies(&self) -> bool {
+        self.replies
+    }
+    fn application_sums(&self) -> bool {
+        true
+    }
+    fn classify(&self, _: Opcode, payload: &[u8]) -> Received {
+        match std::str::from_utf8(payload).ok().and_then(|text| text.strip_prefix("r ")).map(str::parse) {
+            Some(Ok(sequence)) => Received::Reply { sequence },
+            Some(Err(_)) => Received::Wrong,
+            None => Received::Other,
+        }
+    }
+}
+
+/// An assignment of one worker with a short window.
+pub fn assignment(address: &str, connections: u32) -> Assignment {
+    Assignment {
+        run: "test".into(),
+        trial: TrialId {
+            service: "test".into(),
+            workload: "test".into(),
+            variant: "standard".into(),
+            tier: connections,
+            process: 1,
+            repeat: 1,
+        },
+        attempt: 1,
+        worker: 0,
+        workers: 1,
+        address: address.into(),
+        connections,
+        first_connection: 0,
+        seed: 7,
+        load: Load::Closed { messages_per_connection: None, in_flight: 8 },
+        message: PlanMessage::default(),
+        warmup_ns: 50_000_000,
+        window_ns: 300_000_000,
+        drain_ns: 5_000_000_000,
+    }
+}

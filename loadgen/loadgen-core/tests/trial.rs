@@ -1,0 +1,220 @@
+//! Whole trials against a service in this process: what the worker says is what the service saw.
+
+mod service;
+
+use std::time::Duration;
+
+use bench_format::{
+    histogram::Recorder,
+    plan::Arrivals,
+    result::{Witness, WorkerResult},
+    trial::Assignment,
+};
+use loadgen_core::{
+    Error, Pattern,
+    trial::{AtOnce, run},
+};
+use service::{Client, Manner, Service, assignment};
+
+const PINGS: Pattern = Pattern::PingPong { per_connection: Some(5) };
+
+fn trial(assignment: &Assignment, pattern: Pattern) -> WorkerResult {
+    attempt(assignment, pattern).unwrap()
+}
+
+fn attempt(assignment: &Assignment, pattern: Pattern) -> Result<WorkerResult, Error> {
+    let replies = !matches!(pattern, Pattern::Flood | Pattern::Storm { .. });
+    let witness = if replies { Witness::Reply } else { Witness::Application };
+    run(Client { replies }, assignment, pattern, witness, "test", &mut AtOnce)
+}
+
+fn open_loop(rate_per_second: f64) -> Pattern {
+    Pattern::Open { rate_per_second, arrivals: Arrivals::Constant }
+}
+
+fn values(result: &WorkerResult, name: &str) -> Recorder {
+    Recorder::decode(&result.histograms[name]).unwrap()
+}
+
+/// What the worker wrote down for each connection is what the service received on it.
+fn assert_books_agree(result: &WorkerResult, service: &Service) {
+    let books = service.books();
+    assert_eq!(result.books.len(), books.len());
+    for mine in &result.books {
+        let theirs = &books[&mine.id];
+        assert_eq!((mine.sent, mine.unnumbered), (theirs.numbered, theirs.unnumbered), "{}", mine.id);
+        assert_eq!(mine.sequence_sum, theirs.sum, "{}", mine.id);
+        assert!(theirs.in_order && theirs.closed_by_client, "{}", mine.id);
+    }
+}
+
+#[test]
+fn a_flood_is_accounted_for_to_the_last_message() {
+    let service = Service::start(Manner::Silent);
+    let mut assignment = assignment(&service.address, 7);
+    assignment.message.coalesce = 16;
+    let result = trial(&assignment, Pattern::Flood);
+    assert!(result.window.sent > 0 && result.window.writes > 0);
+    assert_eq!(result.messages.due, result.messages.sent + result.messages.unsent);
+    assert_eq!(result.messages.unsent, 0);
+    assert_eq!(result.connections.open, 7);
+    assert_books_agree(&result, &service);
+}
+
+#[test]
+fn a_reader_that_comes_late_gets_every_message_whole() {
+    // Sockets fill up in the middle of a message, and the rest is written during the drain.
+    let service = Service::start(Manner::LateReader(Duration::from_millis(600)));
+    let mut assignment = assignment(&service.address, 3);
+    assignment.message.coalesce = 64;
+    let result = trial(&assignment, Pattern::Flood);
+    assert_eq!(result.messages.unsent, 0);
+    assert_books_agree(&result, &service);
+}
+
+#[test]
+fn each_connection_plays_its_pings_and_the_window_ends_with_the_last() {
+    let service = Service::start(Manner::Polite);
+    let mut assignment = assignment(&service.address, 10);
+    (assignment.warmup_ns, assignment.window_ns) = (0, 60_000_000_000);
+    let result = trial(&assignment, PINGS);
+    assert_eq!((result.window.due, result.window.replies, result.messages.delivered), (50, 50, 50));
+    assert_eq!(values(&result, "response_ns").count(), 50);
+    assert!(result.window.duration_ns < 10_000_000_000);
+    assert!(result.books.iter().all(|book| book.replies == 5));
+    assert_books_agree(&result, &service);
+}
+
+#[test]
+fn an_open_loop_sends_exactly_its_schedule() {
+    let service = Service::start(Manner::Polite);
+    let mut assignment = assignment(&service.address, 4);
+    (assignment.warmup_ns, assignment.window_ns) = (100_000_000, 500_000_000);
+    let result = trial(&assignment, open_loop(1000.0));
+    // 0.1 s of warm-up and 0.5 s of window.
+    assert_eq!((result.messages.due, result.window.due), (600, 500));
+    assert_eq!((result.messages.delivered, result.messages.lost, result.messages.unsent), (600, 0, 0));
+    for name in ["response_ns", "service_ns", "delay_ns"] {
+        assert_eq!(values(&result, name).count(), 500, "{name}");
+    }
+    assert_books_agree(&result, &service);
+}
+
+#[test]
+fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
+    let freeze = Manner::Frozen(Duration::from_millis(200), Duration::from_millis(600));
+    let service = Service::start(freeze);
+    let mut assignment = assignment(&service.address, 1);
+    (assignment.warmup_ns, assignment.window_ns) = (0, 1_000_000_000);
+    let result = trial(&assignment, open_loop(500.0));
+    let response = values(&result, "response_ns");
+    // Two fifths of the window are frozen: those messages wait 200 ms on average, the first of them 400 ms.
+    let waited = response.values().iter_recorded().filter(|v| v.value_iterated_to() > 100_000_000);
+    let waited: u64 = waited.map(|value| value.count_at_value()).sum();
+    assert!((130..=260).contains(&waited), "{waited} of 500 waited longer than 100 ms; 150 are due so long before its end");
+    assert!(response.values().max() >= 380_000_000);
+    assert_eq!(result.messages.lost, 0);
+}
+
+#[test]
+fn what_is_not_answered_is_lost() {
+    let service = Service::start(Manner::Silent);
+    let mut assignment = assignment(&service.address, 2);
+    assignment.drain_ns = 200_000_000;
+    let result = trial(&assignment, PINGS);
+    assert_eq!((result.messages.sent, result.messages.lost, result.messages.delivered), (2, 2, 0));
+}
+
+#[test]
+fn what_is_answered_twice_counts_once() {
+    let service = Service::start(Manner::Twice);
+    let result = trial(&assignment(&service.address, 1), open_loop(100.0));
+    assert_eq!(result.messages.delivered, result.messages.due);
+    assert_eq!(result.messages.duplicates, result.messages.due);
+}
+
+#[test]
+fn a_wrong_answer_is_an_outcome_of_its_own() {
+    let service = Service::start(Manner::Wrong);
+    let mut assignment = assignment(&service.address, 1);
+    assignment.warmup_ns = 0;
+    let result = trial(&assignment, PINGS);
+    assert_eq!((result.messages.wrong, result.messages.delivered, result.messages.lost), (5, 0, 0));
+}
+
+#[test]
+fn an_answer_in_fragments_with_a_ping_between_is_one_answer() {
+    let service = Service::start(Manner::Fragments);
+    let mut assignment = assignment(&service.address, 1);
+    assignment.warmup_ns = 0;
+    let result = trial(&assignment, PINGS);
+    assert_eq!((result.messages.delivered, result.messages.wrong), (5, 0));
+    assert_eq!(service.books()[&result.books[0].id].pongs, 5);
+}
+
+#[test]
+fn a_connection_that_the_service_closes_is_counted_with_its_code() {
+    let service = Service::start(Manner::CloseAfter(3));
+    let result = trial(&assignment(&service.address, 2), open_loop(100.0));
+    assert_eq!(result.connections.closed_early["close_4300"], 2);
+    let messages = &result.messages;
+    assert_eq!(messages.due, messages.sent + messages.unsent);
+    assert!(messages.unsent > 0, "messages due after the close were never sent");
+}
+
+#[test]
+fn a_storm_measures_each_handshake() {
+    let service = Service::start(Manner::Polite);
+    let mut assignment = assignment(&service.address, 40);
+    assignment.window_ns = 20_000_000_000;
+    let result = trial(&assignment, Pattern::Storm { rate_per_second: None });
+    assert_eq!((result.connections.attempted, result.connections.open), (40, 40));
+    assert_eq!(values(&result, "handshake_ns").count(), 40);
+    assert!(result.window.duration_ns < 10_000_000_000);
+    assert_books_agree(&result, &service);
+}
+
+#[test]
+fn a_storm_at_a_rate_takes_as_long_as_the_rate_says() {
+    let service = Service::start(Manner::Polite);
+    let mut assignment = assignment(&service.address, 20);
+    (assignment.warmup_ns, assignment.window_ns) = (0, 20_000_000_000);
+    let result = trial(&assignment, Pattern::Storm { rate_per_second: Some(50.0) });
+    let seconds = result.window.duration_ns as f64 / 1e9;
+    assert!((0.37..1.5).contains(&seconds), "the twentieth attempt is due after 0.38 s, took {seconds}");
+}
+
+#[test]
+fn a_refusal_is_counted_with_its_status() {
+    let service = Service::start(Manner::Refuse);
+    let result = trial(&assignment(&service.address, 3), Pattern::Storm { rate_per_second: None });
+    assert_eq!(result.connections.failed["http_403"], 3);
+    assert_eq!((result.connections.open, result.books.len()), (0, 0));
+}
+
+#[test]
+fn a_denial_after_the_upgrade_is_counted_in_the_services_words() {
+    let service = Service::start(Manner::Deny);
+    let result = trial(&assignment(&service.address, 2), Pattern::Storm { rate_per_second: None });
+    assert_eq!(result.connections.failed["bad_token"], 2);
+}
+
+#[test]
+fn without_a_single_connection_there_is_no_trial() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap().to_string();
+    drop(nobody);
+    let error = attempt(&assignment(&address, 2), Pattern::Flood).unwrap_err().to_string();
+    assert!(error.contains("none of 2 connections") && error.contains("2 x refused"), "{error}");
+}
+
+#[test]
+fn a_worker_brings_evidence_of_itself() {
+    let service = Service::start(Manner::Polite);
+    let result = trial(&assignment(&service.address, 1), open_loop(100.0));
+    let evidence = &result.evidence;
+    assert!(evidence.cpu_limit >= 0.01 && evidence.cpu_seconds > 0.0 && evidence.rss_bytes > 0);
+    assert!(!evidence.congestion_control.is_empty());
+    assert!(result.window.cpu_ns > 0);
+    assert!(evidence.start_skew_ns >= 0 && evidence.start_skew_ns < 1_000_000_000, "{}", evidence.start_skew_ns);
+}

@@ -1,0 +1,308 @@
+//! The equations of a trial, from both sides' counters after the drain. Pure.
+//!
+//! What can be claimed depends on what both sides count, not on the workload's name: an equation is written down when
+//! both of its sides exist. A drop that is counted is an outcome; a difference that nobody can explain is a lie.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    books::{Books, Equation, compare_connections},
+    result::{MessageCounts, Witness},
+    service::{ApplicationStats, ConnectionBook, ServiceStats},
+};
+
+use crate::{merge::Merged, registry::BookKeeping};
+
+/// What a service counted between two readings.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceDelta {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Messages taken from sockets.
+    pub received: u64,
+    /// Answered by the service itself.
+    pub consumed: u64,
+    /// Handed to the application.
+    pub delivered: u64,
+    /// Not handed over, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Still waiting for the application, at the later reading.
+    pub queued: u64,
+    /// What the application counted; absent where messages reach none.
+    pub application: Option<ApplicationStats>,
+}
+
+impl ServiceDelta {
+    /// Later minus earlier. Counters only grow; one that shrank gives 0 here and shows as a restart elsewhere.
+    pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
+        let (before, after) = (&earlier.messages, &later.messages);
+        let grown = |before: u64, after: u64| after.saturating_sub(before);
+        let dropped = |(reason, count): (&String, &u64)| {
+            let before = before.dropped.get(reason).copied().unwrap_or(0);
+            (reason.clone(), count.saturating_sub(before))
+        };
+        Self {
+            accepted: grown(earlier.connections.accepted, later.connections.accepted),
+            received: grown(before.received, after.received),
+            consumed: grown(before.consumed, after.consumed),
+            delivered: grown(before.delivered, after.delivered),
+            dropped: after.dropped.iter().map(dropped).filter(|(_, count)| *count > 0).collect(),
+            queued: after.queued,
+            application: later.application.map(|after| {
+                let before = earlier.application.unwrap_or_default();
+                ApplicationStats {
+                    delivered: grown(before.delivered, after.delivered),
+                    sequence_sum: after.sequence_sum.wrapping_sub(before.sequence_sum),
+                    unnumbered: grown(before.unnumbered, after.unnumbered),
+                }
+            }),
+        }
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+/// Completes the workers' counts with what only the service knows.
+///
+/// A worker whose witness is the application can't know what arrived: the application's count says it, the service's
+/// drops explain the rest, and what neither explains is lost.
+pub fn complete(messages: &mut MessageCounts, witness: Witness, delta: &ServiceDelta) {
+    if witness == Witness::Reply {
+        return;
+    }
+    messages.delivered = delta.application.map_or(0, |application| application.delivered);
+    messages.dropped.clone_from(&delta.dropped);
+    messages.lost = messages.sent.saturating_sub(messages.delivered + delta.dropped_total());
+}
+
+/// Every equation of a trial that its counters allow.
+pub fn books(
+    merged: &Merged,
+    delta: &ServiceDelta,
+    connections: Option<&[ConnectionBook]>,
+    keeping: BookKeeping,
+) -> Books {
+    let mut equations = connection_equations(merged, delta);
+    if merged.messages.due > 0 || merged.messages.sent > 0 {
+        equations.extend(worker_equations(merged));
+        equations.extend(service_equations(merged, delta, keeping));
+        equations.extend(application_equations(merged, delta, keeping));
+    }
+    let connections = connections.filter(|_| keeping == BookKeeping::Connections);
+    Books { equations, connections: connections.map(|service| compare_connections(&merged.books, service)) }
+}
+
+fn connection_equations(merged: &Merged, delta: &ServiceDelta) -> Vec<Equation> {
+    let counts = &merged.connections;
+    let failed: u64 = counts.failed.values().sum();
+    let attempted = terms([("open", counts.open), ("failed", failed)]);
+    // An attempt can fail after the service accepted it; more than that needs another explanation.
+    let late = delta.accepted.saturating_sub(counts.open).min(failed);
+    let mut accepted = vec![("open", counts.open)];
+    if late > 0 {
+        accepted.push(("failed after it was accepted", late));
+    }
+    vec![
+        Equation::new("attempted = open + failed", counts.attempted, attempted),
+        Equation::new("accepted (service) = open (workers)", delta.accepted, terms(accepted)),
+    ]
+}
+
+fn worker_equations(merged: &Merged) -> Vec<Equation> {
+    let counts = &merged.messages;
+    let mut equations = Vec::new();
+    if merged.witness == Witness::Reply {
+        let outcomes = [
+            ("delivered", counts.delivered),
+            ("late", counts.late),
+            ("wrong", counts.wrong),
+            ("dropped", counts.dropped.values().sum()),
+            ("lost", counts.lost),
+            ("unsent", counts.unsent),
+        ];
+        let name = "due = delivered + late + wrong + dropped + lost + unsent";
+        equations.push(Equation::new(name, counts.due, terms(outcomes)));
+    }
+    equations.push(Equation::new(
+        "due = sent + unsent",
+        counts.due,
+        terms([("sent", counts.sent), ("unsent", counts.unsent)]),
+    ));
+    if !merged.books.is_empty() {
+        let of_connections = merged.books.iter().map(|book| book.sent).sum();
+        let name = "sent = sum over the workers' connections";
+        equations.push(Equation::new(name, counts.sent, terms([("sent by connections", of_connections)])));
+    }
+    equations
+}
+
+fn service_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
+    let mut equations = Vec::new();
+    // A service with totals only may not count what it receives.
+    if keeping == BookKeeping::Connections || delta.received > 0 {
+        let sent = [("sent", merged.messages.sent), ("unnumbered", merged.unnumbered())];
+        equations.push(Equation::new("received (service) = sent (workers)", delta.received, terms(sent)));
+        let mut fates = vec![("consumed".to_owned(), delta.consumed), ("delivered".to_owned(), delta.delivered)];
+        fates.extend(drops(delta));
+        fates.push(("queued".into(), delta.queued));
+        equations.push(Equation::new("received = consumed + delivered + dropped", delta.received, fates));
+    }
+    equations
+}
+
+fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
+    let Some(application) = delta.application.filter(|_| merged.witness == Witness::Application) else {
+        return Vec::new();
+    };
+    let mut equations = Vec::new();
+    if keeping == BookKeeping::Connections || delta.delivered > 0 {
+        let counted = terms([("delivered (application)", application.delivered)]);
+        let name = "delivered (service) = delivered (application)";
+        equations.push(Equation::new(name, delta.delivered, counted));
+    }
+    let mut fates = vec![("delivered (application)".to_owned(), application.delivered)];
+    fates.extend(drops(delta));
+    equations.push(Equation::new("sent = delivered (application) + dropped", merged.messages.sent, fates));
+    if delta.dropped_total() == 0 {
+        let delivered = terms([("sequence sum delivered", application.sequence_sum)]);
+        equations.push(Equation::new("sequence sum sent = sequence sum delivered", merged.sequence_sum(), delivered));
+    }
+    equations
+}
+
+fn drops(delta: &ServiceDelta) -> impl Iterator<Item = (String, u64)> {
+    delta.dropped.iter().map(|(reason, count)| (format!("dropped({reason})"), *count))
+}
+
+fn terms<'a>(terms: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<(String, u64)> {
+    terms.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::result::WorkerBook;
+
+    use super::*;
+
+    /// Ten numbered messages and one hello on one connection, all of them delivered.
+    fn honest() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
+        let mut merged = Merged { witness: Witness::Application, ..Merged::default() };
+        (merged.connections.attempted, merged.connections.open) = (1, 1);
+        (merged.messages.due, merged.messages.sent) = (10, 10);
+        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, replies: 0 };
+        merged.books.push(book);
+        let application = Some(ApplicationStats { delivered: 10, sequence_sum: 55, unnumbered: 0 });
+        let delta =
+            ServiceDelta { accepted: 1, received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
+        let service =
+            ConnectionBook { id: "a".into(), open: false, received: 11, consumed: 1, dropped: 0, application };
+        (merged, delta, vec![service])
+    }
+
+    fn broken(change: impl FnOnce(&mut Merged, &mut ServiceDelta, &mut Vec<ConnectionBook>)) -> Vec<String> {
+        let (mut merged, mut delta, mut service) = honest();
+        change(&mut merged, &mut delta, &mut service);
+        let books = books(&merged, &delta, Some(&service), BookKeeping::Connections);
+        let equations =
+            books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
+        let connections = books.connections.filter(|check| check.mismatched > 0).map(|_| "connections".to_owned());
+        equations.chain(connections).collect()
+    }
+
+    #[test]
+    fn honest_books_balance() {
+        assert_eq!(broken(|_, _, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_counted_drop_is_an_outcome() {
+        let broken = broken(|_, delta, service| {
+            delta.dropped.insert("inbound_overflow".into(), 2);
+            delta.delivered = 8;
+            let application = ApplicationStats { delivered: 8, sequence_sum: 40, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].dropped = 2;
+            service[0].application = Some(application);
+        });
+        assert_eq!(broken, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_drop_that_is_reported_as_delivered_breaks_the_sequence_sum() {
+        let broken = broken(|_, delta, service| {
+            let application = ApplicationStats { delivered: 10, sequence_sum: 50, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].application = Some(application);
+        });
+        assert_eq!(broken, ["sequence sum sent = sequence sum delivered", "connections"]);
+    }
+
+    #[test]
+    fn a_message_that_the_service_never_saw_is_unaccounted() {
+        let broken = broken(|_, delta, service| {
+            (delta.received, delta.delivered) = (10, 9);
+            let application = ApplicationStats { delivered: 9, sequence_sum: 45, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].received = 10;
+            service[0].application = Some(application);
+        });
+        assert!(broken.contains(&"received (service) = sent (workers)".to_owned()), "{broken:?}");
+        assert!(broken.contains(&"sent = delivered (application) + dropped".to_owned()), "{broken:?}");
+    }
+
+    #[test]
+    fn an_application_that_counts_less_than_the_service_claims_is_caught() {
+        let broken = broken(|_, delta, _| delta.application.as_mut().unwrap().delivered = 9);
+        assert!(broken.contains(&"delivered (service) = delivered (application)".to_owned()), "{broken:?}");
+    }
+
+    #[test]
+    fn an_attempt_that_failed_after_it_was_accepted_is_explained_and_more_is_not() {
+        let with = |accepted, failed: u64| {
+            broken(|merged, delta, _| {
+                merged.connections.attempted = 1 + failed;
+                merged.connections.failed.insert("timeout".into(), failed);
+                delta.accepted = accepted;
+            })
+        };
+        assert_eq!(with(1, 2), Vec::<String>::new());
+        assert_eq!(with(3, 2), Vec::<String>::new());
+        assert_eq!(with(4, 2), ["accepted (service) = open (workers)"]);
+        assert_eq!(with(0, 2), ["accepted (service) = open (workers)"]);
+    }
+
+    #[test]
+    fn totals_only_services_are_held_to_what_they_count() {
+        let (merged, mut delta, _) = honest();
+        (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
+        let books = books(&merged, &delta, Some(&[]), BookKeeping::Totals);
+        let names: Vec<&str> = books.equations.iter().map(|equation| equation.name.as_str()).collect();
+        assert!(books.balance() && books.connections.is_none());
+        assert!(!names.contains(&"received (service) = sent (workers)"), "{names:?}");
+        assert!(names.contains(&"sequence sum sent = sequence sum delivered"), "{names:?}");
+    }
+
+    #[test]
+    fn a_reply_witness_is_held_to_one_outcome_for_each_message() {
+        let (mut merged, mut delta, _) = honest();
+        merged.witness = Witness::Reply;
+        (merged.messages.delivered, merged.messages.lost) = (8, 1);
+        (delta.consumed, delta.delivered, delta.application) = (11, 0, None);
+        let books = books(&merged, &delta, None, BookKeeping::Connections);
+        let broken: Vec<_> = books.equations.iter().filter(|equation| !equation.holds()).collect();
+        assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
+    }
+
+    #[test]
+    fn what_only_the_application_knows_completes_the_workers_counts() {
+        let (mut merged, mut delta, _) = honest();
+        delta.dropped.insert("inbound_overflow".into(), 3);
+        delta.application.as_mut().unwrap().delivered = 6;
+        complete(&mut merged.messages, Witness::Application, &delta);
+        let counts = &merged.messages;
+        assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
+    }
+}

@@ -1,0 +1,221 @@
+//! `ladder assert`: verdicts as an exit code and as JUnit XML, for a pipeline.
+//!
+//! A trial that could not be used outweighs one that failed: it says nothing about the service at all.
+
+use std::{fmt::Write, path::Path};
+
+use bench_format::{
+    result::Validity,
+    run::{Run, TrialState},
+    trial::TrialId,
+};
+
+use crate::{print, store};
+
+/// How a trial or a whole run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Valid, and passed its objectives if it has any.
+    Pass,
+    /// Valid, but an objective doesn't hold.
+    Fail,
+    /// Invalid, not measured, or unreadable.
+    Invalid,
+}
+
+impl Standing {
+    /// 0, 1 or 2.
+    pub fn exit_code(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// One trial's standing, with why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asserted {
+    /// The trial.
+    pub trial: TrialId,
+    /// How it stands.
+    pub standing: Standing,
+    /// What was seen, or why it can't be used.
+    pub words: String,
+}
+
+/// The standing of a run from its `run.json` alone.
+pub fn of_run(run: &Run) -> Standing {
+    run.trials.iter().map(|entry| of_state(&entry.state)).max().unwrap_or(Standing::Invalid)
+}
+
+fn of_state(state: &TrialState) -> Standing {
+    match state {
+        TrialState::Finished { validity: Validity::Valid, passed: Some(false) } => Standing::Fail,
+        TrialState::Finished { validity: Validity::Valid, .. } => Standing::Pass,
+        _ => Standing::Invalid,
+    }
+}
+
+/// Every trial of a bundle. What `run.json` says and what `result.json` says must agree.
+///
+/// # Errors
+/// When the bundle has no `run.json` that can be understood.
+pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
+    let run = store::read_run(folder)?;
+    let asserted = run.trials.iter().map(|entry| {
+        let (standing, words) = match &entry.state {
+            TrialState::Finished { .. } => of_result(folder, &entry.trial, of_state(&entry.state)),
+            TrialState::Failed { reason } => (Standing::Invalid, format!("not measured: {reason}")),
+            TrialState::Pending => (Standing::Invalid, "not climbed yet".into()),
+            TrialState::Started { .. } => (Standing::Invalid, "interrupted; resume the run".into()),
+        };
+        Asserted { trial: entry.trial.clone(), standing, words }
+    });
+    Ok(asserted.collect())
+}
+
+fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, String) {
+    let result = match store::read_result(folder, trial) {
+        Ok(result) => result,
+        Err(error) => return (Standing::Invalid, error.to_string()),
+    };
+    let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
+    let seen = of_state(&TrialState::Finished { validity: result.validity.clone(), passed });
+    if seen != claimed {
+        let words = format!("run.json says {}, result.json says {}", claimed.word(), seen.word());
+        return (Standing::Invalid, words);
+    }
+    let words = match seen {
+        Standing::Pass => print::key_figure(&result),
+        Standing::Fail => objectives_that_fail(&result),
+        Standing::Invalid => print::standing(&result),
+    };
+    (seen, words)
+}
+
+fn objectives_that_fail(result: &bench_format::result::TrialResult) -> String {
+    let judged = result.verdict.iter().flat_map(|verdict| &verdict.objectives).filter(|judged| !judged.passed);
+    let words = judged.map(|judged| {
+        let figure = serde_json::to_string(&judged.objective.figure).unwrap_or_default();
+        let most = judged.objective.at_most.map(|bound| format!(" at most {bound}")).unwrap_or_default();
+        let least = judged.objective.at_least.map(|bound| format!(" at least {bound}")).unwrap_or_default();
+        let seen = judged.seen.map_or("n/a".into(), |seen| format!("{seen}"));
+        format!("{}{most}{least}, seen {seen}", figure.replace('"', ""))
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// A line per trial.
+pub fn lines(asserted: &[Asserted]) -> String {
+    let mut text = String::new();
+    for Asserted { trial, standing, words } in asserted {
+        let separator = if words.is_empty() { "" } else { ": " };
+        writeln!(text, "{:7} {trial}{separator}{words}", standing.word()).expect("a string takes all that is written");
+    }
+    text
+}
+
+/// The standing of all of them together; nothing at all is no pass.
+pub fn worst(asserted: &[Asserted]) -> Standing {
+    asserted.iter().map(|trial| trial.standing).max().unwrap_or(Standing::Invalid)
+}
+
+/// JUnit XML: a suite per ladder of a service; a trial that fails is a failure, one that can't be used an error.
+pub fn junit(run: &str, asserted: &[Asserted]) -> String {
+    let count = |trials: &[&Asserted], standing| trials.iter().filter(|trial| trial.standing == standing).count();
+    let suite_of = |trial: &TrialId| format!("{}/{}/{}", trial.service, trial.workload, trial.variant);
+    let mut suites: Vec<(String, Vec<&Asserted>)> = Vec::new();
+    for trial in asserted {
+        let name = suite_of(&trial.trial);
+        match suites.iter_mut().find(|(suite, _)| *suite == name) {
+            Some((_, trials)) => trials.push(trial),
+            None => suites.push((name, vec![trial])),
+        }
+    }
+    let mut xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"{}\">\n", escape(run));
+    for (suite, trials) in suites {
+        let (failures, errors) = (count(&trials, Standing::Fail), count(&trials, Standing::Invalid));
+        let name = escape(&suite);
+        xml += &format!(
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\">\n",
+            trials.len()
+        );
+        for trial in trials {
+            let case = format!("{}-p{}-r{}", trial.trial.tier, trial.trial.process, trial.trial.repeat);
+            let (case, words) = (escape(&case), escape(&trial.words));
+            let inner = match trial.standing {
+                Standing::Pass => format!("<system-out>{words}</system-out>"),
+                Standing::Fail => format!("<failure message=\"{words}\"/>"),
+                Standing::Invalid => format!("<error message=\"{words}\"/>"),
+            };
+            xml += &format!("    <testcase classname=\"{name}\" name=\"{case}\">{inner}</testcase>\n");
+        }
+        xml += "  </testsuite>\n";
+    }
+    xml + "</testsuites>\n"
+}
+
+/// Text for XML, in attributes too. Control characters other than white space have no place in XML 1.0.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\n' => escaped += "&#10;",
+            character if character.is_control() && character != '\t' => escaped.push('\u{fffd}'),
+            character => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::upload::fixture::trial;
+
+    fn asserted(standing: Standing, words: &str) -> Asserted {
+        Asserted { trial: trial(), standing, words: words.into() }
+    }
+
+    #[test]
+    fn the_worst_trial_decides_and_nothing_is_no_pass() {
+        let (pass, fail, invalid) = (Standing::Pass, Standing::Fail, Standing::Invalid);
+        let of = |standings: &[Standing]| {
+            let trials: Vec<Asserted> = standings.iter().map(|standing| asserted(*standing, "")).collect();
+            worst(&trials).exit_code()
+        };
+        assert_eq!([of(&[pass]), of(&[pass, fail]), of(&[invalid, fail]), of(&[])], [0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn junit_is_xml_whatever_the_words_are() {
+        let words = "p99 < 5 & \"late\"\nline \u{1b}[1m";
+        let trials = [asserted(Standing::Fail, words), asserted(Standing::Invalid, "a"), asserted(Standing::Pass, "b")];
+        let xml = junit("run <1>", &trials);
+        let document = roxmltree::Document::parse(&xml).unwrap();
+        let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).unwrap();
+        let counts = ["tests", "failures", "errors"].map(|name| suite.attribute(name).unwrap());
+        assert_eq!(counts, ["3", "1", "1"]);
+        let failure = document.descendants().find(|node| node.has_tag_name("failure")).unwrap();
+        assert_eq!(failure.attribute("message"), Some("p99 < 5 & \"late\"\nline \u{fffd}[1m"));
+    }
+
+    #[test]
+    fn a_trial_is_a_line() {
+        let lines = lines(&[asserted(Standing::Fail, "too slow"), asserted(Standing::Pass, "")]);
+        assert_eq!(
+            lines,
+            "fail    ours/throughput/standard/20-p1-r1: too slow\npass    ours/throughput/standard/20-p1-r1\n"
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Services and workers as processes of this machine, each on the CPUs of its role.
+//!
+//! Whole CPUs need only affinity; a fraction gets a cgroup of its own. All processes die with this one.
+
+use std::{path::PathBuf, time::Duration};
+
+use bench_format::{
+    plan::{CpuShape, CpuShapes},
+    service::Started,
+};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::{Backend, Error, READY_DEADLINE, ServiceSpec, Usage, WorkersSpec};
+use crate::{readings::ServiceClient, registry::worker_program, roles::Roles};
+use cgroup::{Cgroup, Hierarchy};
+use process::{Launch, Running, Stdout};
+
+pub mod cgroup;
+pub mod process;
+
+/// How long a process gets between SIGTERM and SIGKILL; the contract gives services five seconds.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// Between two questions whether a service is ready.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Processes on this machine.
+#[derive(Debug)]
+pub struct Local {
+    root: PathBuf,
+    roles: Roles,
+    shapes: CpuShapes,
+    hierarchy: Result<Hierarchy, String>,
+    service: Option<Service>,
+    workers: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Service {
+    running: Running,
+    /// The process of the ready line: it may be a child of what was started.
+    pid: u32,
+}
+
+impl Local {
+    /// A backend that runs commands in `root`, on the CPUs of `roles`.
+    pub fn new(root: PathBuf, roles: Roles, shapes: CpuShapes) -> Self {
+        let hierarchy = Hierarchy::detect();
+        if let Ok(hierarchy) = &hierarchy {
+            hierarchy.sweep();
+        }
+        Self { root, roles, shapes, hierarchy, service: None, workers: Vec::new() }
+    }
+
+    /// A cgroup for a fraction; nothing for whole CPUs, for which affinity is enough.
+    fn cgroup(&self, role: &str, shape: CpuShape) -> Result<Option<Box<dyn Cgroup>>, Error> {
+        if shape.cpus.fract() == 0.0 {
+            return Ok(None);
+        }
+        let refused = |reason| Error::Cpu { role: role.into(), cpus: shape.cpus, reason };
+        let hierarchy = self.hierarchy.as_ref().map_err(|reason| refused(reason.clone()))?;
+        hierarchy.create(role, shape.cpus).map(Some).map_err(|error| refused(error.to_string()))
+    }
+
+    async fn ready(&self, name: &str, running: &mut Running) -> Result<Started, Error> {
+        let deadline = Instant::now() + READY_DEADLINE;
+        let seconds = READY_DEADLINE.as_secs();
+        let late = |what: &str| format!("{what} within {seconds} s");
+        let line = timeout_at(deadline, running.first_json_line()).await;
+        let reason = match line {
+            Ok(Ok(Some(line))) => match serde_json::from_str::<Started>(&line) {
+                Ok(started) if started.event == "ready" => match self.answers(&started, deadline).await {
+                    true => return Ok(started),
+                    false => late("/readyz did not answer 200"),
+                },
+                Ok(started) => format!("its first line says \"{}\" instead of \"ready\"", started.event),
+                Err(error) => format!("its first line is no ready line of services/README.md: {error}: {line}"),
+            },
+            Ok(Ok(None)) => format!("it ended without a ready line ({})", running.wait_words().await),
+            Ok(Err(error)) => format!("failed to read its standard output: {error}"),
+            Err(_) => late("it printed no ready line"),
+        };
+        Err(Error::NotReady { name: name.into(), reason, log: running.last_words() })
+    }
+
+    async fn answers(&self, started: &Started, deadline: Instant) -> bool {
+        let client = ServiceClient::new(&started.metrics_address);
+        while !client.ready().await {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep_until(Instant::now() + POLL).await;
+        }
+        true
+    }
+}
+
+impl Backend for Local {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Started, Error> {
+        let [program, arguments @ ..] = spec.command.as_slice() else {
+            return Err(Error::NoService);
+        };
+        let mut running = Running::start(Launch {
+            name: spec.name.clone(),
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            env: spec.env.clone(),
+            folder: self.root.clone(),
+            cpus: self.roles.service.clone(),
+            cgroup: self.cgroup("service", self.shapes.service)?,
+            log: spec.log.clone(),
+            stdout: Stdout::Lines,
+        })?;
+        match self.ready(&spec.name, &mut running).await {
+            Ok(started) => {
+                running.ignore_stdout();
+                self.service = Some(Service { running, pid: started.pid });
+                Ok(started)
+            }
+            Err(error) => {
+                running.stop(PATIENCE).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn stop_service(&mut self) {
+        if let Some(mut service) = self.service.take() {
+            service.running.stop(PATIENCE).await;
+        }
+    }
+
+    async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
+        let program = worker_program(&spec.program).ok_or_else(|| Error::NoWorker(spec.program.clone()))?;
+        for index in 0..spec.count {
+            let role = format!("worker-{index}");
+            let words = ["--coordinator".into(), spec.coordinator.clone(), "--worker".into(), index.to_string()];
+            self.workers.push(Running::start(Launch {
+                name: format!("worker {index}"),
+                program: program.to_string_lossy().into_owned(),
+                arguments: words.to_vec(),
+                env: [].into(),
+                folder: self.root.clone(),
+                cpus: self.roles.workers[index as usize % self.roles.workers.len()].clone(),
+                cgroup: self.cgroup(&role, self.shapes.worker)?,
+                log: spec.logs.join(format!("{index}.log")),
+                stdout: Stdout::Nowhere,
+            })?);
+        }
+        Ok(())
+    }
+
+    async fn stop_workers(&mut self) {
+        for mut worker in self.workers.drain(..) {
+            worker.stop(PATIENCE).await;
+        }
+    }
+
+    async fn service_usage(&self) -> Result<Usage, Error> {
+        let service = self.service.as_ref().ok_or(Error::NoService)?;
+        let pid = service.pid;
+        let cpu_limit = self.shapes.service.cpus.min(self.roles.service.len() as f64);
+        let cgroup = service.running.cgroup();
+        let from_cgroup = cgroup.and_then(Cgroup::cpu_ns);
+        let cpu_ns = match from_cgroup {
+            Some(cpu_ns) => cpu_ns,
+            None => process::cpu_ns(pid).map_err(|source| Error::Usage { what: "CPU time", pid, source })?,
+        };
+        let rss_bytes = process::rss_bytes(pid).map_err(|source| Error::Usage { what: "memory", pid, source })?;
+        let throttled_periods = cgroup.and_then(Cgroup::throttled_periods);
+        Ok(Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods })
+    }
+
+    fn service_ended(&mut self) -> Option<String> {
+        self.service.as_mut().and_then(|service| service.running.ended())
+    }
+
+    fn worker_ended(&mut self) -> Option<String> {
+        self.workers.iter_mut().find_map(Running::ended)
+    }
+}

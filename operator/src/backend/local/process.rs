@@ -1,0 +1,259 @@
+//! One process: started on its CPUs and in its cgroup, bound to our life, read by its exact clocks, stopped politely.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal},
+    thread::{CpuSet, sched_setaffinity},
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+use super::cgroup::Cgroup;
+use crate::backend::Error;
+
+/// Lines of standard error that an error message quotes.
+const QUOTED_LINES: usize = 20;
+/// Bytes at the end of a log in which those lines are looked for.
+const QUOTED_BYTES: u64 = 16 * 1024;
+/// Lines of other output that may come before the ready line.
+const BANNER_LINES: usize = 100;
+
+/// What becomes of a process's standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdout {
+    /// It is read for the ready line.
+    Lines,
+    /// Nobody needs it.
+    Nowhere,
+}
+
+/// How to start a process.
+#[derive(Debug)]
+pub struct Launch {
+    /// What messages call it.
+    pub name: String,
+    /// A path, or a name on `PATH`; a path is relative to `folder`.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// On top of our own environment.
+    pub env: BTreeMap<String, String>,
+    /// Its working directory.
+    pub folder: PathBuf,
+    /// The CPUs on which it may run.
+    pub cpus: Vec<usize>,
+    /// The cgroup into which it goes before it runs.
+    pub cgroup: Option<Box<dyn Cgroup>>,
+    /// Where its standard error goes.
+    pub log: PathBuf,
+    /// What becomes of its standard output.
+    pub stdout: Stdout,
+}
+
+/// A process that runs, with its group, its log and its cgroup. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    group: Option<Pid>,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
+    log: PathBuf,
+    cgroup: Option<Box<dyn Cgroup>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(launch: Launch) -> Result<Self, Error> {
+        let spawn = |source| Error::Spawn { program: launch.program.clone(), source };
+        let log = File::options().create(true).append(true).open(&launch.log).map_err(spawn)?;
+        let program = if launch.program.contains('/') {
+            launch.folder.join(&launch.program)
+        } else {
+            PathBuf::from(&launch.program)
+        };
+        let mut command = Command::new(program);
+        command
+            .args(&launch.arguments)
+            .envs(&launch.env)
+            .current_dir(&launch.folder)
+            .stdin(Stdio::null())
+            .stdout(if launch.stdout == Stdout::Lines { Stdio::piped() } else { Stdio::null() })
+            .stderr(log)
+            // A group of its own: Ctrl-C reaches ladder alone, which then stops everything in order.
+            .process_group(0)
+            .kill_on_drop(true);
+        bind(&mut command, &launch.cpus, launch.cgroup.as_deref()).map_err(spawn)?;
+        let mut child = command.spawn().map_err(spawn)?;
+        let group = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        Ok(Self { name: launch.name, child, group, lines, log: launch.log, cgroup: launch.cgroup, ended: None })
+    }
+
+    /// The first line of standard output that looks like a JSON object; `None` at the end of the output.
+    pub async fn first_json_line(&mut self) -> io::Result<Option<String>> {
+        let Some(lines) = &mut self.lines else { return Ok(None) };
+        for _ in 0..BANNER_LINES {
+            match lines.next_line().await? {
+                Some(line) if line.trim_start().starts_with('{') => return Ok(Some(line)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+        Err(io::Error::other(format!("no JSON object in its first {BANNER_LINES} lines")))
+    }
+
+    /// Reads and forgets what else it prints, so that it never blocks on a full pipe.
+    pub fn ignore_stdout(&mut self) {
+        if let Some(mut lines) = self.lines.take() {
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        }
+    }
+
+    /// Its cgroup, if it has one.
+    pub fn cgroup(&self) -> Option<&dyn Cgroup> {
+        self.cgroup.as_deref()
+    }
+
+    /// How it ended, in words with its last lines; absent while it runs.
+    pub fn ended(&mut self) -> Option<String> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended.map(|status| format!("{} ended ({status}){}", self.name, self.last_words()))
+    }
+
+    /// Waits shortly for a process that closed its output, to say how it ended.
+    pub async fn wait_words(&mut self) -> String {
+        match timeout(Duration::from_secs(1), self.child.wait()).await {
+            Ok(Ok(status)) => {
+                self.ended = Some(status);
+                status.to_string()
+            }
+            _ => "still running".into(),
+        }
+    }
+
+    /// The last lines of its standard error, each on a line of its own; empty when it said nothing.
+    pub fn last_words(&self) -> String {
+        last_lines(&self.log).map(|lines| format!("\n{lines}")).unwrap_or_default()
+    }
+
+    /// SIGTERM, then SIGKILL to its whole group after `patience`; returns when it is reaped and its cgroup is gone.
+    pub async fn stop(&mut self, patience: Duration) {
+        if self.ended().is_none() {
+            self.signal(Signal::TERM);
+            if timeout(patience, self.child.wait()).await.is_err() {
+                self.signal(Signal::KILL);
+                // SIGKILL can't be refused; the wait ends as soon as the kernel has cleaned up.
+                let _ = self.child.wait().await;
+            }
+        }
+        // Children of a wrapper are in its group.
+        self.signal(Signal::KILL);
+        self.group = None;
+        if let Some(cgroup) = self.cgroup.take() {
+            cgroup.remove();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // A group that is gone needs no signal.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(cgroup) = self.cgroup.take() {
+            cgroup.remove();
+        }
+    }
+}
+
+/// Between fork and exec: join the cgroup, take the CPUs, and die when the parent does.
+fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    // Opened here, because opening needs memory, which a forked child must not ask for.
+    let doors: Vec<File> = match cgroup {
+        Some(cgroup) => {
+            cgroup.doors().iter().map(|door| File::options().write(true).open(door)).collect::<io::Result<_>>()?
+        }
+        None => Vec::new(),
+    };
+    let parent = rustix::process::getpid();
+    let work = move || {
+        for door in &doors {
+            // "0" means the writer itself.
+            // SAFETY: the buffer is a live byte of static memory and its length is 1; the descriptor is open.
+            if unsafe { libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        sched_setaffinity(None, &set)?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the line above: then nobody will ever tell.
+        if getppid() != Some(parent) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    };
+    // SAFETY: the closure makes system calls only (write, sched_setaffinity, prctl, getppid): no allocation, no locks,
+    // nothing that a fork of a threaded process could have left half-done. Error values from the system carry no heap.
+    unsafe { command.pre_exec(work) };
+    Ok(())
+}
+
+/// CPU that a process has used since its start, all its threads (ended ones too), in nanoseconds.
+///
+/// # Errors
+/// When there is no such process.
+pub fn cpu_ns(pid: u32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is a live variable that the call fills in.
+    let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live variable that the call fills in; a clock that is gone makes it fail.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Resident memory of a process, in bytes.
+///
+/// # Errors
+/// When there is no such process.
+pub fn rss_bytes(pid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+fn last_lines(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(QUOTED_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(QUOTED_LINES)..];
+    (!last.is_empty()).then(|| last.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n"))
+}

@@ -1,0 +1,116 @@
+//! The command line, and what each subcommand does in order. A table of contents: the work is in the modules.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    assert::{self, Standing},
+    plan::{Mistakes, Plan},
+    registry::Registry,
+};
+
+mod machine;
+mod report;
+mod run;
+
+/// What the command line asked for.
+#[derive(Debug, Parser)]
+#[command(name = "ladder", version, about = "Climbs a plan, checks the books, keeps the results")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Climb a plan on this machine and keep a bundle.
+    ///
+    /// Exit code 0: all trials are valid and passed (or have no objectives); 1: one failed; 2: one is invalid or could
+    /// not be measured; 130 or 143: stopped by a signal, to be resumed.
+    Run(run::Run),
+    /// Look at plans without climbing them.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
+    Assert(Assert),
+}
+
+#[derive(Debug, Subcommand)]
+enum PlanCommand {
+    /// Name every mistake in plan files, with its place and the way out.
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    /// Plan files.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The registry of services.
+    #[arg(long, default_value = "services/services.toml")]
+    registry: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Assert {
+    /// The bundle, a folder in results/.
+    bundle: PathBuf,
+    /// Also write JUnit XML to this file.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
+        Command::Assert(arguments) => assert(&arguments),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("ladder: {error:#}");
+            ExitCode::from(Standing::Invalid.exit_code())
+        }
+    }
+}
+
+fn check(arguments: &Check) -> anyhow::Result<u8> {
+    let registry = Registry::load(&arguments.registry)?;
+    let surroundings = machine::surroundings()?;
+    let mut code = 0;
+    for file in &arguments.files {
+        match Plan::load(file, &registry, &surroundings) {
+            Ok(plan) => {
+                let (trials, seconds) = (plan.trials(), plan.seconds());
+                println!("{}: {} trials, {seconds:.0} s under load", file.display(), trials.len());
+            }
+            Err(Mistakes(mistakes)) => {
+                mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
+                code = Standing::Invalid.exit_code();
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn assert(arguments: &Assert) -> anyhow::Result<u8> {
+    let asserted = assert::bundle(&arguments.bundle)?;
+    print!("{}", assert::lines(&asserted));
+    if let Some(path) = &arguments.junit {
+        let run = arguments.bundle.file_name().and_then(|name| name.to_str()).unwrap_or("run");
+        write(path, &assert::junit(run, &asserted))?;
+    }
+    Ok(assert::worst(&asserted).exit_code())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}

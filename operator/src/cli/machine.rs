@@ -1,0 +1,36 @@
+//! What this process finds and sets on its machine before a climb: CPUs, cgroups, open files.
+
+use std::{io, thread};
+
+use anyhow::Context;
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+use crate::{backend::local::cgroup::Hierarchy, plan::check::Surroundings};
+
+/// CPUs on which this process may run.
+pub(super) fn allowed_cpus() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("failed to read the CPUs on which ladder may run")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// What a plan depends on.
+pub(super) fn surroundings() -> anyhow::Result<Surroundings> {
+    Ok(Surroundings { cpus: allowed_cpus()?.len(), no_fractions: Hierarchy::detect().err() })
+}
+
+/// Moves this process onto its role's CPUs. Before any thread is started: those that exist would stay where they are.
+pub(super) fn stay_on(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    debug_assert!(thread::current().name() == Some("main") || cfg!(test));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Raises the limit of open files as far as it goes; services and workers inherit it.
+pub(super) fn raise_open_files() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}

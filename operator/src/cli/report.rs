@@ -1,0 +1,41 @@
+//! The report that the analysis makes of a bundle, at the end of a run.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+
+/// Makes the report and returns where it is. `command` is split at blanks, and the bundle is its last argument.
+///
+/// # Errors
+/// When the command is missing or fails.
+pub(super) fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
+    let mut words = command.split_whitespace();
+    let program = words.next().context("the report command is empty")?;
+    let status = Command::new(if program.contains('/') { root.join(program) } else { program.into() })
+        .args(words)
+        .arg(bundle)
+        .current_dir(root)
+        .env("PYTHONPATH", python_path(root))
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("failed to run {program}; `just setup` makes it, or give --no-report"))?;
+    if !status.success() {
+        bail!("`{command} {}` ended with {status}", bundle.display());
+    }
+    Ok(bundle.join("report").join("report.html"))
+}
+
+/// The analysis of this checkout first, then what was there.
+fn python_path(root: &Path) -> OsString {
+    let mut path = root.join("analysis").into_os_string();
+    if let Some(before) = env::var_os("PYTHONPATH") {
+        path.push(":");
+        path.push(before);
+    }
+    path
+}

@@ -1,0 +1,59 @@
+//! Wall-clock times, as numbers for the protocol and as text for people. UTC only.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// Nanoseconds since the unix epoch.
+pub fn unix_ns() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `2026-11-21T22:35:31Z`, from nanoseconds since the unix epoch.
+pub fn rfc3339(unix_ns: u64) -> String {
+    let [year, month, day, hour, minute, second] = calendar(unix_ns);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// `20261121-223531`, from nanoseconds since the unix epoch: sorts as text, and is a folder name.
+pub fn stamp(unix_ns: u64) -> String {
+    let [year, month, day, hour, minute, second] = calendar(unix_ns);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+/// Year, month, day, hour, minute, second of the proleptic Gregorian calendar.
+fn calendar(unix_ns: u64) -> [u64; 6] {
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, rest) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
+    // Years counted from 1 March make the leap day the last one, and 400 years always have 146 097 days.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    [year, month, day, rest / 3600, rest / 60 % 60, rest % 60]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn known_moments_have_their_known_dates() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(951_782_400 * SECOND), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(1_795_300_531 * SECOND), "2026-11-21T22:35:31Z");
+        assert_eq!(stamp(1_767_225_599 * SECOND), "20251231-235959");
+    }
+
+    #[test]
+    fn the_clock_is_past_the_day_this_was_written() {
+        assert!(unix_ns() > 1_790_000_000 * SECOND);
+    }
+}

@@ -1,0 +1,116 @@
+//! The coordinator's HTTP side (`docs/PROTOCOL.md`, "Coordinator"): bodies in, answers out, no rules of its own.
+
+use std::{io, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Path, Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post, put},
+};
+use bench_format::trial::{Barrier as Answer, Clock, Next, Ready, Registration};
+use serde::Deserialize;
+use tokio::{
+    net::TcpListener,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Shared,
+    barrier::Conflict,
+    upload::{self, Upload},
+};
+use crate::clock::unix_ns;
+
+/// Longest time that a question stays open before the answer is "ask again".
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// Largest body apart from results, in bytes.
+const LARGEST: usize = 64 * 1024;
+
+/// Serves until the listener fails.
+pub(super) async fn run(listener: TcpListener, shared: Shared) -> io::Result<()> {
+    axum::serve(listener, app(shared)).await
+}
+
+/// The routes.
+pub fn app(shared: Shared) -> Router {
+    Router::new()
+        .route("/v1/workers", post(register))
+        .route("/v1/workers/{worker}/next", get(next))
+        .route("/v1/workers/{worker}/ready", post(ready))
+        .layer(DefaultBodyLimit::max(LARGEST))
+        .merge(
+            Router::new()
+                .route("/v1/workers/{worker}/result", put(result))
+                .layer(DefaultBodyLimit::max(upload::LARGEST)),
+        )
+        .route("/v1/clock", get(clock))
+        .with_state(shared)
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    wait_ms: Option<u64>,
+}
+
+impl Wait {
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.wait_ms.map_or(LONGEST_WAIT, Duration::from_millis).min(LONGEST_WAIT)
+    }
+}
+
+async fn register(State(shared): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
+    shared.change(|barrier| barrier.register(registration));
+    StatusCode::NO_CONTENT
+}
+
+async fn next(State(shared): State<Shared>, Path(worker): Path<u32>, Query(wait): Query<Wait>) -> Json<Next> {
+    let deadline = wait.deadline();
+    let mut changes = shared.changed.subscribe();
+    loop {
+        changes.mark_unchanged();
+        let next = shared.look(|barrier| barrier.next(worker));
+        let waiting = matches!(next, Next::Wait);
+        if !waiting || timeout_at(deadline, changes.changed()).await.is_err() {
+            return Json(next);
+        }
+    }
+}
+
+async fn ready(
+    State(shared): State<Shared>,
+    Path(worker): Path<u32>,
+    Query(wait): Query<Wait>,
+    Json(ready): Json<Ready>,
+) -> Result<Json<Answer>, Conflict> {
+    let deadline = wait.deadline();
+    let mut changes = shared.changed.subscribe();
+    let (trial, attempt) = (ready.trial.clone(), ready.attempt);
+    let mut answer = shared.change(|barrier| barrier.ready(worker, ready))?;
+    while matches!(answer, Answer::Wait) && timeout_at(deadline, changes.changed()).await.is_ok() {
+        answer = shared.look(|barrier| barrier.answer(&trial, attempt))?;
+    }
+    Ok(Json(answer))
+}
+
+async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {
+    let upload = Upload::parse(body.into()).map_err(|error| words(StatusCode::BAD_REQUEST, &error))?;
+    shared.change(|barrier| barrier.deliver(worker, upload)).map_err(IntoResponse::into_response)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn clock() -> Json<Clock> {
+    Json(Clock { unix_ns: unix_ns() })
+}
+
+impl IntoResponse for Conflict {
+    fn into_response(self) -> Response {
+        words(StatusCode::CONFLICT, &self)
+    }
+}
+
+fn words(status: StatusCode, error: &dyn std::error::Error) -> Response {
+    (status, Json(serde_json::json!({ "error": error.to_string() }))).into_response()
+}

@@ -1,0 +1,160 @@
+//! What workers upload: parsed and checked before it touches the state of the run.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use bench_format::{SchemaTooNew, histogram::Recorder, result::WorkerResult};
+
+/// Largest result that is taken, in bytes: a book for each of some 500 000 connections.
+pub const LARGEST: usize = 256 * 1024 * 1024;
+
+/// A worker's result, as uploaded and as understood.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// The bytes, which the bundle keeps as they are.
+    pub bytes: Vec<u8>,
+    /// What they say.
+    pub result: WorkerResult,
+    /// Tells two uploads apart.
+    pub digest: u64,
+}
+
+/// Why an upload can't be used; HTTP 400.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is no result.
+    #[error("the body is no worker result: {0}")]
+    Parse(#[from] serde_json::Error),
+    /// A newer program wrote it.
+    #[error(transparent)]
+    Schema(#[from] SchemaTooNew),
+    /// One of its histograms is broken.
+    #[error("histogram \"{name}\" can't be read: {reason}")]
+    Histogram {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Upload {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// When something in it can't be read; nothing of it is used then.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, Error> {
+        let result: WorkerResult = serde_json::from_slice(&bytes)?;
+        bench_format::check_schema(result.schema)?;
+        let of_intervals = result.intervals.iter().flat_map(|interval| &interval.histograms);
+        for (name, histogram) in result.histograms.iter().chain(of_intervals) {
+            Recorder::decode(histogram)
+                .map_err(|error| Error::Histogram { name: name.clone(), reason: error.to_string() })?;
+        }
+        let mut digest = DefaultHasher::new();
+        digest.write(&bytes);
+        Ok(Self { bytes, result, digest: digest.finish() })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    use bench_format::{
+        plan::{Load, Message},
+        result::WorkerResult,
+        trial::{Assignment, Ready, Registration, TrialId},
+    };
+
+    use super::Upload;
+
+    pub(crate) fn trial() -> TrialId {
+        TrialId {
+            service: "ours".into(),
+            workload: "throughput".into(),
+            variant: "standard".into(),
+            tier: 20,
+            process: 1,
+            repeat: 1,
+        }
+    }
+
+    pub(crate) fn assignment(worker: u32, workers: u32) -> Assignment {
+        Assignment {
+            run: "run".into(),
+            trial: trial(),
+            attempt: 1,
+            worker,
+            workers,
+            address: "127.0.0.1:1".into(),
+            connections: 10,
+            first_connection: worker * 10,
+            seed: 1,
+            load: Load::Closed { messages_per_connection: None, in_flight: 1 },
+            message: Message::default(),
+            warmup_ns: 0,
+            window_ns: 1,
+            drain_ns: 1,
+        }
+    }
+
+    pub(crate) fn ready(attempt: u32) -> Ready {
+        Ready { run: "run".into(), trial: trial(), attempt, open: 10, problem: None }
+    }
+
+    pub(crate) fn registration(worker: u32, pid: u32) -> Registration {
+        Registration { worker, pid, program: "fake 0".into(), workloads: vec![] }
+    }
+
+    pub(crate) fn worker_result(worker: u32, attempt: u32) -> WorkerResult {
+        let text = r#"{"schema":1,"run":"run","trial":{"service":"ours","workload":"throughput","variant":"standard",
+            "tier":20,"process":1,"repeat":1},"attempt":1,"worker":0,"witness":"application",
+            "connections":{"attempted":10,"open":10,"failed":{},"closed_early":{}},
+            "messages":{"due":0,"sent":0,"delivered":0,"late":0,"wrong":0,"dropped":{},"lost":0,"unsent":0,
+            "duplicates":0,"reorders":0,"bytes_sent":0,"bytes_received":0},
+            "window":{"duration_ns":1000000000,"due":0,"sent":0,"replies":0,"writes":0,"cpu_ns":0},"histograms":{},
+            "evidence":{"program":"fake 0","start_at_unix_ns":0,"start_skew_ns":0,"clock_offset_ns":0,
+            "clock_uncertainty_ns":0,"clock_step_ns":0,"cpu_limit":1,"cpu_seconds":0,"throttled_periods":null,
+            "periods":null,"throttling":"not_measured","rss_bytes":0,"nodelay":true,"congestion_control":""},
+            "environment":{"host":"","kernel":"","cpu_model":"","cpus":1,"cpus_allowed":"","memory_bytes":0,
+            "virtualised":false,"congestion_control":"","somaxconn":"","port_range":"","tcp_rmem":"","tcp_wmem":"",
+            "open_files":0}}"#;
+        let mut result: WorkerResult = serde_json::from_str(text).unwrap();
+        (result.worker, result.attempt) = (worker, attempt);
+        result
+    }
+
+    pub(crate) fn upload(worker: u32, attempt: u32) -> Upload {
+        Upload::parse(serde_json::to_vec(&worker_result(worker, attempt)).unwrap()).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut WorkerResult)) -> String {
+        let mut result = fixture::worker_result(0, 1);
+        change(&mut result);
+        Upload::parse(serde_json::to_vec(&result).unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_broken_histogram_is_refused_by_name() {
+        let words = refused(|result| {
+            let mut histogram = Recorder::new().encode();
+            histogram.count = 3;
+            result.histograms.insert("response_ns".into(), histogram);
+        });
+        assert!(words.starts_with("histogram \"response_ns\" can't be read: "), "{words}");
+    }
+
+    #[test]
+    fn a_result_of_a_newer_program_is_refused() {
+        assert!(refused(|result| result.schema = 99).contains("schema 99 is newer"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let words = Upload::parse(b"{\"schema\":1,\"surprise\":1}".to_vec()).unwrap_err().to_string();
+        assert!(words.contains("surprise"), "{words}");
+    }
+}

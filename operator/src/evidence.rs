@@ -1,0 +1,105 @@
+//! What a run says about itself: the commit, the versions, the machine. Reads, never changes.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::registry::Service;
+
+/// Why a version is not known. No version, no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The version command can't be run.
+    #[error("failed to ask {service} for its version with `{command}`: {reason}")]
+    Version {
+        /// The service.
+        service: String,
+        /// Its version command.
+        command: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// The commit of a checkout, with `+changes` when tracked files differ from it; empty outside a checkout.
+pub fn commit(root: &Path) -> String {
+    let Ok(commit) = output(root, &["git", "rev-parse", "HEAD"]) else {
+        return String::new();
+    };
+    match output(root, &["git", "status", "--porcelain"]) {
+        Ok(changes) if changes.is_empty() => commit,
+        _ => format!("{commit}+changes"),
+    }
+}
+
+/// What a service says its version is.
+///
+/// # Errors
+/// When its version command is missing, fails or says nothing.
+pub fn service_version(root: &Path, name: &str, service: &Service) -> Result<String, Error> {
+    let words: Vec<&str> = service.version.iter().map(String::as_str).collect();
+    let failed = |reason| Error::Version { service: name.into(), command: words.join(" "), reason };
+    if words.is_empty() {
+        return Err(failed("the registry has no version command".into()));
+    }
+    match output(root, &words) {
+        Ok(version) if version.is_empty() => Err(failed("it printed nothing".into())),
+        result => result.map_err(failed),
+    }
+}
+
+/// The version of the Python that runs a service; absent where it isn't Python.
+pub fn python_version(root: &Path, service: &Service) -> Option<String> {
+    let program = service.command.first()?;
+    let name = Path::new(program).file_name()?.to_str()?;
+    if name.starts_with("python") { output(root, &[program, "--version"]).ok() } else { None }
+}
+
+/// The first line that a command prints.
+fn output(root: &Path, words: &[&str]) -> Result<String, String> {
+    let [program, arguments @ ..] = words else { return Err("it is empty".into()) };
+    let path = if program.contains('/') { root.join(program) } else { program.into() };
+    let output = Command::new(path)
+        .args(arguments)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let last = words.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        return Err(format!("{}: {last}", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(version: &[&str]) -> Service {
+        let mut service = crate::plan::check::fixture::registry().services.remove("ours").unwrap();
+        service.version = version.iter().map(|word| (*word).to_owned()).collect();
+        service
+    }
+
+    #[test]
+    fn a_version_is_the_first_line_of_what_the_command_prints() {
+        let version = service_version(Path::new("/"), "a", &service(&["echo", "1.2"]));
+        assert_eq!(version.unwrap(), "1.2");
+    }
+
+    #[test]
+    fn a_service_that_will_not_say_its_version_is_not_measured() {
+        let words = |version: &[&str]| service_version(Path::new("/"), "a", &service(version)).unwrap_err().to_string();
+        assert!(words(&[]).contains("no version command"));
+        assert!(words(&["true"]).contains("it printed nothing"));
+        assert!(words(&["false"]).contains("failed to ask a for its version with `false`: exit status: 1"));
+    }
+
+    #[test]
+    fn outside_a_checkout_there_is_no_commit() {
+        assert_eq!(commit(tempfile::tempdir().unwrap().path()), "");
+    }
+}

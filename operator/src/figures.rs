@@ -1,0 +1,205 @@
+//! Rates and costs of the window. Pure.
+//!
+//! A rate comes from the receiving side's counters. A figure that makes no sense for the workload is absent, not 0.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{Recorder, percentile_ns},
+    plan::Load,
+    result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
+};
+
+use crate::{accounts::ServiceDelta, judge::Measured, merge::Merged};
+
+/// Printed percentiles, with their names.
+const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+/// A closed loop that ended before this share of the time between the readings: its own window counts.
+const ENDED_EARLY: f64 = 0.95;
+
+/// All figures of a trial.
+pub fn figures(measured: &Measured, merged: &Merged, messages: &MessageCounts, witness: Witness) -> Figures {
+    let window = &merged.window;
+    let duration = seconds(window.duration_ns);
+    let mut figures = Figures {
+        window_seconds: duration,
+        worker_cpu_seconds: Some(seconds(window.cpu_ns)),
+        worker_cpu_share: busiest_worker(measured),
+        failed_share: failed_share(&merged.connections, messages),
+        ..Figures::default()
+    };
+    if window.sent > 0 {
+        figures.written_per_second = per_second(window.sent, duration);
+        figures.messages_per_write = ratio(window.sent, window.writes as f64);
+        figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.sent as f64 * 1000.0);
+    }
+    if matches!(measured.load, Load::Open { .. }) {
+        figures.due_per_second = per_second(window.due, duration);
+    }
+    if measured.open_at_start == 0 {
+        figures.accepted_per_second = per_second(merged.connections.open, duration);
+    }
+    if witness == Witness::Reply {
+        figures.delivered_per_second = per_second(window.replies, duration).filter(|_| window.sent > 0);
+    }
+    service_side(&mut figures, measured, merged, witness);
+    memory(&mut figures, measured, &merged.connections);
+    figures
+}
+
+/// What the readings at the window's edges tell.
+fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, witness: Witness) {
+    let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end) else {
+        return;
+    };
+    let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
+    let duration = if figures.window_seconds < between * ENDED_EARLY { figures.window_seconds } else { between };
+    let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
+    figures.service_cpu_seconds = Some(seconds(cpu_ns));
+    figures.service_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
+    if merged.window.sent == 0 {
+        return;
+    }
+    let delta = ServiceDelta::between(&start.stats, &end.stats);
+    figures.received_per_second = per_second(delta.received, duration).filter(|_| delta.received > 0);
+    let arrived = match (witness, delta.application) {
+        (Witness::Application, Some(application)) => {
+            figures.delivered_per_second = per_second(application.delivered, duration);
+            application.delivered
+        }
+        (Witness::Reply, _) => merged.window.replies,
+        _ => delta.received,
+    };
+    if witness != Witness::Reply {
+        figures.dropped_per_second = per_second(delta.dropped_total(), duration);
+    }
+    // A service that hands nothing over still received something.
+    let arrived = if arrived == 0 { delta.received } else { arrived };
+    figures.service_cpu_seconds_per_million = ratio(cpu_ns, arrived as f64 * 1000.0);
+}
+
+/// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
+fn memory(figures: &mut Figures, measured: &Measured, connections: &ConnectionCounts) {
+    let readings = &measured.readings;
+    let all_open = |reading: &&Reading| reading.stats.connections.open >= connections.open;
+    let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
+    let rss_bytes = with_all.map_or(measured.rss_peak_bytes, |reading| reading.rss_bytes);
+    if rss_bytes > 0 && connections.open > 0 {
+        figures.service_rss_bytes = Some(rss_bytes);
+        let before = readings.before.as_ref().map(|reading| reading.rss_bytes);
+        figures.service_bytes_per_connection =
+            before.map(|before| (rss_bytes as f64 - before as f64) / connections.open as f64);
+    }
+}
+
+/// CPU that the busiest worker used, as a share of what it could have used.
+fn busiest_worker(measured: &Measured) -> Option<f64> {
+    measured.uploads.iter().filter_map(|upload| worker_share(measured, &upload.result)).reduce(f64::max)
+}
+
+/// CPU that a worker used in the window, as a share of what it could have used: workers that share CPUs have less each.
+pub fn worker_share(measured: &Measured, result: &bench_format::result::WorkerResult) -> Option<f64> {
+    let limits: f64 = measured.uploads.iter().map(|upload| upload.result.evidence.cpu_limit).sum();
+    let limit = result.evidence.cpu_limit * (measured.worker_cpus / limits).min(1.0);
+    ratio(result.window.cpu_ns, result.window.duration_ns as f64 * limit)
+}
+
+/// Share of messages, or without messages of attempts, that failed.
+fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
+    if messages.due > 0 {
+        let dropped: u64 = messages.dropped.values().sum();
+        return ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
+    }
+    let failed: u64 = connections.failed.values().chain(connections.closed_early.values()).sum();
+    ratio(failed, connections.attempted as f64)
+}
+
+/// The printed percentiles of a histogram; those without enough samples are `None`.
+pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
+    let values = recorder.values();
+    // The largest and the mean need every value; an overflowed one has none.
+    let whole = |value: u64| (recorder.count() > 0 && recorder.overflow() == 0).then_some(value);
+    let mut all: BTreeMap<String, Option<u64>> =
+        PERCENTILES.iter().map(|(name, percentile)| ((*name).into(), percentile_ns(recorder, *percentile))).collect();
+    all.insert("max".into(), whole(values.max()));
+    all.insert("mean".into(), whole(values.mean().round() as u64));
+    all.insert("min".into(), (recorder.count() > 0).then(|| values.min()));
+    all
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn per_second(count: u64, seconds: f64) -> Option<f64> {
+    ratio(count, seconds)
+}
+
+/// `count / by`, unless there is nothing to divide by.
+fn ratio(count: u64, by: f64) -> Option<f64> {
+    (by > 0.0).then(|| count as f64 / by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::fixture::flood;
+
+    fn of(measured: &Measured) -> Figures {
+        let merged = Merged::of(measured.uploads.iter().map(|upload| &upload.result)).unwrap();
+        figures(measured, &merged, &merged.messages, merged.witness)
+    }
+
+    #[test]
+    fn a_rate_comes_from_the_application_and_not_from_the_writer() {
+        let figures = of(&flood());
+        // In two seconds 2 000 were written, 1 800 reached the application.
+        assert_eq!((figures.written_per_second, figures.delivered_per_second), (Some(1000.0), Some(900.0)));
+        assert_eq!(figures.service_cpu_seconds_per_million, Some(1e6 / 1800.0));
+        assert_eq!((figures.service_cpu_share, figures.worker_cpu_share), (Some(0.5), Some(0.25)));
+    }
+
+    #[test]
+    fn workers_that_share_a_cpu_have_half_of_it_each() {
+        let mut measured = flood();
+        measured.uploads.push(measured.uploads[0].clone());
+        assert_eq!(of(&measured).worker_cpu_share, Some(0.5));
+    }
+
+    #[test]
+    fn a_closed_loop_that_ended_early_is_judged_over_its_own_window() {
+        let mut measured = flood();
+        measured.uploads[0].result.window.duration_ns = 1_000_000_000;
+        let figures = of(&measured);
+        assert_eq!((figures.service_cpu_share, figures.delivered_per_second), (Some(1.0), Some(1800.0)));
+    }
+
+    #[test]
+    fn memory_is_taken_where_all_connections_are_open() {
+        let mut measured = flood();
+        assert_eq!(of(&measured).service_bytes_per_connection, Some(100.0));
+        for reading in [&mut measured.readings.window_start, &mut measured.readings.window_end] {
+            reading.as_mut().unwrap().stats.connections.open = 0;
+        }
+        assert_eq!(of(&measured).service_rss_bytes, Some(measured.rss_peak_bytes));
+    }
+
+    #[test]
+    fn a_storm_has_a_rate_of_connections() {
+        let mut measured = flood();
+        assert_eq!(of(&measured).accepted_per_second, None);
+        measured.open_at_start = 0;
+        assert_eq!(of(&measured).accepted_per_second, Some(5.0));
+    }
+
+    #[test]
+    fn percentiles_without_samples_are_absent() {
+        let mut recorder = Recorder::new();
+        assert!(percentiles(&recorder).values().all(Option::is_none));
+        (1..=500).for_each(|value| recorder.record(value));
+        let percentiles = percentiles(&recorder);
+        assert!(percentiles["p99"].is_some() && percentiles["p99.9"].is_none());
+        assert_eq!((percentiles["max"], percentiles["min"]), (Some(500), Some(1)));
+    }
+}

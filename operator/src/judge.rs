@@ -1,0 +1,261 @@
+//! What was measured → the trial's result: merged, completed from the service's side, accounted for and judged. Pure.
+
+use bench_format::{
+    SCHEMA,
+    plan::{Load, Message, Objective, Thresholds},
+    result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
+    service::ConnectionBook,
+    trial::TrialId,
+};
+
+use crate::{
+    accounts::{self, ServiceDelta},
+    coordinator::Upload,
+    figures,
+    merge::Merged,
+    registry::BookKeeping,
+    validity, verdict,
+};
+
+/// Everything that one trial left, before it is judged.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// The attempt.
+    pub attempt: u32,
+    /// When load started, unix nanoseconds.
+    pub started_at_unix_ns: u64,
+    /// How load was offered, over all workers.
+    pub load: Load,
+    /// What the messages were.
+    pub message: Message,
+    /// What the trial must reach.
+    pub objectives: Vec<Objective>,
+    /// When it is invalid.
+    pub thresholds: Thresholds,
+    /// Workers that took part.
+    pub workers: u32,
+    /// CPUs that all workers have together.
+    pub worker_cpus: f64,
+    /// Why the service did not have its CPUs to itself.
+    pub isolation: Option<String>,
+    /// What the service's books can answer.
+    pub keeping: BookKeeping,
+    /// Connections that were open when load started: 0 where they are opened in the window.
+    pub open_at_start: u64,
+    /// What the workers delivered.
+    pub uploads: Vec<Upload>,
+    /// Readings of the service.
+    pub readings: ServiceReadings,
+    /// The service's books on each connection.
+    pub connections: Option<Vec<ConnectionBook>>,
+    /// Highest resident memory of the service that was seen, in bytes.
+    pub rss_peak_bytes: u64,
+    /// Reasons against the trial that were found while measuring.
+    pub problems: Vec<Reason>,
+    /// The command that repeats it.
+    pub reproduce: String,
+}
+
+/// The result, and the merged intervals that the bundle keeps beside it.
+///
+/// # Errors
+/// When a histogram can't be read; uploads with such a histogram were refused before.
+pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format::histogram::Error> {
+    let merged = Merged::of(measured.uploads.iter().map(|upload| &upload.result))?;
+    let delta = match (&measured.readings.before, &measured.readings.after) {
+        (Some(before), Some(after)) => ServiceDelta::between(&before.stats, &after.stats),
+        _ => ServiceDelta::default(),
+    };
+    let witness = match merged.witness {
+        // An application that isn't there has seen nothing.
+        Witness::Application if delta.application.is_none() => Witness::None,
+        witness => witness,
+    };
+    let mut messages = merged.messages.clone();
+    accounts::complete(&mut messages, witness, &delta);
+    let books = accounts::books(&merged, &delta, measured.connections.as_deref(), measured.keeping);
+    let figures = figures::figures(measured, &merged, &messages, witness);
+    let validity = validity::validity(measured, &merged, &books);
+    let verdict = match validity {
+        Validity::Valid => verdict::verdict(&measured.objectives, &figures, &merged.histograms),
+        Validity::Invalid { .. } => None,
+    };
+    let histograms = merged.histograms.iter();
+    let result = TrialResult {
+        schema: SCHEMA,
+        run: measured.run.clone(),
+        trial: measured.trial.clone(),
+        attempt: measured.attempt,
+        started_at_unix_ns: measured.started_at_unix_ns,
+        load: measured.load.clone(),
+        message: measured.message.clone(),
+        witness,
+        validity,
+        verdict,
+        bound_by: verdict::bound_by(&measured.load, &figures, measured.thresholds.bound_share),
+        connections: merged.connections.clone(),
+        messages,
+        figures,
+        percentiles: histograms
+            .clone()
+            .map(|(name, recorder)| (name.clone(), figures::percentiles(recorder)))
+            .collect(),
+        histograms: histograms.map(|(name, recorder)| (name.clone(), recorder.encode())).collect(),
+        books,
+        service: measured.readings.clone(),
+        workers: measured.uploads.iter().map(|upload| upload.result.evidence.clone()).collect(),
+        reproduce: measured.reproduce.clone(),
+    };
+    Ok((result, merged))
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    use bench_format::{
+        histogram::Recorder,
+        plan::{Load, Message, Thresholds},
+        result::{Reading, ServiceReadings, WorkerBook},
+        service::{ApplicationStats, ConnectionBook, ServiceStats},
+    };
+
+    use super::Measured;
+    use crate::{
+        coordinator::upload::fixture::{trial, upload},
+        registry::BookKeeping,
+    };
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// The service at a moment: seconds since it started, messages in its books.
+    fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
+        let mut stats = ServiceStats { uptime_seconds: 1.0, ..ServiceStats::default() };
+        (stats.connections.accepted, stats.connections.open) = (10, 10);
+        stats.messages.delivered = delivered;
+        stats.messages.consumed = 10;
+        stats.messages.received = delivered + 10;
+        stats.application = Some(ApplicationStats { delivered, sequence_sum: delivered, unnumbered: 0 });
+        Reading {
+            unix_ns: second * SECOND,
+            pid: 7,
+            cpu_ns: cpu_seconds * SECOND,
+            rss_bytes: 2000,
+            cpu_limit: 1.0,
+            throttled_periods: None,
+            stats,
+        }
+    }
+
+    /// A flood of ten connections over two seconds: 2 000 written in the window and 1 800 delivered in it, with all of
+    /// the books balanced after the drain.
+    pub(crate) fn flood() -> Measured {
+        let mut upload = upload(0, 1);
+        let result = &mut upload.result;
+        (result.messages.due, result.messages.sent) = (2500, 2500);
+        let window = &mut result.window;
+        (window.duration_ns, window.sent, window.due) = (2 * SECOND, 2000, 2000);
+        (window.writes, window.cpu_ns) = (1000, SECOND / 2);
+        let book = |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, replies: 0 };
+        result.books = (0..10).map(book).collect();
+        let mut before = reading(1, 0, 0);
+        before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
+        before.rss_bytes = 1000;
+        let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
+        let connection = |n| ConnectionBook {
+            id: format!("c{n}"),
+            open: false,
+            received: 251,
+            consumed: 1,
+            dropped: 0,
+            application,
+        };
+        Measured {
+            run: "run".into(),
+            trial: trial(),
+            attempt: 1,
+            started_at_unix_ns: 2 * SECOND,
+            load: Load::Closed { messages_per_connection: None, in_flight: 1 },
+            message: Message::default(),
+            objectives: vec![],
+            thresholds: Thresholds::default(),
+            workers: 1,
+            worker_cpus: 1.0,
+            isolation: None,
+            keeping: BookKeeping::Connections,
+            open_at_start: 10,
+            uploads: vec![upload],
+            readings: ServiceReadings {
+                before: Some(before),
+                window_start: Some(reading(3, 400, 1)),
+                window_end: Some(reading(5, 2200, 2)),
+                after: Some(reading(6, 2500, 2)),
+            },
+            connections: Some((0..10).map(connection).collect()),
+            rss_peak_bytes: 3000,
+            problems: vec![],
+            reproduce: String::new(),
+        }
+    }
+
+    /// The same as an open loop that kept its schedule.
+    pub(crate) fn open() -> Measured {
+        let mut measured = flood();
+        measured.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+        let mut delay = Recorder::new();
+        (0..1000).for_each(|_| delay.record(1000));
+        measured.uploads[0].result.histograms.insert("delay_ns".into(), delay.encode());
+        measured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{
+        plan::{Figure, Objective},
+        result::BoundBy,
+    };
+
+    use super::{fixture::flood, *};
+
+    #[test]
+    fn an_honest_flood_is_valid_and_carries_its_sums() {
+        let (result, _) = judge(&flood()).unwrap();
+        assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
+        assert_eq!((result.messages.delivered, result.messages.lost), (2500, 0));
+        assert_eq!((result.witness, result.bound_by), (Witness::Application, Some(BoundBy::Neither)));
+    }
+
+    #[test]
+    fn an_invalid_trial_has_no_verdict() {
+        let mut measured = flood();
+        let figure = Figure::DeliveredPerSecond;
+        measured.objectives = vec![Objective { figure, at_most: None, at_least: Some(1.0) }];
+        assert!(judge(&measured).unwrap().0.verdict.unwrap().passed);
+        measured.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().sequence_sum -= 1;
+        let (result, _) = judge(&measured).unwrap();
+        assert!(matches!(result.validity, Validity::Invalid { .. }) && result.verdict.is_none());
+    }
+
+    #[test]
+    fn a_service_without_an_application_has_no_witness_and_no_throughput() {
+        let mut measured = flood();
+        let readings = &mut measured.readings;
+        for reading in [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after]
+        {
+            let stats = &mut reading.as_mut().unwrap().stats;
+            stats.application = None;
+            stats.messages.dropped.insert("discarded".into(), stats.messages.delivered);
+            stats.messages.delivered = 0;
+        }
+        for book in measured.connections.as_mut().unwrap() {
+            (book.application, book.dropped) = (None, 250);
+        }
+        let (result, _) = judge(&measured).unwrap();
+        assert_eq!((result.witness, result.figures.delivered_per_second), (Witness::None, None));
+        assert_eq!(result.figures.received_per_second, Some(900.0));
+        assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
+    }
+}

@@ -1,0 +1,29 @@
+//! `ladder`: climbs a plan, checks the books, keeps the results.
+//!
+//! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
+//! sequence; [`step`] says what comes next) → [`backend`] (services and workers) and [`coordinator`] (what workers talk
+//! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`merge`], [`figures`], [`accounts`],
+//! [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
+
+pub mod accounts;
+pub mod assert;
+pub mod backend;
+pub mod cli;
+pub mod climb;
+pub mod clock;
+pub mod coordinator;
+pub mod evidence;
+pub mod figures;
+pub mod judge;
+pub mod measure;
+pub mod merge;
+pub mod plan;
+pub mod print;
+pub mod readings;
+pub mod registry;
+pub mod roles;
+pub mod signals;
+pub mod step;
+pub mod store;
+pub mod validity;
+pub mod verdict;

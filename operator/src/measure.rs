@@ -1,0 +1,367 @@
+//! One trial, from the reading before its connections open to the one after its drain. One sequence:
+//! read, offer, all ready, release, read at both edges of the window, collect results, let the service settle, read.
+//!
+//! Nothing is judged here; what goes wrong on the way is noted as a problem or ends the trial.
+
+use std::time::Duration;
+
+use bench_format::{
+    plan::Load,
+    result::{Reason, ReasonKind, ServiceReadings},
+    service::{ServiceStats, Started},
+    trial::{Assignment, TrialId},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::{
+    accounts::ServiceDelta,
+    backend::Backend,
+    clock::unix_ns,
+    coordinator::{Coordinator, Upload, barrier::Barrier},
+    judge::Measured,
+    plan::{Ladder, Plan},
+    readings::{self, ServiceClient},
+    registry::BookKeeping,
+    roles::Roles,
+    validity::reason,
+};
+
+/// Longest wait for workers to open their connections.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Between the release and the start: enough for every worker to hear of it.
+const LEAD: Duration = Duration::from_millis(50);
+/// What a worker may take, beyond window and drain, to close its connections and upload.
+const UPLOAD_GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at processes and memory.
+const WATCH: Duration = Duration::from_millis(50);
+/// Between two looks at a service that settles.
+const SETTLE: Duration = Duration::from_millis(20);
+/// A service whose counters stood still for so long has settled, whatever they say.
+const STILL: Duration = Duration::from_secs(1);
+
+/// Why a trial could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The service could not be read before the trial.
+    #[error(transparent)]
+    Read(#[from] readings::Error),
+    /// The workers did not get ready.
+    #[error("the workers did not get ready: {0}")]
+    NotReady(String),
+    /// A process ended, or the trial was called off, while load was running.
+    #[error("the trial broke off: {0}")]
+    BrokeOff(String),
+    /// Nobody delivered a result.
+    #[error("no worker delivered a result within {seconds} s after the drain")]
+    NoResult {
+        /// How long was waited.
+        seconds: u64,
+    },
+}
+
+/// What to measure, and against what.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec<'a> {
+    /// The run's id.
+    pub run: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The trial's ladder.
+    pub ladder: &'a Ladder,
+    /// The trial.
+    pub trial: &'a TrialId,
+    /// The attempt.
+    pub attempt: u32,
+    /// Where the service listens.
+    pub service: &'a Started,
+    /// What the service's books can answer.
+    pub keeping: BookKeeping,
+    /// CPUs of each role.
+    pub roles: &'a Roles,
+    /// The command that repeats the trial.
+    pub reproduce: &'a str,
+}
+
+/// Measures one trial.
+///
+/// # Errors
+/// When there is nothing to judge. The trial is then called off for its workers, too.
+pub async fn measure<B: Backend>(
+    backend: &mut B,
+    coordinator: &Coordinator,
+    spec: &Spec<'_>,
+) -> Result<Measured, Error> {
+    let measured = Trial {
+        backend,
+        coordinator,
+        spec,
+        client: ServiceClient::new(&spec.service.metrics_address),
+        rss_peak_bytes: 0,
+    }
+    .run()
+    .await;
+    if let Err(error) = &measured {
+        coordinator.abandon(&error.to_string());
+    }
+    measured
+}
+
+struct Trial<'a, B> {
+    backend: &'a mut B,
+    coordinator: &'a Coordinator,
+    spec: &'a Spec<'a>,
+    client: ServiceClient,
+    rss_peak_bytes: u64,
+}
+
+/// How a watch ended.
+enum Watched<T> {
+    /// What was waited for.
+    Answer(T),
+    /// Time was up.
+    Deadline,
+    /// A process ended; its last words.
+    Ended(String),
+}
+
+impl<B: Backend> Trial<'_, B> {
+    async fn run(mut self) -> Result<Measured, Error> {
+        let before = readings::read(&self.client, self.backend).await?;
+        if self.spec.keeping == BookKeeping::Connections {
+            // Connections of an earlier trial on this process: handed out once, so they don't come again.
+            self.client.connections().await?;
+        }
+        self.coordinator.offer(self.assignments());
+        let open_at_start = self.all_ready().await?;
+        let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
+        let start = Instant::now() + LEAD;
+        self.coordinator.release(start_at_unix_ns);
+
+        let mut problems = Vec::new();
+        let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
+        let window_start = start + self.spec.plan.warmup;
+        let window_end = window_start + self.spec.ladder.window;
+        sleep_until(window_start).await;
+        readings.window_start = note(&mut problems, readings::read(&self.client, self.backend).await);
+        // A closed loop may have done all it was told to before the window is over.
+        self.delivered_by(window_end).await?;
+        readings.window_end = note(&mut problems, readings::read(&self.client, self.backend).await);
+        let grace = self.spec.plan.drain + UPLOAD_GRACE;
+        self.delivered_by(window_end + grace).await?;
+        let uploads = self.coordinator.take_uploads();
+        if uploads.is_empty() {
+            return Err(Error::NoResult { seconds: grace.as_secs() });
+        }
+        self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
+        readings.after = note(&mut problems, readings::read(&self.client, self.backend).await);
+        let connections = match self.spec.keeping {
+            BookKeeping::Connections => note(&mut problems, self.client.connections().await),
+            BookKeeping::Totals => None,
+        };
+        let Spec { run, plan, ladder, trial, attempt, keeping, roles, reproduce, .. } = *self.spec;
+        Ok(Measured {
+            run: run.into(),
+            trial: trial.clone(),
+            attempt,
+            started_at_unix_ns: start_at_unix_ns,
+            load: ladder.load.clone(),
+            message: ladder.message.clone(),
+            objectives: ladder.objectives.clone(),
+            thresholds: plan.validity.clone(),
+            workers: plan.workers,
+            worker_cpus: (roles.worker_cpus() as f64).min(plan.cpu.worker.cpus * f64::from(plan.workers)),
+            isolation: roles.service_shares(),
+            keeping,
+            open_at_start,
+            uploads,
+            readings,
+            connections,
+            rss_peak_bytes: self.rss_peak_bytes,
+            problems,
+            reproduce: reproduce.into(),
+        })
+    }
+
+    /// One assignment per worker: connections, rate and attempts in flight shared out, the rest to the first.
+    fn assignments(&self) -> Vec<Assignment> {
+        let Spec { run, plan, ladder, trial, attempt, service, .. } = *self.spec;
+        let workers = plan.workers;
+        let mut first_connection = 0;
+        let assignment = |worker: u32| {
+            let connections = share(trial.tier, worker, workers);
+            let first = first_connection;
+            first_connection += connections;
+            Assignment {
+                run: run.into(),
+                trial: trial.clone(),
+                attempt,
+                worker,
+                workers,
+                address: service.address.clone(),
+                connections,
+                first_connection: first,
+                seed: seed(plan.wire.seed, trial),
+                load: load_of(&ladder.load, worker, workers, connections, trial.tier),
+                message: ladder.message.clone(),
+                warmup_ns: plan.warmup.as_nanos() as u64,
+                window_ns: ladder.window.as_nanos() as u64,
+                drain_ns: plan.drain.as_nanos() as u64,
+            }
+        };
+        (0..workers).map(assignment).collect()
+    }
+
+    async fn all_ready(&mut self) -> Result<u64, Error> {
+        let deadline = Instant::now() + READY_DEADLINE;
+        match self.watch(Barrier::all_ready, deadline).await {
+            Watched::Answer(Ok(open)) => Ok(open),
+            Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
+            Watched::Ended(words) => Err(Error::NotReady(words)),
+            Watched::Deadline => {
+                let late = self.coordinator.ask(Barrier::not_ready);
+                let seconds = READY_DEADLINE.as_secs();
+                Err(Error::NotReady(format!("worker {late:?} said nothing within {seconds} s")))
+            }
+        }
+    }
+
+    /// Waits until all workers have delivered, at the latest until `deadline`.
+    async fn delivered_by(&mut self, deadline: Instant) -> Result<(), Error> {
+        match self.watch(Barrier::all_delivered, deadline).await {
+            Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
+            Watched::Answer(Err(reason)) | Watched::Ended(reason) => Err(Error::BrokeOff(reason)),
+        }
+    }
+
+    /// Waits for an answer of the barrier while it looks after processes and memory.
+    async fn watch<T>(&mut self, answer: impl Fn(&Barrier) -> Option<T>, deadline: Instant) -> Watched<T> {
+        let coordinator = self.coordinator;
+        let waiting = coordinator.wait_until(answer);
+        tokio::pin!(waiting);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut waiting => return Watched::Answer(answer),
+                () = sleep_until(deadline) => return Watched::Deadline,
+                () = sleep(WATCH) => {}
+            }
+            if let Some(words) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
+                return Watched::Ended(words);
+            }
+            if let Ok(usage) = self.backend.service_usage().await {
+                self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
+            }
+        }
+    }
+
+    /// Waits until the service has counted all that was sent and nothing of it is on its way to the application; at the
+    /// latest until the drain's deadline, or until its counters stand still.
+    async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
+        let sent: u64 = uploads.iter().map(|upload| sent_by(upload)).sum();
+        let deadline = Instant::now() + self.spec.plan.drain;
+        let mut still = (Instant::now(), None);
+        while Instant::now() < deadline {
+            let Ok(mut stats) = self.client.stats().await else { return };
+            let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
+            if settled(&delta, sent) {
+                return;
+            }
+            stats.uptime_seconds = 0.0;
+            match still {
+                (since, Some(last)) if last == stats => {
+                    if since.elapsed() > STILL {
+                        return;
+                    }
+                    still = (since, Some(last));
+                }
+                _ => still = (Instant::now(), Some(stats)),
+            }
+            sleep(SETTLE).await;
+        }
+    }
+}
+
+fn sent_by(upload: &Upload) -> u64 {
+    let unnumbered: u64 = upload.result.books.iter().map(|book| book.unnumbered).sum();
+    upload.result.messages.sent + unnumbered
+}
+
+/// Whether every message has reached its end.
+fn settled(delta: &ServiceDelta, sent: u64) -> bool {
+    let accounted = delta.consumed + delta.delivered + delta.dropped_total();
+    let reached_the_application = delta.application.is_none_or(|application| application.delivered >= delta.delivered);
+    delta.received >= sent && delta.queued == 0 && accounted >= delta.received && reached_the_application
+}
+
+/// Keeps what was read; what could not be read is a problem of the service's conduct.
+fn note<T>(problems: &mut Vec<Reason>, read: Result<T, readings::Error>) -> Option<T> {
+    read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
+}
+
+/// This worker's part of a whole; what can't be divided goes to the first ones.
+fn share(whole: u32, worker: u32, workers: u32) -> u32 {
+    whole / workers + u32::from(worker < whole % workers)
+}
+
+fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -> Load {
+    match *load {
+        Load::Open { rate_per_second, arrivals } => {
+            Load::Open { rate_per_second: rate_per_second * f64::from(connections) / f64::from(all), arrivals }
+        }
+        Load::Closed { messages_per_connection, in_flight } => {
+            Load::Closed { messages_per_connection, in_flight: share(in_flight, worker, workers).max(1) }
+        }
+    }
+}
+
+/// The same for every service, so that all of them get the same schedule; another for each tier and repeat.
+fn seed(plan: u64, trial: &TrialId) -> u64 {
+    let TrialId { workload, variant, tier, process, repeat, .. } = trial;
+    let words = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
+    // FNV-1a: stable over versions of Rust, which a bundle outlives.
+    words
+        .bytes()
+        .fold(plan ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::service::ApplicationStats;
+
+    use super::*;
+    use crate::coordinator::upload::fixture::trial;
+
+    #[test]
+    fn shares_add_up_and_differ_by_one_at_most() {
+        let shares: Vec<u32> = (0..3).map(|worker| share(100, worker, 3)).collect();
+        assert_eq!(shares, [34, 33, 33]);
+    }
+
+    #[test]
+    fn an_open_rate_follows_the_connections() {
+        let load = Load::Open { rate_per_second: 100.0, arrivals: Default::default() };
+        let Load::Open { rate_per_second, .. } = load_of(&load, 0, 3, 34, 100) else { panic!("closed") };
+        assert!((rate_per_second - 34.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn services_get_the_same_schedule_and_repeats_another() {
+        let other = TrialId { service: "theirs".into(), ..trial() };
+        let again = TrialId { repeat: 2, ..trial() };
+        assert_eq!(seed(1, &trial()), seed(1, &other));
+        assert_ne!(seed(1, &trial()), seed(1, &again));
+        assert_ne!(seed(1, &trial()), seed(2, &trial()));
+    }
+
+    #[test]
+    fn a_service_has_settled_when_all_messages_have_an_end() {
+        let application = Some(ApplicationStats { delivered: 9, ..ApplicationStats::default() });
+        let delta = ServiceDelta { received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
+        assert!(!settled(&delta, 11), "the application has one to go");
+        let application = Some(ApplicationStats { delivered: 10, ..ApplicationStats::default() });
+        let delta = ServiceDelta { application, ..delta };
+        assert!(settled(&delta, 11));
+        assert!(!settled(&delta, 12), "one is still on its way");
+        assert!(!settled(&ServiceDelta { queued: 1, ..delta }, 11));
+    }
+}

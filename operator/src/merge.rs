@@ -1,0 +1,197 @@
+//! Workers' results, added up. Pure, and exact: counts are sums and histograms are merged, never averaged.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{self, Recorder},
+    result::{ConnectionCounts, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
+};
+
+/// Intervals are aligned by the second in which they start.
+const INTERVAL_NS: u64 = 1_000_000_000;
+
+/// What all workers of a trial saw together.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    /// Who says that messages arrived.
+    pub witness: Witness,
+    /// Sums.
+    pub connections: ConnectionCounts,
+    /// Sums.
+    pub messages: MessageCounts,
+    /// Sums; the duration is the longest.
+    pub window: WindowCounts,
+    /// Merged histograms by name.
+    pub histograms: BTreeMap<String, Recorder>,
+    /// Merged interval histograms: by name, then by start in the window in nanoseconds, with the length in nanoseconds.
+    pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
+    /// All connections of all workers.
+    pub books: Vec<WorkerBook>,
+}
+
+impl Merged {
+    /// Adds results up.
+    ///
+    /// # Errors
+    /// When a histogram can't be read; uploads with such a histogram were refused before.
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a WorkerResult>) -> Result<Self, histogram::Error> {
+        let mut merged = Self::default();
+        for result in results {
+            merged.witness = result.witness;
+            merged.connections.add(&result.connections);
+            merged.messages.add(&result.messages);
+            add_window(&mut merged.window, &result.window);
+            for (name, histogram) in &result.histograms {
+                merged.histograms.entry(name.clone()).or_default().add(&Recorder::decode(histogram)?);
+            }
+            merged.add_intervals(result)?;
+            merged.books.extend_from_slice(&result.books);
+        }
+        Ok(merged)
+    }
+
+    fn add_intervals(&mut self, result: &WorkerResult) -> Result<(), histogram::Error> {
+        for interval in &result.intervals {
+            let start = (interval.start_ns + INTERVAL_NS / 2) / INTERVAL_NS * INTERVAL_NS;
+            for (name, histogram) in &interval.histograms {
+                let (length, recorder) = self.intervals.entry(name.clone()).or_default().entry(start).or_default();
+                *length = interval.duration_ns.max(*length);
+                recorder.add(&Recorder::decode(histogram)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages that carry no number (hellos and such), all connections together.
+    pub fn unnumbered(&self) -> u64 {
+        self.books.iter().map(|book| book.unnumbered).sum()
+    }
+
+    /// Sum of all sequence numbers sent, modulo 2^64.
+    pub fn sequence_sum(&self) -> u64 {
+        self.books.iter().fold(0, |sum, book| sum.wrapping_add(book.sequence_sum))
+    }
+}
+
+/// Counts that add up field by field.
+trait Sum {
+    fn add(&mut self, other: &Self);
+}
+
+impl Sum for BTreeMap<String, u64> {
+    fn add(&mut self, other: &Self) {
+        for (reason, count) in other {
+            *self.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+impl Sum for ConnectionCounts {
+    fn add(&mut self, other: &Self) {
+        let Self { attempted, open, failed, closed_early } = other;
+        self.attempted += attempted;
+        self.open += open;
+        self.failed.add(failed);
+        self.closed_early.add(closed_early);
+    }
+}
+
+impl Sum for MessageCounts {
+    fn add(&mut self, other: &Self) {
+        // Named one by one: a new field that nobody adds up doesn't compile.
+        let Self {
+            due,
+            sent,
+            delivered,
+            late,
+            wrong,
+            dropped,
+            lost,
+            unsent,
+            duplicates,
+            reorders,
+            bytes_sent,
+            bytes_received,
+        } = other;
+        self.due += due;
+        self.sent += sent;
+        self.delivered += delivered;
+        self.late += late;
+        self.wrong += wrong;
+        self.dropped.add(dropped);
+        self.lost += lost;
+        self.unsent += unsent;
+        self.duplicates += duplicates;
+        self.reorders += reorders;
+        self.bytes_sent += bytes_sent;
+        self.bytes_received += bytes_received;
+    }
+}
+
+fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
+    let WindowCounts { duration_ns, due, sent, replies, writes, cpu_ns } = *other;
+    sum.duration_ns = sum.duration_ns.max(duration_ns);
+    sum.due += due;
+    sum.sent += sent;
+    sum.replies += replies;
+    sum.writes += writes;
+    sum.cpu_ns += cpu_ns;
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::result::Interval;
+
+    use super::*;
+    use crate::coordinator::upload::fixture::worker_result;
+
+    fn recorder(values: std::ops::Range<u64>) -> Recorder {
+        let mut recorder = Recorder::new();
+        values.for_each(|value| recorder.record(value));
+        recorder
+    }
+
+    #[test]
+    fn counts_are_sums_and_the_window_is_the_longest() {
+        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        (left.messages.sent, right.messages.sent) = (3, 4);
+        left.connections.failed.insert("timeout".into(), 1);
+        right.connections.failed.insert("timeout".into(), 2);
+        right.window.duration_ns += 5;
+        let merged = Merged::of([&left, &right]).unwrap();
+        assert_eq!((merged.messages.sent, merged.connections.failed["timeout"]), (7, 3));
+        assert_eq!(merged.window.duration_ns, right.window.duration_ns);
+    }
+
+    #[test]
+    fn a_merged_histogram_is_the_one_that_a_single_worker_would_have_recorded() {
+        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        left.histograms.insert("response_ns".into(), recorder(1..500).encode());
+        right.histograms.insert("response_ns".into(), recorder(500..900).encode());
+        let merged = Merged::of([&left, &right]).unwrap();
+        assert_eq!(merged.histograms["response_ns"].encode(), recorder(1..900).encode());
+    }
+
+    #[test]
+    fn intervals_of_one_second_meet_although_they_start_a_moment_apart() {
+        let interval = |start_ns| Interval {
+            start_ns,
+            duration_ns: INTERVAL_NS,
+            histograms: [("response_ns".into(), recorder(1..11).encode())].into(),
+        };
+        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        left.intervals = vec![interval(0), interval(INTERVAL_NS + 3)];
+        right.intervals = vec![interval(7), interval(INTERVAL_NS - 4)];
+        let merged = Merged::of([&left, &right]).unwrap();
+        let counts: Vec<u64> = merged.intervals["response_ns"].values().map(|(_, recorder)| recorder.count()).collect();
+        assert_eq!(counts, [20, 20]);
+    }
+
+    #[test]
+    fn sequence_sums_wrap() {
+        let mut result = worker_result(0, 1);
+        let book = |sequence_sum| WorkerBook { sequence_sum, ..WorkerBook::default() };
+        result.books = vec![book(u64::MAX), book(3)];
+        assert_eq!(Merged::of([&result]).unwrap().sequence_sum(), 2);
+    }
+}

@@ -1,0 +1,259 @@
+//! A plan, checked: what every later step works from.
+//!
+//! A [`WirePlan`] mirrors the file. [`read`] turns text into one, [`check`] turns it once into a [`Plan`] or into all
+//! that is wrong with it; only the checked one travels. No files other than the plan's are read here.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bench_format::{
+    plan::{CpuShapes, Load, Message, Objective, ServiceProcess, Thresholds, WireLadder, WirePlan},
+    trial::TrialId,
+};
+
+use crate::{plan::check::Surroundings, registry::Registry};
+
+pub mod check;
+pub mod read;
+
+/// Something in a plan that has to change before it can be climbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it: a field (`ladders[1].tiers`) or `line 3, column 5`; empty for the file as a whole.
+    pub place: String,
+    /// What is wrong with which value, and the way out.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, place, message } = self;
+        let file = file.display();
+        if place.is_empty() { write!(f, "{file}: {message}") } else { write!(f, "{file}: {place}: {message}") }
+    }
+}
+
+/// All that is wrong with a plan; at least one mistake.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct Mistakes(pub Vec<Mistake>);
+
+/// A plan whose every field can be used as it is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// As it was read; this is what `run.json` keeps.
+    pub wire: WirePlan,
+    /// Workers of each tier.
+    pub workers: u32,
+    /// Load before the window.
+    pub warmup: Duration,
+    /// Longest wait for what is in flight after the window.
+    pub drain: Duration,
+    /// CPU given to each role.
+    pub cpu: CpuShapes,
+    /// When a trial is invalid.
+    pub validity: Thresholds,
+    /// In climbing order.
+    pub ladders: Vec<Ladder>,
+}
+
+/// One ladder, with everything that it takes from the plan resolved.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    /// The workload.
+    pub workload: String,
+    /// What tells it from other ladders of the workload.
+    pub variant: String,
+    /// Rising.
+    pub tiers: Vec<u32>,
+    /// How load is offered, over all workers.
+    pub load: Load,
+    /// What the messages are.
+    pub message: Message,
+    /// On top of the registry's environment.
+    pub service_env: BTreeMap<String, String>,
+    /// The services that climb it, in order.
+    pub services: Vec<String>,
+    /// The measured window.
+    pub window: Duration,
+    /// What a trial must reach.
+    pub objectives: Vec<Objective>,
+}
+
+impl Plan {
+    /// Reads and checks a plan file.
+    ///
+    /// # Errors
+    /// With all mistakes that could be told apart.
+    pub fn load(path: &Path, registry: &Registry, surroundings: &Surroundings) -> Result<Self, Mistakes> {
+        Self::check(read::read(path)?, path, registry, surroundings)
+    }
+
+    /// Checks a plan that was read before; `path` is for messages.
+    ///
+    /// # Errors
+    /// With all mistakes.
+    pub fn check(
+        wire: WirePlan,
+        path: &Path,
+        registry: &Registry,
+        surroundings: &Surroundings,
+    ) -> Result<Self, Mistakes> {
+        let mistakes = check::mistakes(&wire, path, registry, surroundings);
+        if mistakes.is_empty() { Ok(Self::resolve(wire)) } else { Err(Mistakes(mistakes)) }
+    }
+
+    fn resolve(wire: WirePlan) -> Self {
+        let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire)).collect();
+        Self {
+            workers: wire.workers,
+            warmup: Duration::from_secs_f64(wire.warmup_seconds),
+            drain: Duration::from_secs_f64(wire.drain_seconds),
+            cpu: wire.cpu.clone(),
+            validity: wire.validity.clone(),
+            ladders,
+            wire,
+        }
+    }
+
+    /// All trials in climbing order.
+    ///
+    /// With a fresh process per repeat the services take turns inside each repeat (A B A B), so that what drifts over
+    /// minutes touches all of them alike. With a process per tier a service's repeats stay together.
+    pub fn trials(&self) -> Vec<TrialId> {
+        let mut trials = Vec::new();
+        for ladder in &self.ladders {
+            for &tier in &ladder.tiers {
+                let rounds = match self.wire.service_process {
+                    ServiceProcess::Repeat => self.wire.repeats,
+                    ServiceProcess::Tier => 1,
+                };
+                for process in 1..=rounds {
+                    for service in &ladder.services {
+                        let repeats = self.wire.repeats / rounds;
+                        trials.extend((1..=repeats).map(|repeat| TrialId {
+                            service: service.clone(),
+                            workload: ladder.workload.clone(),
+                            variant: ladder.variant.clone(),
+                            tier,
+                            process,
+                            repeat,
+                        }));
+                    }
+                }
+            }
+        }
+        trials
+    }
+
+    /// Seconds of warm-up and window over all trials: the least that a climb takes.
+    pub fn seconds(&self) -> f64 {
+        let of =
+            |trial: &TrialId| self.ladder_of(trial).map_or(0.0, |ladder| (self.warmup + ladder.window).as_secs_f64());
+        self.trials().iter().map(of).sum()
+    }
+
+    /// The ladder that a trial belongs to.
+    pub fn ladder_of(&self, trial: &TrialId) -> Option<&Ladder> {
+        self.ladders.iter().find(|ladder| ladder.workload == trial.workload && ladder.variant == trial.variant)
+    }
+}
+
+impl Ladder {
+    fn resolve(wire: &WireLadder, plan: &WirePlan) -> Self {
+        let climbs = |name: &&String| wire.services.is_empty() || wire.services.contains(name);
+        Self {
+            workload: wire.workload.clone(),
+            variant: wire.variant.clone(),
+            tiers: wire.tiers.clone(),
+            load: wire.load.clone(),
+            message: wire.message.clone(),
+            service_env: wire.service_env.clone(),
+            services: plan.services.iter().filter(climbs).cloned().collect(),
+            window: Duration::from_secs_f64(wire.window_seconds.unwrap_or(plan.window_seconds)),
+            objectives: wire.objectives.clone(),
+        }
+    }
+}
+
+/// Which of a plan's trials to climb, from `--service` and `--only`.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Service names; empty means all.
+    pub services: Vec<String>,
+    /// `workload[/variant[/tier]]`; empty means all.
+    pub only: Vec<String>,
+}
+
+impl Selection {
+    /// Whether a trial is among them.
+    pub fn takes(&self, trial: &TrialId) -> bool {
+        let service = self.services.is_empty() || self.services.contains(&trial.service);
+        let full = format!("{}/{}/{}", trial.workload, trial.variant, trial.tier);
+        let only = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
+        service && (self.only.is_empty() || self.only.iter().any(only))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::check::fixture::{minimal, registry, surroundings};
+
+    fn order(change: impl FnOnce(&mut WirePlan)) -> Vec<String> {
+        let mut wire = minimal();
+        change(&mut wire);
+        let plan = Plan::check(wire, Path::new("plan.yaml"), &registry(), &surroundings()).unwrap();
+        plan.trials().iter().map(TrialId::to_string).collect()
+    }
+
+    #[test]
+    fn services_take_turns_when_each_repeat_has_a_fresh_process() {
+        let order = order(|plan| {
+            plan.services = vec!["ours".into(), "theirs".into()];
+            plan.repeats = 2;
+            plan.service_process = ServiceProcess::Repeat;
+            plan.ladders[0].tiers = vec![10];
+        });
+        assert_eq!(
+            order,
+            [
+                "ours/throughput/standard/10-p1-r1",
+                "theirs/throughput/standard/10-p1-r1",
+                "ours/throughput/standard/10-p2-r1",
+                "theirs/throughput/standard/10-p2-r1",
+            ]
+        );
+    }
+
+    #[test]
+    fn repeats_stay_on_one_process_when_the_process_lasts_a_tier() {
+        let order = order(|plan| {
+            plan.repeats = 2;
+            plan.ladders[0].tiers = vec![10, 20];
+        });
+        let tiers = ["10-p1-r1", "10-p1-r2", "20-p1-r1", "20-p1-r2"];
+        assert_eq!(order, tiers.map(|tier| format!("ours/throughput/standard/{tier}")));
+    }
+
+    #[test]
+    fn only_takes_whole_words_of_a_path() {
+        let trial = TrialId {
+            service: "ours".into(),
+            workload: "throughput".into(),
+            variant: "batch".into(),
+            tier: 100,
+            process: 1,
+            repeat: 1,
+        };
+        let takes = |only: &str| Selection { services: vec![], only: vec![only.into()] }.takes(&trial);
+        assert!(takes("throughput") && takes("throughput/batch") && takes("throughput/batch/100"));
+        assert!(!takes("through") && !takes("throughput/bat") && !takes("throughput/batch/10"));
+    }
+}

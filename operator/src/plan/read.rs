@@ -1,0 +1,144 @@
+//! From a plan file's text to a [`WirePlan`], or to what keeps it from being one.
+//!
+//! A parser stops at its first error. When it does, each ladder is read again by itself, so that one pass names the
+//! mistakes of all of them.
+
+use std::{fs, path::Path};
+
+use bench_format::plan::{WireLadder, WirePlan};
+use serde_json::Value;
+
+use super::{Mistake, Mistakes};
+
+/// Closer than this (Jaro-Winkler) two words count as a slip of the pen.
+const SIMILAR: f64 = 0.8;
+
+/// Reads a plan file.
+///
+/// # Errors
+/// When it can't be read, or with every mistake in its structure that can be told apart.
+pub fn read(path: &Path) -> Result<WirePlan, Mistakes> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        let message = format!("failed to read the plan: {error}; give a name in plans/ or a path");
+        Mistakes(vec![Mistake { file: path.into(), place: String::new(), message }])
+    })?;
+    parse(&text, path)
+}
+
+/// Reads a plan from text; `path` is for messages.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(text: &str, path: &Path) -> Result<WirePlan, Mistakes> {
+    // Without strict booleans a `n:` or `on:` would be read as a boolean.
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    let error = match serde_saphyr::from_str_with_options::<WirePlan>(text, options.clone()) {
+        Ok(plan) => return Ok(plan),
+        Err(error) => error,
+    };
+    let mut mistakes = serde_saphyr::from_str_with_options::<Value>(text, options)
+        .map(|value| mistakes_of_parts(value, path))
+        .unwrap_or_default();
+    if mistakes.is_empty() {
+        let (place, message) = located(&error);
+        mistakes.push(Mistake { file: path.into(), place, message: with_suggestion(&message) });
+    }
+    Err(Mistakes(mistakes))
+}
+
+/// Reads the plan without its ladders, then each ladder, and keeps what each says.
+fn mistakes_of_parts(mut value: Value, path: &Path) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let mut note = |place: String, error: serde_json::Error| {
+        mistakes.push(Mistake { file: path.into(), place, message: with_suggestion(&error.to_string()) });
+    };
+    let ladders = match value.get_mut("ladders") {
+        Some(Value::Array(ladders)) => std::mem::take(ladders),
+        _ => Vec::new(),
+    };
+    if let Err(error) = serde_json::from_value::<WirePlan>(value) {
+        note(String::new(), error);
+    }
+    for (index, ladder) in ladders.into_iter().enumerate() {
+        if let Err(error) = serde_json::from_value::<WireLadder>(ladder) {
+            note(format!("ladders[{index}]"), error);
+        }
+    }
+    mistakes
+}
+
+fn located(error: &serde_saphyr::Error) -> (String, String) {
+    let place = error.location().map(|at| format!("line {}, column {}", at.line(), at.column())).unwrap_or_default();
+    let text = error.to_string();
+    let message = text.lines().next().unwrap_or_default().to_owned();
+    (place, message)
+}
+
+/// Adds `did you mean …` to serde's ``unknown field `a`, expected one of `b`, `c` ``.
+fn with_suggestion(message: &str) -> String {
+    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match (message.contains("unknown "), words.split_first()) {
+        (true, Some((wrong, known))) => match closest(wrong, known.iter().copied()) {
+            Some(right) => format!("{message}; did you mean `{right}`?"),
+            None => message.to_owned(),
+        },
+        _ => message.to_owned(),
+    }
+}
+
+/// The known word that a mistyped one was most likely meant to be.
+pub fn closest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|word| (strsim::jaro_winkler(wrong, word), word))
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "schema: 1\nname: n\nwhy: w\nseed: 1\nservices: [a]\nwindow_seconds: 1\n";
+
+    fn messages(text: &str) -> Vec<String> {
+        parse(text, Path::new("p.yaml")).unwrap_err().0.iter().map(Mistake::to_string).collect()
+    }
+
+    #[test]
+    fn a_mistyped_field_is_named_with_the_one_that_was_meant() {
+        let text = format!("{HEAD}ladders: [{{workload: w, teirs: [1], load: {{model: closed}}}}]");
+        let [message] = messages(&text).try_into().unwrap();
+        assert!(message.starts_with("p.yaml: ladders[0]: unknown field `teirs`"), "{message}");
+        assert!(message.ends_with("did you mean `tiers`?"), "{message}");
+    }
+
+    #[test]
+    fn mistakes_in_two_ladders_are_reported_at_once() {
+        let text = format!(
+            "{HEAD}ladders: [{{workload: w, tiers: [1], load: {{model: clsed}}}}, {{workload: w, load: {{model: closed}}}}]"
+        );
+        let messages = messages(&text);
+        assert!(messages[0].contains("ladders[0]") && messages[0].contains("did you mean `closed`?"), "{messages:?}");
+        assert!(messages[1].contains("ladders[1]: missing field `tiers`"), "{messages:?}");
+    }
+
+    #[test]
+    fn broken_yaml_is_named_by_line() {
+        let [message] = messages("schema: 1\nname: [").try_into().unwrap();
+        assert!(message.contains("p.yaml: line "), "{message}");
+    }
+
+    #[test]
+    fn a_name_that_yaml_could_take_for_a_boolean_stays_a_name() {
+        let text = format!("{HEAD}ladders: []").replace("name: n", "name: no");
+        assert_eq!(parse(&text, Path::new("p.yaml")).unwrap().name, "no");
+    }
+
+    #[test]
+    fn a_missing_file_says_what_to_give() {
+        let error = read(Path::new("/nowhere/p.yaml")).unwrap_err();
+        assert!(error.to_string().contains("give a name in plans/ or a path"), "{error}");
+    }
+}

@@ -1,0 +1,164 @@
+//! What a person sees on the terminal: a line per trial while it climbs, a table at the end.
+
+use bench_format::{
+    plan::Load,
+    result::{BoundBy, TrialResult, Validity},
+    run::{Run, TrialState},
+};
+
+use crate::store;
+use std::path::Path;
+
+/// One trial in a line.
+pub fn line(result: &TrialResult) -> String {
+    let mut words = format!("{}: {}", result.trial, standing(result));
+    if let Some(bound_by) = result.bound_by {
+        words += &format!(", bound by {}", name(bound_by));
+    }
+    let figure = key_figure(result);
+    if figure.is_empty() { words } else { format!("{words}, {figure}") }
+}
+
+/// `passed`, `failed`, `valid` (without objectives), or `invalid` with its reasons.
+pub fn standing(result: &TrialResult) -> String {
+    match (&result.validity, &result.verdict) {
+        (Validity::Invalid { reasons }, _) => {
+            let words: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
+            format!("invalid: {}", words.join("; "))
+        }
+        (Validity::Valid, Some(verdict)) if verdict.passed => "passed".into(),
+        (Validity::Valid, Some(_)) => "failed".into(),
+        (Validity::Valid, None) => "valid".into(),
+    }
+}
+
+/// The figure that a workload is about, with its load model where it isn't open.
+pub fn key_figure(result: &TrialResult) -> String {
+    let figures = &result.figures;
+    // A flood that the generator bound says only what the service carries at least.
+    let at_least = match result.bound_by {
+        Some(BoundBy::Generator | BoundBy::Both) => ">= ",
+        _ => "",
+    };
+    let latency = |name: &str, label: &str| {
+        let percentiles = result.percentiles.get(name)?;
+        let ms = |p: &str| percentiles.get(p).copied().flatten().map_or("n/a".into(), |ns| milliseconds(ns));
+        let any = percentiles.values().any(Option::is_some);
+        any.then(|| format!("{label} p50 {} p99 {}", ms("p50"), ms("p99")))
+    };
+    let closed = if matches!(result.load, Load::Closed { .. }) { " (closed loop)" } else { "" };
+    let rate = |value: f64, what: &str| format!("{at_least}{} {what}/s", count(value));
+    if let Some(accepted) = figures.accepted_per_second {
+        let latency = latency("handshake_ns", "handshake").map(|words| format!(", {words}")).unwrap_or_default();
+        return format!("{}{latency}", rate(accepted, "connections"));
+    }
+    if let Some(words) = latency("response_ns", "response").or_else(|| latency("service_ns", "service")) {
+        return format!("{words}{closed}");
+    }
+    match (figures.delivered_per_second, figures.received_per_second) {
+        (Some(delivered), _) if delivered > 0.0 => rate(delivered, "delivered"),
+        (_, Some(received)) => rate(received, "received"),
+        _ => String::new(),
+    }
+}
+
+/// All trials of a run as a table.
+pub fn table(bundle: &Path, run: &Run) -> String {
+    let head = ["trial", "standing", "bound by", "figure", "service CPU"].map(String::from);
+    let rows = run.trials.iter().map(|entry| {
+        let trial = entry.trial.to_string();
+        let bare = |standing: String| [trial.clone(), standing, String::new(), String::new(), String::new()];
+        match &entry.state {
+            TrialState::Finished { .. } => match store::read_result(bundle, &entry.trial) {
+                Ok(result) => row(trial, &result),
+                Err(error) => bare(format!("unreadable: {error}")),
+            },
+            TrialState::Failed { reason } => bare(format!("not measured: {}", first_line(reason))),
+            TrialState::Pending | TrialState::Started { .. } => bare("not climbed yet".into()),
+        }
+    });
+    align(std::iter::once(head).chain(rows).collect())
+}
+
+fn row(trial: String, result: &TrialResult) -> [String; 5] {
+    let standing = match &result.validity {
+        Validity::Valid => standing(result),
+        Validity::Invalid { reasons } => {
+            let kinds: Vec<String> = reasons.iter().map(|reason| snake(&reason.kind)).collect();
+            format!("invalid: {}", kinds.join(", "))
+        }
+    };
+    let bound_by = result.bound_by.map(name).unwrap_or_default();
+    let share = result.figures.service_cpu_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default();
+    [trial, standing, bound_by, key_figure(result), share]
+}
+
+fn align(rows: Vec<[String; 5]>) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// The word that the bundle uses for a value.
+fn snake<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn name(bound_by: BoundBy) -> String {
+    snake(&bound_by)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn milliseconds(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// Three digits that matter: `980`, `12.3 k`, `4.56 M`.
+fn count(value: f64) -> String {
+    let (scaled, unit) = match value {
+        value if value >= 1e6 => (value / 1e6, " M"),
+        value if value >= 1e4 => (value / 1e3, " k"),
+        value => (value, ""),
+    };
+    match scaled {
+        scaled if scaled >= 100.0 || unit.is_empty() => format!("{scaled:.0}{unit}"),
+        scaled if scaled >= 10.0 => format!("{scaled:.1}{unit}"),
+        scaled => format!("{scaled:.2}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{fixture::flood, judge};
+
+    #[test]
+    fn a_line_says_standing_bound_and_figure() {
+        let (mut result, _) = judge(&flood()).unwrap();
+        assert_eq!(line(&result), "ours/throughput/standard/20-p1-r1: valid, bound by neither, 900 delivered/s");
+        result.bound_by = Some(BoundBy::Generator);
+        assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"));
+    }
+
+    #[test]
+    fn counts_have_three_digits_that_matter() {
+        let counts = [7.0, 980.0, 9999.0, 12_345.0, 123_456.0, 4_561_000.0].map(count);
+        assert_eq!(counts, ["7", "980", "9999", "12.3 k", "123 k", "4.56 M"]);
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_end_without_blanks() {
+        let row = |a: &str, b: &str| [a.into(), b.into(), String::new(), String::new(), String::new()];
+        assert_eq!(align(vec![row("a", "x"), row("long", "y")]), "a     x\nlong  y\n");
+    }
+}

@@ -1,0 +1,126 @@
+//! What a service says of itself over its metrics port, and what the kernel says of it at the same moment.
+
+use std::time::Duration;
+
+use bench_format::{
+    result::Reading,
+    service::{ConnectionBook, ConnectionBooks, ServiceStats},
+};
+use reqwest::{Client, StatusCode};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    backend::{self, Backend},
+    clock::unix_ns,
+};
+
+/// Longest wait for an answer; a service at its limit answers late.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a service could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It doesn't answer.
+    #[error("failed to get {path} from the service: {reason}")]
+    Get {
+        /// The path.
+        path: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// It answers something else than the contract says.
+    #[error("the service's {path} is not what services/README.md says: {reason}")]
+    Contract {
+        /// The path.
+        path: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The kernel's side failed.
+    #[error(transparent)]
+    Usage(#[from] backend::Error),
+}
+
+/// A service's metrics port.
+#[derive(Clone, Debug)]
+pub struct ServiceClient {
+    http: Client,
+    base: String,
+}
+
+impl ServiceClient {
+    /// A client for `host:port`.
+    pub fn new(metrics_address: &str) -> Self {
+        // A proxy between us and a service on this machine is never meant.
+        let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
+        Self { http, base: format!("http://{metrics_address}") }
+    }
+
+    /// Whether it accepts connections.
+    pub async fn ready(&self) -> bool {
+        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
+        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    }
+
+    /// One consistent reading of its counters.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn stats(&self) -> Result<ServiceStats, Error> {
+        self.get("/stats").await
+    }
+
+    /// Its books on each connection; those of closed ones are handed out once.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn connections(&self) -> Result<Vec<ConnectionBook>, Error> {
+        self.get::<ConnectionBooks>("/stats/connections").await.map(|books| books.connections)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
+        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
+        let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            return Err(Error::Get { path, reason: format!("it answers {status}") });
+        }
+        let body = answer.bytes().await.map_err(failed)?;
+        serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
+    }
+}
+
+/// One reading: its counters, its CPU and its memory.
+///
+/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both.
+///
+/// # Errors
+/// When the service doesn't answer or its process is gone.
+pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Reading, Error> {
+    let (asked_at, before) = (unix_ns(), backend.service_usage().await?);
+    let stats = client.stats().await?;
+    let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
+    Ok(Reading {
+        unix_ns: middle(asked_at, answered_at),
+        pid: after.pid,
+        cpu_ns: middle(before.cpu_ns, after.cpu_ns),
+        rss_bytes: after.rss_bytes,
+        cpu_limit: after.cpu_limit,
+        throttled_periods: after.throttled_periods,
+        stats,
+    })
+}
+
+fn middle(a: u64, b: u64) -> u64 {
+    a / 2 + b / 2 + (a % 2 + b % 2) / 2
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}

@@ -1,0 +1,222 @@
+//! What was seen → what to do next. Pure, and the only place where the order of a climb is decided.
+
+use bench_format::{run::TrialState, trial::TrialId};
+
+/// What one service process serves: another key needs a fresh process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessKey {
+    /// Service, workload, variant, tier and process number, as they are in a trial's id.
+    pub trial: TrialId,
+}
+
+impl ProcessKey {
+    /// The process that a trial runs against: all repeats of one process number share it.
+    pub fn of(trial: &TrialId) -> Self {
+        Self { trial: TrialId { repeat: 0, ..trial.clone() } }
+    }
+}
+
+/// What one set of workers serves: all trials of a tier, whatever the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierKey {
+    /// The worker program.
+    pub program: String,
+    /// Workload and variant.
+    pub ladder: (String, String),
+    /// Connections.
+    pub tier: u32,
+}
+
+impl TierKey {
+    /// The workers that a trial needs.
+    pub fn of(trial: &TrialId, program: &str) -> Self {
+        let ladder = (trial.workload.clone(), trial.variant.clone());
+        Self { program: program.into(), ladder, tier: trial.tier }
+    }
+}
+
+/// Whether something that was started still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It runs.
+    Alive,
+    /// It ended by itself.
+    Dead,
+}
+
+/// The next trial to climb.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// How the store has it.
+    pub state: TrialState,
+    /// Whether this climb has begun it.
+    pub begun: bool,
+    /// The service process that it needs.
+    pub process: ProcessKey,
+    /// The workers that it needs.
+    pub tier: TierKey,
+}
+
+/// Everything that a decision depends on.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The first trial that hasn't ended; absent when all have.
+    pub wanted: Option<Wanted>,
+    /// The service that was started.
+    pub service: Option<(ProcessKey, Health)>,
+    /// The workers that were started.
+    pub workers: Option<(TierKey, Health)>,
+    /// Somebody asked us to stop.
+    pub stopping: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Stop the workers.
+    StopWorkers,
+    /// Stop the service.
+    StopService,
+    /// Note in the store that the trial has started.
+    Begin {
+        /// Its attempt.
+        attempt: u32,
+    },
+    /// Start the service that the trial needs.
+    StartService,
+    /// Start the workers that the trial needs.
+    StartWorkers,
+    /// Run the trial.
+    Measure,
+    /// Nothing is left to do, or nothing more may be done.
+    End,
+}
+
+/// Decides. Workers stop before the service, so that none of them sees its service vanish.
+pub fn next(seen: &Seen) -> Step {
+    let wanted = seen.wanted.as_ref().filter(|_| !seen.stopping);
+    let Some(wanted) = wanted else {
+        return match (&seen.workers, &seen.service) {
+            (Some(_), _) => Step::StopWorkers,
+            (None, Some(_)) => Step::StopService,
+            (None, None) => Step::End,
+        };
+    };
+    match (&seen.workers, &seen.service) {
+        (Some((tier, health)), _) if *tier != wanted.tier || *health == Health::Dead => Step::StopWorkers,
+        (_, Some((process, health))) if *process != wanted.process || *health == Health::Dead => Step::StopService,
+        _ if !wanted.begun => Step::Begin { attempt: attempt_after(&wanted.state) },
+        (_, None) => Step::StartService,
+        (None, _) => Step::StartWorkers,
+        _ => Step::Measure,
+    }
+}
+
+/// Whether a trial still has to be climbed: it hasn't started, or was interrupted.
+pub fn is_open(state: &TrialState) -> bool {
+    matches!(state, TrialState::Pending | TrialState::Started { .. })
+}
+
+fn attempt_after(state: &TrialState) -> u32 {
+    match state {
+        TrialState::Started { attempt } => attempt + 1,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(service: &str, process: u32) -> TrialId {
+        TrialId {
+            service: service.into(),
+            workload: "throughput".into(),
+            variant: "batch".into(),
+            tier: 100,
+            process,
+            repeat: 1,
+        }
+    }
+
+    /// A climb that wants process 1 of "a", begun, with everything it needs running.
+    fn running() -> Seen {
+        let trial = trial("a", 1);
+        let (process, tier) = (ProcessKey::of(&trial), TierKey::of(&trial, "wse-bench"));
+        Seen {
+            wanted: Some(Wanted {
+                state: TrialState::Started { attempt: 1 },
+                begun: true,
+                process: process.clone(),
+                tier: tier.clone(),
+            }),
+            service: Some((process, Health::Alive)),
+            workers: Some((tier, Health::Alive)),
+            stopping: false,
+        }
+    }
+
+    fn step(change: impl FnOnce(&mut Seen)) -> Step {
+        let mut seen = running();
+        change(&mut seen);
+        next(&seen)
+    }
+
+    fn wanted(seen: &mut Seen) -> &mut Wanted {
+        seen.wanted.as_mut().unwrap()
+    }
+
+    #[test]
+    fn the_table_of_decisions() {
+        type Case = (&'static str, fn(&mut Seen), Step);
+        let cases: [Case; 14] = [
+            ("all is there", |_| (), Step::Measure),
+            ("no workers", |seen| seen.workers = None, Step::StartWorkers),
+            ("no service", |seen| seen.service = None, Step::StartService),
+            (
+                "nothing is there: the service first, workers need its address",
+                |seen| (seen.service, seen.workers) = (None, None),
+                Step::StartService,
+            ),
+            ("not begun", |seen| wanted(seen).begun = false, Step::Begin { attempt: 2 }),
+            (
+                "never begun",
+                |seen| {
+                    wanted(seen).begun = false;
+                    wanted(seen).state = TrialState::Pending;
+                },
+                Step::Begin { attempt: 1 },
+            ),
+            ("a fresh process is due", |seen| wanted(seen).process = ProcessKey::of(&trial("a", 2)), Step::StopService),
+            (
+                "the other service's turn",
+                |seen| wanted(seen).process = ProcessKey::of(&trial("b", 1)),
+                Step::StopService,
+            ),
+            ("the service died", |seen| seen.service.as_mut().unwrap().1 = Health::Dead, Step::StopService),
+            ("a worker died", |seen| seen.workers.as_mut().unwrap().1 = Health::Dead, Step::StopWorkers),
+            ("the next tier: its own workers", |seen| wanted(seen).tier.tier = 200, Step::StopWorkers),
+            ("stopping", |seen| seen.stopping = true, Step::StopWorkers),
+            ("stopping, workers gone", |seen| (seen.stopping, seen.workers) = (true, None), Step::StopService),
+            ("nothing left", |seen| (seen.wanted, seen.service, seen.workers) = (None, None, None), Step::End),
+        ];
+        for (name, change, expected) in cases {
+            assert_eq!(step(change), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn workers_stay_when_the_other_service_of_the_tier_has_its_turn() {
+        let step = step(|seen| {
+            seen.service = None;
+            wanted(seen).process = ProcessKey::of(&trial("b", 1));
+        });
+        assert_eq!(step, Step::StartService);
+    }
+
+    #[test]
+    fn repeats_on_one_process_share_it() {
+        let again = TrialId { repeat: 2, ..trial("a", 1) };
+        assert_eq!(ProcessKey::of(&again), ProcessKey::of(&trial("a", 1)));
+    }
+}

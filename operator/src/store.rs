@@ -1,0 +1,325 @@
+//! A bundle on disk: what a run was told, how far it is, and what each trial left.
+//!
+//! Every file appears by write-to-temporary, fsync, rename, and fsync of its folder; `run.json` says `finished` only when
+//! the trial's files are there. So a kill at any instant loses at most the trial in flight.
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use bench_format::{
+    SCHEMA, SchemaTooNew,
+    result::{ServiceFile, TrialResult},
+    run::Run,
+    trial::TrialId,
+};
+use serde::Serialize;
+
+use crate::{judge::Measured, merge::Merged};
+use files::{Disk, Files};
+
+pub mod files;
+pub mod hlog;
+
+/// Why the store can't do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file can't be written or read.
+    #[error("failed to {verb} {path}")]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A new run would overwrite an old one.
+    #[error("run \"{id}\" exists in {results}; resume it with --resume {id}, or give another --run-id")]
+    Exists {
+        /// The run's id.
+        id: String,
+        /// The results folder.
+        results: PathBuf,
+    },
+    /// Another ladder climbs this run.
+    #[error("{0} is in use by another ladder; wait until it ends")]
+    InUse(PathBuf),
+    /// `run.json` says nothing that can be understood.
+    #[error("{path} is no run: {source}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A newer program wrote it.
+    #[error("{path}: {source}")]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// How new.
+        source: SchemaTooNew,
+    },
+}
+
+/// One run's bundle, open for writing by this process alone.
+#[derive(Debug)]
+pub struct Store<F = Disk> {
+    folder: PathBuf,
+    files: F,
+    /// Held for as long as we write; the kernel lets go of it when we die.
+    _lock: Option<File>,
+}
+
+impl Store<Disk> {
+    /// Makes the bundle of a new run and writes its `run.json`.
+    ///
+    /// # Errors
+    /// When there is one of that name, or it can't be written.
+    pub fn create(results: &Path, run: &Run) -> Result<Self, Error> {
+        let folder = results.join(&run.id);
+        if folder.join("run.json").exists() {
+            return Err(Error::Exists { id: run.id.clone(), results: results.into() });
+        }
+        let store = Self::at(folder)?;
+        store.save_run(run)?;
+        Ok(store)
+    }
+
+    /// Opens the bundle of a run, to go on with it.
+    ///
+    /// # Errors
+    /// When it isn't there, can't be understood, or another process has it.
+    pub fn open(results: &Path, id: &str) -> Result<(Self, Run), Error> {
+        let folder = results.join(id);
+        let run = read_run(&folder)?;
+        Ok((Self::at(folder)?, run))
+    }
+
+    fn at(folder: PathBuf) -> Result<Self, Error> {
+        Disk.make_folder(&folder).map_err(|source| failed("make", &folder, source))?;
+        let path = folder.join(".lock");
+        let lock = File::create(&path).map_err(|source| failed("make", &path, source))?;
+        lock.try_lock().map_err(|_| Error::InUse(folder.clone()))?;
+        Ok(Self { folder, files: Disk, _lock: Some(lock) })
+    }
+}
+
+impl<F: Files> Store<F> {
+    /// The bundle's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A trial's folder.
+    pub fn trial_folder(&self, trial: &TrialId) -> PathBuf {
+        self.folder.join("trials").join(trial.to_string())
+    }
+
+    /// Writes `run.json`.
+    ///
+    /// # Errors
+    /// When it can't be written; the one before is then still there.
+    pub fn save_run(&self, run: &Run) -> Result<(), Error> {
+        self.write_json(&self.folder.join("run.json"), run)
+    }
+
+    /// Makes a trial's folder, empty of what an interrupted attempt left.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn begin_trial(&self, trial: &TrialId) -> Result<(), Error> {
+        let folder = self.trial_folder(trial);
+        self.files.remove_folder(&folder).map_err(|source| failed("remove", &folder, source))?;
+        let workers = folder.join("workers");
+        self.files.make_folder(&workers).map_err(|source| failed("make", &workers, source))
+    }
+
+    /// Writes all that a trial left, `result.json` last.
+    ///
+    /// # Errors
+    /// When something can't be written.
+    pub fn save_trial(&self, measured: &Measured, result: &TrialResult, merged: &Merged) -> Result<(), Error> {
+        let folder = self.trial_folder(&result.trial);
+        for upload in &measured.uploads {
+            let path = folder.join("workers").join(format!("{}.json", upload.result.worker));
+            self.write(&path, &upload.bytes)?;
+        }
+        for (name, intervals) in &merged.intervals {
+            let text = hlog::write(name, result, intervals);
+            self.write(&folder.join(format!("{name}.hlog")), &text)?;
+        }
+        let service = ServiceFile {
+            schema: SCHEMA,
+            readings: measured.readings.clone(),
+            connections: measured.connections.clone(),
+        };
+        self.write_json(&folder.join("service.json"), &service)?;
+        self.write_json(&folder.join("result.json"), result)
+    }
+
+    fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
+        let mut text = serde_json::to_vec_pretty(value).expect("our types have no map keys but strings");
+        text.push(b'\n');
+        self.write(path, &text)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let temporary = path.with_added_extension("tmp");
+        let written = self.files.write(&temporary, bytes).and_then(|()| self.files.rename(&temporary, path));
+        let folder = path.parent().unwrap_or(Path::new("."));
+        written.and_then(|()| self.files.sync_folder(folder)).map_err(|source| failed("write", path, source))
+    }
+}
+
+/// Reads a bundle's `run.json`.
+///
+/// # Errors
+/// When it isn't there or can't be understood.
+pub fn read_run(folder: &Path) -> Result<Run, Error> {
+    let path = folder.join("run.json");
+    let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
+    let run: Run = serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
+    bench_format::check_schema(run.schema).map_err(|source| Error::Schema { path, source })?;
+    Ok(run)
+}
+
+/// Reads a trial's `result.json`.
+///
+/// # Errors
+/// When it isn't there or can't be understood.
+pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error> {
+    let path = bundle.join("trials").join(trial.to_string()).join("result.json");
+    let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
+    let result: TrialResult =
+        serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
+    bench_format::check_schema(result.schema).map_err(|source| Error::Schema { path, source })?;
+    Ok(result)
+}
+
+fn failed(verb: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::File { verb, path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{
+        result::Validity,
+        run::{RunState, TrialEntry, TrialState},
+    };
+
+    use super::{files::Dying, *};
+    use crate::{
+        judge::{fixture::flood, judge},
+        plan::check::fixture::minimal,
+    };
+
+    fn run(id: &str) -> Run {
+        let entry = |repeat| TrialEntry { trial: TrialId { repeat, ..flood().trial }, state: TrialState::Pending };
+        Run {
+            schema: SCHEMA,
+            id: id.into(),
+            started_at: String::new(),
+            finished_at: None,
+            state: RunState::Running,
+            plan: minimal(),
+            command: String::new(),
+            version: String::new(),
+            commit: String::new(),
+            versions: Default::default(),
+            machines: vec![],
+            cpu_roles: Default::default(),
+            trials: (1..=2).map(entry).collect(),
+        }
+    }
+
+    /// Climbs all trials of a run into a store, as the climb does.
+    fn climb<F: Files>(store: &Store<F>, run: &mut Run) -> Result<(), Error> {
+        for index in 0..run.trials.len() {
+            let trial = run.trials[index].trial.clone();
+            run.trials[index].state = TrialState::Started { attempt: 1 };
+            store.save_run(run)?;
+            store.begin_trial(&trial)?;
+            let mut measured = flood();
+            measured.trial = trial;
+            let (result, merged) = judge(&measured).unwrap();
+            store.save_trial(&measured, &result, &merged)?;
+            run.trials[index].state = TrialState::Finished { validity: Validity::Valid, passed: None };
+            store.save_run(run)?;
+        }
+        Ok(())
+    }
+
+    /// What must hold in a bundle at any moment.
+    fn check_whole(folder: &Path) -> Run {
+        let run = read_run(folder).unwrap();
+        for entry in &run.trials {
+            if matches!(entry.state, TrialState::Finished { .. }) {
+                assert_eq!(read_result(folder, &entry.trial).unwrap().trial, entry.trial);
+            }
+        }
+        run
+    }
+
+    #[test]
+    fn a_kill_between_any_two_steps_leaves_a_bundle_that_can_be_resumed() {
+        let mut deaths = 0;
+        for steps in 0.. {
+            let results = tempfile::tempdir().unwrap();
+            let folder = results.path().join("run");
+            drop(Store::create(results.path(), &run("run")).unwrap());
+            let store = Store { folder: folder.clone(), files: Dying::after(steps), _lock: None };
+            let survived = climb(&store, &mut run("run")).is_ok();
+            let seen = check_whole(&folder);
+            let open = seen.trials.iter().filter(|entry| crate::step::is_open(&entry.state)).count();
+            assert_eq!(open == 0, seen.trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
+            let (store, mut resumed) = Store::open(results.path(), "run").unwrap();
+            climb(&store, &mut resumed).unwrap();
+            assert!(check_whole(&folder).trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
+            if survived {
+                break;
+            }
+            deaths += 1;
+        }
+        assert!(deaths > 20, "only {deaths} steps were tried");
+    }
+
+    #[test]
+    fn a_run_of_the_same_name_is_not_overwritten() {
+        let results = tempfile::tempdir().unwrap();
+        drop(Store::create(results.path(), &run("a")).unwrap());
+        let words = Store::create(results.path(), &run("a")).unwrap_err().to_string();
+        assert!(words.contains("resume it with --resume a"), "{words}");
+    }
+
+    #[test]
+    fn two_ladders_never_write_one_run() {
+        let results = tempfile::tempdir().unwrap();
+        let _first = Store::create(results.path(), &run("a")).unwrap();
+        assert!(matches!(Store::open(results.path(), "a"), Err(Error::InUse(_))));
+    }
+
+    #[test]
+    fn a_run_of_a_newer_program_is_refused_in_words() {
+        let results = tempfile::tempdir().unwrap();
+        let newer = Run { schema: SCHEMA + 1, ..run("a") };
+        drop(Store::create(results.path(), &newer).unwrap());
+        let words = Store::open(results.path(), "a").unwrap_err().to_string();
+        assert!(words.contains("is newer than"), "{words}");
+    }
+
+    #[test]
+    fn what_an_interrupted_attempt_left_is_removed() {
+        let results = tempfile::tempdir().unwrap();
+        let store = Store::create(results.path(), &run("a")).unwrap();
+        let trial = flood().trial;
+        store.begin_trial(&trial).unwrap();
+        let rubbish = store.trial_folder(&trial).join("workers/0.json");
+        std::fs::write(&rubbish, "half").unwrap();
+        store.begin_trial(&trial).unwrap();
+        assert!(!rubbish.exists() && rubbish.parent().unwrap().is_dir());
+    }
+}

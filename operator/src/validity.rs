@@ -1,0 +1,358 @@
+//! Whether a trial may be used at all: every rule of `docs/METHODOLOGY.md`, "Validity". Pure.
+//!
+//! Each reason says what was seen against what is allowed, in numbers.
+
+use bench_format::{
+    books::Books,
+    histogram::{percentile_ns, samples_needed},
+    plan::{Figure, Load},
+    result::{Reading, Reason, ReasonKind, Validity, WorkerResult},
+};
+
+use crate::{figures::worker_share, judge::Measured, merge::Merged};
+
+/// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
+const CLOCK_STEP_NS: u64 = 10_000_000;
+/// Share of an objective's time by which the generator may be late.
+const LATE_SHARE: f64 = 0.05;
+/// The percentile of the generator's delay that is judged.
+const LATE_PERCENTILE: f64 = 0.99;
+
+/// Judges a trial by every rule; reasons found while measuring come first.
+pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity {
+    let mut reasons = measured.problems.clone();
+    reasons.extend(unaccounted(books));
+    reasons.extend(workers_missing(measured));
+    reasons.extend(start_skew(measured));
+    if matches!(measured.load, Load::Open { .. }) {
+        reasons.extend(generator_late(measured, merged));
+        reasons.extend(generator_cpu(measured));
+        reasons.extend(send_rate(measured, merged));
+    }
+    reasons.extend(service_restarted(measured));
+    reasons.extend(clock_step(measured));
+    reasons.extend(window_short(measured, merged));
+    reasons.extend(measured.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
+    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
+}
+
+/// A reason, from its rule and its words.
+pub fn reason(kind: ReasonKind, detail: impl Into<String>) -> Reason {
+    Reason { kind, detail: detail.into() }
+}
+
+fn unaccounted(books: &Books) -> Option<Reason> {
+    let broken = books.equations.iter().filter(|equation| !equation.holds());
+    let mut words: Vec<String> = broken
+        .map(|equation| {
+            let terms: Vec<String> = equation.terms.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            format!("{}: {} against {} ({})", equation.name, equation.left, equation.right, terms.join(", "))
+        })
+        .collect();
+    if let Some(check) = books.connections.as_ref().filter(|check| check.mismatched > 0) {
+        let example = check.examples.first().map(|example| format!(", for example {example}")).unwrap_or_default();
+        words.push(format!("{} of {} connections differ{example}", check.mismatched, check.compared));
+    }
+    (!words.is_empty()).then(|| reason(ReasonKind::Unaccounted, words.join("; ")))
+}
+
+fn workers_missing(measured: &Measured) -> Option<Reason> {
+    let (have, want) = (measured.uploads.len(), measured.workers as usize);
+    (have < want).then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {want} workers delivered a result")))
+}
+
+/// Spread of the starts, the coordinator's own moment included: its readings border the window.
+fn start_skew(measured: &Measured) -> Option<Reason> {
+    let skews = || results(measured).map(|result| result.evidence.start_skew_ns).chain([0]);
+    let spread_ms = (skews().max()? - skews().min()?) as f64 / 1e6;
+    let allowed = measured.thresholds.start_skew_ms;
+    (spread_ms > allowed).then(|| {
+        reason(ReasonKind::StartSkew, format!("workers started {spread_ms:.1} ms apart, allowed {allowed} ms"))
+    })
+}
+
+fn generator_late(measured: &Measured, merged: &Merged) -> Option<Reason> {
+    let Some(delay) = merged.histograms.get("delay_ns").filter(|delay| delay.count() > 0) else {
+        let sent = merged.window.sent > 0;
+        return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
+    };
+    let allowed_ms = measured.thresholds.delay_p99_ms.max(strictest_ms(measured).map_or(0.0, |ms| ms * LATE_SHARE));
+    // Judged on few samples too: a wrong acquittal is worse than a rank that is off by one.
+    let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
+    let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
+    (over || seen_ms > allowed_ms).then(|| {
+        let words = format!("the generator was late: p99 of delay {seen_ms:.1} ms, allowed {allowed_ms} ms");
+        reason(ReasonKind::GeneratorLate, words)
+    })
+}
+
+/// The smallest time that an objective allows, in milliseconds.
+fn strictest_ms(measured: &Measured) -> Option<f64> {
+    let of_time = measured.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
+    of_time.filter_map(|objective| objective.at_most).reduce(f64::min)
+}
+
+fn generator_cpu(measured: &Measured) -> Option<Reason> {
+    let thresholds = &measured.thresholds;
+    let words: Vec<String> = results(measured)
+        .flat_map(|result| {
+            let share = worker_share(measured, result).unwrap_or(0.0);
+            let busy = (share > thresholds.worker_cpu_share).then(|| {
+                let allowed = percent(thresholds.worker_cpu_share);
+                format!("worker {} used {} of its CPU, allowed {allowed}", result.worker, percent(share))
+            });
+            let evidence = &result.evidence;
+            let throttled = match (evidence.throttled_periods, evidence.periods) {
+                (Some(throttled), Some(periods)) if periods > 0 => throttled as f64 / periods as f64,
+                _ => 0.0,
+            };
+            let held = (throttled > thresholds.throttled_share).then(|| {
+                let allowed = percent(thresholds.throttled_share);
+                format!(
+                    "worker {} was throttled in {} of periods, allowed {allowed}",
+                    result.worker,
+                    percent(throttled)
+                )
+            });
+            [busy, held]
+        })
+        .flatten()
+        .collect();
+    (!words.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, words.join("; ")))
+}
+
+fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> {
+    let (sent, due) = (merged.window.sent, merged.window.due);
+    let allowed = measured.thresholds.send_share;
+    let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
+    ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
+}
+
+fn service_restarted(measured: &Measured) -> Option<Reason> {
+    let readings = &measured.readings;
+    let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
+    let present: Vec<&Reading> = order.into_iter().flatten().collect();
+    let changed = present.windows(2).find_map(|pair| {
+        let (earlier, later) = (pair[0], pair[1]);
+        if earlier.pid != later.pid {
+            return Some(format!("process {} became process {}", earlier.pid, later.pid));
+        }
+        let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
+        (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s"))
+    });
+    changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
+}
+
+fn clock_step(measured: &Measured) -> Option<Reason> {
+    let worst = results(measured).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
+    let step = worst.evidence.clock_step_ns;
+    (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
+        let (seen, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
+        let words = format!("the clock of worker {} jumped by {seen:.1} ms, allowed {allowed} ms", worst.worker);
+        reason(ReasonKind::ClockStep, words)
+    })
+}
+
+fn window_short(measured: &Measured, merged: &Merged) -> Option<Reason> {
+    let words: Vec<String> = measured
+        .objectives
+        .iter()
+        .filter_map(|objective| match &objective.figure {
+            Figure::PercentileMs { histogram, percentile } => Some((histogram, *percentile)),
+            _ => None,
+        })
+        .filter_map(|(name, percentile)| {
+            let recorder = merged.histograms.get(&format!("{name}_ns"));
+            let have = recorder.map_or(0, |recorder| recorder.count() + recorder.overflow());
+            let need = samples_needed(percentile);
+            let judged = recorder.is_some_and(|recorder| percentile_ns(recorder, percentile).is_some());
+            (!judged && have < need).then(|| format!("p{percentile} of {name} needs {need} samples, there are {have}"))
+        })
+        .collect();
+    (!words.is_empty()).then(|| reason(ReasonKind::WindowShort, words.join("; ")))
+}
+
+fn results(measured: &Measured) -> impl Iterator<Item = &WorkerResult> {
+    measured.uploads.iter().map(|upload| &upload.result)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{
+        books::{ConnectionCheck, Equation},
+        histogram::Recorder,
+        plan::Objective,
+    };
+
+    use super::*;
+    use crate::judge::fixture::{flood, open};
+
+    /// The reasons of a trial after a change, as `kind: detail`.
+    fn reasons(mut measured: Measured, change: impl FnOnce(&mut Measured)) -> Vec<String> {
+        change(&mut measured);
+        let merged = Merged::of(results(&measured)).unwrap();
+        match validity(&measured, &merged, &Books::default()) {
+            Validity::Valid => Vec::new(),
+            Validity::Invalid { reasons } => {
+                reasons.iter().map(|reason| format!("{:?}: {}", reason.kind, reason.detail)).collect()
+            }
+        }
+    }
+
+    fn result(measured: &mut Measured) -> &mut WorkerResult {
+        &mut measured.uploads[0].result
+    }
+
+    fn delayed(measured: &mut Measured, delay_ms: f64) {
+        let mut recorder = Recorder::new();
+        (0..1000).for_each(|_| recorder.record((delay_ms * 1e6) as u64));
+        result(measured).histograms.insert("delay_ns".into(), recorder.encode());
+    }
+
+    #[test]
+    fn an_innocent_trial_is_valid() {
+        assert_eq!(reasons(flood(), |_| ()), Vec::<String>::new());
+        assert_eq!(reasons(open(), |_| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unaccounted_names_the_equation_with_both_sides() {
+        let books = Books {
+            equations: vec![Equation::new("sent = delivered", 10, [("delivered".into(), 9)])],
+            connections: Some(ConnectionCheck {
+                compared: 5,
+                mismatched: 1,
+                examples: vec!["a: sent 10, received 9".into()],
+            }),
+        };
+        let Validity::Invalid { reasons } = validity(&flood(), &Merged::default(), &books) else { panic!("valid") };
+        assert_eq!(
+            reasons[0].detail,
+            "sent = delivered: 10 against 9 (delivered 9); 1 of 5 connections differ, for example a: sent 10, received 9"
+        );
+    }
+
+    #[test]
+    fn a_worker_without_a_result_is_missing() {
+        assert_eq!(
+            reasons(flood(), |measured| measured.workers = 2),
+            ["WorkersMissing: 1 of 2 workers delivered a result"]
+        );
+    }
+
+    #[test]
+    fn starts_may_differ_by_50_ms_and_no_more() {
+        let skewed = |ns| reasons(flood(), |measured| result(measured).evidence.start_skew_ns = ns);
+        assert_eq!(skewed(50_000_000), Vec::<String>::new());
+        assert_eq!(skewed(50_100_000), ["StartSkew: workers started 50.1 ms apart, allowed 50 ms"]);
+        assert_eq!(skewed(-60_000_000), ["StartSkew: workers started 60.0 ms apart, allowed 50 ms"]);
+    }
+
+    #[test]
+    fn the_generator_may_be_late_by_5_ms_and_no_more() {
+        assert_eq!(reasons(open(), |measured| delayed(measured, 4.9)), Vec::<String>::new());
+        let late = reasons(open(), |measured| delayed(measured, 61.0));
+        assert!(
+            late[0].starts_with("GeneratorLate: the generator was late: p99 of delay 61.0 ms, allowed 5 ms"),
+            "{late:?}"
+        );
+    }
+
+    #[test]
+    fn a_slow_objective_gives_the_generator_a_twentieth_of_its_time() {
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 50.0 };
+        let objective = Objective { figure, at_most: Some(200.0), at_least: None };
+        let with = |delay_ms| {
+            reasons(open(), |measured| {
+                delayed(measured, delay_ms);
+                measured.objectives = vec![objective.clone()];
+            })
+        };
+        assert_eq!(with(9.9), Vec::<String>::new());
+        assert!(with(10.1)[0].contains("allowed 10 ms"), "{:?}", with(10.1));
+    }
+
+    #[test]
+    fn an_open_loop_without_a_record_of_its_delay_is_not_believed() {
+        let late = reasons(open(), |measured| result(measured).histograms.clear());
+        assert_eq!(late, ["GeneratorLate: no worker recorded its delay"]);
+    }
+
+    #[test]
+    fn a_worker_may_use_90_percent_of_its_cpu() {
+        let used = |share: f64| reasons(open(), |measured| result(measured).window.cpu_ns = (2e9 * share) as u64);
+        assert_eq!(used(0.899), Vec::<String>::new());
+        assert_eq!(used(0.95), ["GeneratorCpu: worker 0 used 95.0 % of its CPU, allowed 90.0 %"]);
+    }
+
+    #[test]
+    fn a_worker_may_be_throttled_in_one_percent_of_its_periods() {
+        let throttled = |periods| {
+            reasons(open(), |measured| {
+                let evidence = &mut result(measured).evidence;
+                (evidence.throttled_periods, evidence.periods) = (Some(periods), Some(1000));
+            })
+        };
+        assert_eq!(throttled(10), Vec::<String>::new());
+        assert_eq!(throttled(11), ["GeneratorCpu: worker 0 was throttled in 1.1 % of periods, allowed 1.0 %"]);
+    }
+
+    #[test]
+    fn half_a_percent_of_the_schedule_may_stay_unsent() {
+        let sent = |sent| {
+            reasons(open(), |measured| (result(measured).window.due, result(measured).window.sent) = (10_000, sent))
+        };
+        assert_eq!(sent(9950), Vec::<String>::new());
+        assert_eq!(sent(9949), ["SendRate: 9949 of 10000 messages that were due were sent, allowed at least 99.5 %"]);
+    }
+
+    #[test]
+    fn a_flood_has_no_schedule_to_miss() {
+        let flood = reasons(flood(), |measured| {
+            delayed(measured, 1000.0);
+            result(measured).window.cpu_ns = 2_000_000_000;
+        });
+        assert_eq!(flood, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_service_with_another_process_id_or_a_younger_life_was_restarted() {
+        let restarted = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().pid = 99);
+        assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
+        let younger = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
+        assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_makes_the_trial_invalid() {
+        let stepped = |ns| reasons(flood(), |measured| result(measured).evidence.clock_step_ns = ns);
+        assert_eq!(stepped(10_000_000), Vec::<String>::new());
+        assert_eq!(stepped(-12_000_000), ["ClockStep: the clock of worker 0 jumped by -12.0 ms, allowed 10 ms"]);
+    }
+
+    #[test]
+    fn an_objective_needs_samples() {
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 99.0 };
+        let objective = Objective { figure, at_most: Some(1.0), at_least: None };
+        let with = |samples: u64| {
+            reasons(open(), |measured| {
+                let mut recorder = Recorder::new();
+                (0..samples).for_each(|_| recorder.record(1000));
+                result(measured).histograms.insert("response_ns".into(), recorder.encode());
+                measured.objectives = vec![objective.clone()];
+            })
+        };
+        assert_eq!(with(459), Vec::<String>::new());
+        assert_eq!(with(458), ["WindowShort: p99 of response needs 459 samples, there are 458"]);
+    }
+
+    #[test]
+    fn a_shared_cpu_is_a_reason() {
+        let shared = reasons(flood(), |measured| measured.isolation = Some("service and workers share CPU 0".into()));
+        assert_eq!(shared, ["Isolation: service and workers share CPU 0"]);
+    }
+}

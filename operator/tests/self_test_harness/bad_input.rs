@@ -1,0 +1,182 @@
+//! Bad input against real processes: whatever a client sends, the service lives, its books balance, and others are
+//! served. The self-test service goes first: a suite that fails against it is wrong itself.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use flate2::{Compression, write::ZlibEncoder};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::json;
+
+use crate::raw_client::{End, RawClient, RunningService, frame, text, upgrade_request};
+
+/// The public secret of the published benchmarks.
+const SECRET: &str = "bench-secret-key-for-testing-only";
+/// No bad input may make a service hold more than this, in bytes: a bomb that were inflated whole would.
+const MEMORY: u64 = 256 << 20;
+
+fn token(secret: &str, algorithm: Algorithm, seconds_left: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    let claims =
+        json!({ "sub": "bench-user", "iss": "wse-bench", "aud": "wse-bench", "exp": now + seconds_left, "iat": now });
+    encode(&Header::new(algorithm), &claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap()
+}
+
+fn good_token() -> String {
+    token(SECRET, Algorithm::HS256, 3600)
+}
+
+/// Frames that RFC 6455 forbids, with the code that the server must close with.
+fn violations() -> Vec<(&'static str, Vec<u8>, u16)> {
+    let announces_two_mebibytes = b"\x82\xff\0\0\0\0\0\x20\0\0\0\0\0\0".to_vec();
+    vec![
+        ("an unmasked frame", b"\x81\x01x".to_vec(), 1002),
+        ("a reserved bit", frame(0xc1, b"x"), 1002),
+        ("a reserved opcode", frame(0x83, b"x"), 1002),
+        ("a ping in fragments", frame(0x09, b"x"), 1002),
+        ("a ping of 126 bytes", frame(0x89, &[b'x'; 126]), 1002),
+        ("a continuation of nothing", frame(0x80, b"x"), 1002),
+        ("a message inside a message", [frame(0x01, b"x"), frame(0x81, b"x")].concat(), 1002),
+        ("text that is no UTF-8", frame(0x81, b"\xff\xfe"), 1007),
+        ("a code point cut off at the end", [frame(0x01, b"\xe2\x82"), frame(0x80, b"")].concat(), 1007),
+        ("a message of 2 MiB", announces_two_mebibytes, 1009),
+        ("a close frame of one byte", frame(0x88, b"x"), 1002),
+        ("a close code that must not be sent", frame(0x88, &1005_u16.to_be_bytes()), 1002),
+    ]
+}
+
+/// Messages that are legal frames but no good: the service answers on, or closes for a reason.
+fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
+    let packed = |depth: usize| [b"M:".to_vec(), vec![0x91; depth], vec![0xc0]].concat();
+    let keys = format!("{{{}\"t\":1}}", "\"k\":0,".repeat(100_000));
+    vec![
+        ("no JSON", text("hello")),
+        ("empty text", text("")),
+        ("an empty binary", frame(0x82, b"")),
+        ("JSON cut off", text(r#"{"t":"trade","p":{"#)),
+        ("an array", text("[1,2,3]")),
+        ("a lone surrogate", text(r#"{"t":"trade","p":{"x":"\ud800"}}"#)),
+        ("deep JSON", text(&"[".repeat(100_000))),
+        ("deep JSON in an object", text(&format!("{{\"p\":{}1{},\"t\":\"x\"}}", "[".repeat(9000), "]".repeat(9000)))),
+        ("a hundred thousand keys", text(&keys)),
+        ("a number without end", text(&format!("{{\"t\":\"x\",\"p\":{}}}", "9".repeat(10_000)))),
+        ("a type that is no string", text(r#"{"t":{"t":"ping"}}"#)),
+        ("a ping with a word for a timestamp", text(r#"{"t":"ping","p":{"timestamp":"now"}}"#)),
+        ("a ping with an enormous timestamp", text(r#"{"t":"ping","p":{"timestamp":1e400}}"#)),
+        ("a hello without a payload", text(r#"{"t":"client_hello"}"#)),
+        ("no zlib after C:", frame(0x82, b"C:hello")),
+        ("a zlib bomb", frame(0x82, &[b"C:".to_vec(), bomb()].concat())),
+        ("no MessagePack after M:", frame(0x82, b"M:\xc1")),
+        ("MessagePack cut off", frame(0x82, b"M:\xdf\xff\xff\xff\xff")),
+        ("deep MessagePack", frame(0x82, &packed(100_000))),
+        ("an encrypted frame without a key", frame(0x82, b"E:0123456789012345678901234567")),
+    ]
+}
+
+/// 32 MiB of zeros, deflated.
+fn bomb() -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    std::io::copy(&mut std::io::repeat(0).take(32 << 20), &mut encoder).unwrap();
+    encoder.flush().unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Requests that are no upgrade.
+fn requests() -> Vec<(&'static str, Vec<u8>)> {
+    let good = upgrade_request(&good_token());
+    let without =
+        |line: &str| good.lines().filter(|l| !l.starts_with(line)).map(|l| format!("{l}\r\n")).collect::<String>();
+    vec![
+        ("noise", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\r\n\r\n".to_vec()),
+        ("a plain GET", b"GET / HTTP/1.1\r\nHost: test\r\n\r\n".to_vec()),
+        ("a POST", good.replacen("GET", "POST", 1).into_bytes()),
+        ("no key", without("Sec-WebSocket-Key").into_bytes()),
+        ("another version", good.replace("Version: 13", "Version: 8").into_bytes()),
+        (
+            "a head of 200 KiB",
+            good.replace("Host: test", &format!("Host: test\r\nX: {}", "x".repeat(200 << 10))).into_bytes(),
+        ),
+    ]
+}
+
+/// Throws all bad input at a service; panics with what it did wrong.
+fn withstands(name: &str, environment: &BTreeMap<&str, &str>) {
+    let service = RunningService::start(name, environment);
+    let started = &service.started;
+    let token = good_token();
+    let mut witness = RawClient::open(started, &token);
+    for (what, bytes, code) in violations() {
+        let mut client = RawClient::open(started, &token);
+        client.send(&bytes);
+        assert_eq!(client.end(), End::Closed(code), "{name}: {what}");
+        assert_eq!(witness.answers(), Ok(()), "{name}: others after {what}");
+    }
+    for (what, bytes) in nonsense() {
+        let mut client = RawClient::open(started, &token);
+        client.send(&bytes);
+        let tolerable = |end: &End| matches!(end, End::Closed(1002 | 1003 | 1007 | 1008 | 1009));
+        let answered = client.answers();
+        assert!(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), "{name}: {what}: {answered:?}");
+        assert_eq!(witness.answers(), Ok(()), "{name}: others after {what}");
+    }
+    for (what, bytes) in requests() {
+        let (status, _) = RawClient::request(started, &bytes);
+        assert!(status.is_none_or(|status| (400..600).contains(&status)), "{name}: {what}: HTTP {status:?}");
+    }
+    refuses_bad_tokens(name, &service);
+    // The witness stays until here: it was served throughout.
+    assert_eq!(witness.answers(), Ok(()), "{name}");
+    drop(witness);
+    balances(name, &service);
+    assert!(service.peak_memory() < MEMORY, "{name} held {} bytes", service.peak_memory());
+    assert!(service.terminate(), "{name} did not end well");
+}
+
+fn refuses_bad_tokens(name: &str, service: &RunningService) {
+    let unsigned = {
+        let good = good_token();
+        let claims = good.split('.').nth(1).unwrap().to_owned();
+        // {"alg":"none","typ":"JWT"}
+        format!("eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{claims}.")
+    };
+    let cases = [
+        ("a forged token", token("another secret, just as long as it", Algorithm::HS256, 3600)),
+        ("an expired token", token(SECRET, Algorithm::HS256, -3600)),
+        ("a token of another algorithm", token(SECRET, Algorithm::HS512, 3600)),
+        ("an unsigned token", unsigned),
+        ("no token", String::new()),
+        ("a long token in four parts", "a.b.c.".to_owned() + &"d".repeat(8000)),
+    ];
+    for (what, bad) in cases {
+        let (status, mut client) = RawClient::request(&service.started, upgrade_request(&bad).as_bytes());
+        assert_eq!(status, Some(101), "{name}: {what}: WSE completes the upgrade and closes inside");
+        assert_eq!(client.end(), End::Closed(4401), "{name}: {what}");
+    }
+    assert_eq!(service.stats_when("rejections", |_| true).connections.rejected.get("auth"), Some(&6), "{name}");
+}
+
+fn balances(name: &str, service: &RunningService) {
+    let stats =
+        service.stats_when("end of all connections", |stats| stats.connections.open == 0 && stats.messages.queued == 0);
+    let messages = &stats.messages;
+    let fates = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>();
+    assert_eq!(messages.received, fates, "{name}: {messages:?}");
+    assert_eq!(stats.application.map(|application| application.delivered), Some(messages.delivered), "{name}");
+    let closed: u64 = stats.connections.closed.values().sum();
+    assert_eq!(stats.connections.accepted, closed, "{name}: {:?}", stats.connections);
+}
+
+#[test]
+fn the_self_test_service_withstands_bad_input() {
+    withstands("self-test-none", &BTreeMap::from([("JWT_SECRET", SECRET)]));
+}
+
+#[test]
+fn the_engine_withstands_bad_input_whatever_way_it_delivers() {
+    for delivery in ["batch", "dict"] {
+        withstands("wse-server", &BTreeMap::from([("DELIVERY", delivery)]));
+    }
+}

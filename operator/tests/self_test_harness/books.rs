@@ -1,0 +1,108 @@
+//! Every way of losing a message must show in the books, and an honest service must not be accused.
+
+use bench_format::{
+    books::Equation,
+    result::{ReasonKind, TrialResult, Validity},
+};
+
+use crate::run::{Checked, ensure, reasons, run, sound};
+
+/// The k of the registry's self-test services.
+const EVERY: u64 = 100;
+/// The number of the first message of a connection, as the generator counts.
+const FIRST_NUMBER: u64 = 100_000_000;
+
+type Check = fn(&TrialResult) -> Checked;
+
+/// Each service with the check that only its own result may pass.
+const CHECKS: [(&str, Check); 4] = [
+    ("self-test-none", check_honest),
+    ("self-test-drop", check_drop),
+    ("self-test-silent-drop", check_silent_drop),
+    ("self-test-liar", check_liar),
+];
+
+fn check_honest(result: &TrialResult) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    ensure(messages.sent > 0 && messages.delivered == messages.sent, || format!("not all arrived: {messages:?}"))?;
+    ensure(messages.dropped.is_empty(), || format!("drops: {:?}", messages.dropped))
+}
+
+/// Loss is exactly one in k, an outcome and no error, and the books name it.
+fn check_drop(result: &TrialResult) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    let dropped = messages.dropped.get("self_test").copied().unwrap_or(0);
+    ensure(dropped > 0 && dropped == messages.sent / EVERY, || format!("not one in {EVERY}: {messages:?}"))?;
+    ensure(messages.delivered == messages.sent - dropped, || format!("not the rest: {messages:?}"))?;
+    let named = |equation: &Equation| {
+        equation.terms.iter().any(|(term, count)| term.contains("self_test") && *count == dropped)
+    };
+    ensure(result.books.equations.iter().any(named), || format!("no equation names the drops: {:?}", result.books))
+}
+
+/// What is missing is missing in the books, to the message.
+fn check_silent_drop(result: &TrialResult) -> Checked {
+    check_unaccounted(result)?;
+    let lost = result.messages.sent / EVERY;
+    let missing = |equation: &Equation| lost > 0 && equation.left.abs_diff(equation.right) == lost;
+    ensure(broken(result).iter().any(|equation| missing(equation)), || {
+        format!("no equation misses {lost} messages: {:?}", result.books)
+    })
+}
+
+/// All counts agree; only the application's sum lacks the number of the one message that was lost.
+fn check_liar(result: &TrialResult) -> Checked {
+    check_unaccounted(result)?;
+    let lost = FIRST_NUMBER + EVERY - 1;
+    let broken = broken(result);
+    ensure(broken.iter().all(|equation| equation.left.wrapping_sub(equation.right) == lost), || {
+        format!("something else than message {lost} is missing: {broken:?}")
+    })?;
+    let connections = result.books.connections.as_ref().ok_or("there are no books per connection")?;
+    ensure(connections.mismatched == 1, || format!("not one connection is wrong: {connections:?}"))?;
+    ensure(connections.examples.iter().all(|words| words.contains("sequence sum")), || {
+        format!("the sum isn't what gave it away: {connections:?}")
+    })
+}
+
+fn check_unaccounted(result: &TrialResult) -> Checked {
+    ensure(reasons(result) == [ReasonKind::Unaccounted], || format!("{:?}", result.validity))?;
+    ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
+    ensure(!result.books.balance(), || "the books balance".into())
+}
+
+fn broken(result: &TrialResult) -> Vec<&Equation> {
+    result.books.equations.iter().filter(|equation| !equation.holds()).collect()
+}
+
+#[test]
+fn every_way_of_losing_a_message_is_told_from_every_other() {
+    let run = run("books");
+    assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+    let results = CHECKS.map(|(service, _)| run.trial(service, "standard"));
+    for (result, own) in results.iter().zip(CHECKS) {
+        for (service, check) in CHECKS {
+            let checked = check(result);
+            let is_own = service == own.0;
+            assert_eq!(checked.is_ok(), is_own, "{} under the check of {service}: {checked:?}\n{}", own.0, run.output);
+        }
+    }
+    refuses_cooked_books(&results[0]);
+}
+
+/// An honest result with one number changed is refused.
+fn refuses_cooked_books(honest: &TrialResult) {
+    let cook = |change: fn(&mut TrialResult)| {
+        let mut cooked = honest.clone();
+        change(&mut cooked);
+        check_honest(&cooked)
+    };
+    assert!(cook(|result| result.messages.delivered -= 1).is_err());
+    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
+    assert!(cook(|result| result.books.equations.clear()).is_err());
+    assert!(cook(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
+    assert!(cook(|result| result.books.connections.as_mut().unwrap().mismatched += 1).is_err());
+    assert_eq!(cook(|_| ()), Ok(()));
+}

@@ -1,0 +1,49 @@
+//! Against a service that does nothing, the generator shows its own ceiling, and the books still balance.
+
+use bench_format::result::{BoundBy, TrialResult, Witness};
+
+use crate::run::{Checked, ensure, run, sound};
+
+/// Below this the machine or the build is broken: a debug build on one slow CPU writes more.
+const LEAST_PER_SECOND: f64 = 10_000.0;
+
+fn check(result: &TrialResult) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    // The generator's greeting of each connection is received too, and not among the messages.
+    let discarded = messages.dropped.get("discarded").copied().unwrap_or(0);
+    ensure(messages.sent > 0 && discarded >= messages.sent, || format!("not all were discarded: {messages:?}"))?;
+    ensure(messages.delivered == 0, || format!("nobody was there to deliver to: {messages:?}"))?;
+    ensure(result.witness != Witness::Application, || "a service without an application has a witness".into())?;
+    ensure(result.figures.delivered_per_second.is_none_or(|rate| rate == 0.0), || "a throughput figure".into())?;
+    let received = result.figures.received_per_second.ok_or("no rate at the receiving side")?;
+    ensure(received > LEAST_PER_SECOND, || format!("only {received} per second"))?;
+    ensure(matches!(result.bound_by, Some(BoundBy::Generator | BoundBy::Both)), || {
+        format!("bound by {:?}: not the generator's ceiling", result.bound_by)
+    })
+}
+
+#[test]
+fn the_ceiling_of_the_generator_is_measured_and_its_books_balance() {
+    let run = run("ceiling");
+    let result = run.trial("self-test-null", "standard");
+    assert_eq!(check(&result), Ok(()), "\n{}", run.output);
+    assert_eq!(run.exit, Some(0), "\n{}", run.output);
+    let figures = &result.figures;
+    println!(
+        "generator's ceiling on this machine: {:.0} messages per second, {:.3} CPU seconds per million, {:?} per write",
+        figures.received_per_second.unwrap_or(0.0),
+        figures.worker_cpu_seconds_per_million.unwrap_or(0.0),
+        figures.messages_per_write,
+    );
+
+    // What must be refused: one message less, and a rate that nobody received.
+    let change = |change: fn(&mut TrialResult)| {
+        let mut changed = result.clone();
+        change(&mut changed);
+        check(&changed)
+    };
+    assert!(change(|result| result.books.equations[0].right -= 1).is_err());
+    assert!(change(|result| result.figures.received_per_second = None).is_err());
+    assert!(change(|result| result.bound_by = Some(BoundBy::Service)).is_err());
+}

@@ -1,0 +1,94 @@
+//! A service that stands still for two seconds delays every message that was due meanwhile.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use bench_format::{
+    histogram::{Recorder, percentile_ns},
+    result::TrialResult,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::run::{Checked, ensure, histogram, sound, start};
+
+/// Of the plan.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Of the plan: messages in the window.
+const MESSAGES: u64 = 2000;
+/// How long the service stands still.
+const FREEZE: Duration = Duration::from_secs(2);
+/// Messages answered before the freeze: a second's worth, so that it lies inside the window.
+const BEFORE: u64 = 200;
+
+/// The response at a percentile, by theory.
+///
+/// At a constant rate a message that is due `t` into a freeze of length `f` waits `f - t`. Of all messages in a window
+/// `w`, the share `(f - x) / w` waits longer than `x`; so the quantile `q` is `f - w (1 - q)`.
+fn expected(freeze: Duration, percentile: f64) -> f64 {
+    freeze.as_secs_f64() - WINDOW.as_secs_f64() * (1.0 - percentile / 100.0)
+}
+
+fn check_response(response: &Recorder, freeze: Duration) -> Checked {
+    ensure(response.count() == MESSAGES, || format!("{} responses instead of {MESSAGES}", response.count()))?;
+    for percentile in [90.0, 95.0, 99.0] {
+        let seen = percentile_ns(response, percentile).ok_or("too few samples")? as f64 / 1e9;
+        let expected = expected(freeze, percentile);
+        ensure((seen / expected - 1.0).abs() < 0.05, || {
+            format!("p{percentile} is {seen:.3} s after a freeze of {freeze:?}; theory says {expected:.3} s")
+        })?;
+    }
+    let median = percentile_ns(response, 50.0).ok_or("too few samples")?;
+    ensure(median < 50_000_000, || format!("the median of {median} ns shows more than the freeze"))
+}
+
+fn check(result: &TrialResult, freeze: Duration) -> Checked {
+    sound(result)?;
+    check_response(&histogram(result, "response_ns")?, freeze)
+}
+
+/// Stops the process for a while; returns for how long it really stood still.
+fn freeze(pid: u32) -> Duration {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let begun = Instant::now();
+    // Not a wait for something to happen: this is the experiment.
+    sleep(FREEZE);
+    kill_process(pid, Signal::CONT).unwrap();
+    begun.elapsed()
+}
+
+#[test]
+fn a_freeze_shows_in_every_message_that_was_due_during_it() {
+    let mut climbing = start("freeze");
+    let service = climbing.service("none");
+    climbing.wait_for_stats(&service, "load", |stats| stats.messages.consumed > BEFORE);
+    let stood_still = freeze(service.pid);
+    let run = climbing.finish();
+    let result = run.trial("self-test-none", "standard");
+    assert_eq!(check(&result, stood_still), Ok(()), "\n{}", run.output);
+
+    // What must be refused: a freeze of another length, and none at all.
+    for other in [Duration::ZERO, FREEZE / 2, FREEZE * 2] {
+        assert!(check(&result, other).is_err(), "a freeze of {other:?} passes");
+    }
+}
+
+#[test]
+fn what_a_generator_that_waits_for_answers_would_have_seen_is_refused() {
+    let answers = |slow: u64| {
+        let mut response = Recorder::new();
+        (0..MESSAGES - slow).for_each(|_| response.record(100_000));
+        (0..slow).for_each(|_| response.record(FREEZE.as_nanos() as u64));
+        response
+    };
+    // Ten connections, each with one message under way when the service stops.
+    assert!(check_response(&answers(10), FREEZE).is_err());
+    assert!(check_response(&answers(0), FREEZE).is_err());
+    // And what theory says is accepted.
+    let mut theory = Recorder::new();
+    (0..1600).for_each(|_| theory.record(100_000));
+    (0..400).for_each(|n| theory.record((FREEZE.as_nanos() as u64) * n / 400 + 100_000));
+    assert_eq!(check_response(&theory, FREEZE), Ok(()));
+}

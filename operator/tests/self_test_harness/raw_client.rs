@@ -1,0 +1,230 @@
+//! A WebSocket client that can break every rule, and a service started from the registry.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bench_format::service::{ServiceStats, Started};
+use operator::registry::Registry;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::run::{GLANCE, checkout, programs, stats};
+
+/// Longest wait for anything that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A frame with a mask of zeros, which leaves the payload readable.
+pub(crate) fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first_byte];
+    match payload.len() {
+        length @ 0..=125 => frame.push(0x80 | length as u8),
+        length @ 126..=65_535 => {
+            frame.push(0x80 | 126);
+            frame.extend((length as u16).to_be_bytes());
+        }
+        length => {
+            frame.push(0x80 | 127);
+            frame.extend((length as u64).to_be_bytes());
+        }
+    }
+    frame.extend([0; 4]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A text frame.
+pub(crate) fn text(payload: &str) -> Vec<u8> {
+    frame(0x81, payload.as_bytes())
+}
+
+/// A valid upgrade request with this token.
+pub(crate) fn upgrade_request(token: &str) -> String {
+    format!(
+        "GET /wse HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nCookie: access_token={token}\r\n\r\n"
+    )
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a close frame of this code (1005: none).
+    Closed(u16),
+    /// Without one.
+    Cut,
+}
+
+/// A connection after the handshake.
+pub(crate) struct RawClient {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl RawClient {
+    /// Sends a request; returns the status line's code, or nothing when the server hung up without one.
+    pub(crate) fn request(started: &Started, request: &[u8]) -> (Option<u16>, Self) {
+        let mut stream = TcpStream::connect(&started.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The server may have refused before all was written.
+        let _ = stream.write_all(request);
+        let mut client = Self { stream, read: Vec::new() };
+        let status = client.head().and_then(|head| head.split(' ').nth(1)?.parse().ok());
+        (status, client)
+    }
+
+    /// An upgraded connection whose `server_ready` was read.
+    pub(crate) fn open(started: &Started, token: &str) -> Self {
+        let (status, mut client) = Self::request(started, upgrade_request(token).as_bytes());
+        assert_eq!(status, Some(101));
+        let ready = client.message().expect("the first frame comes");
+        assert!(ready.contains("\"server_ready\""), "{ready}");
+        client
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        // The server may hang up in the middle of what it refuses; how it ends is what counts.
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Whether a ping is still answered.
+    pub(crate) fn answers(&mut self) -> Result<(), End> {
+        self.send(&text(r#"{"t":"ping","p":{"timestamp":4711}}"#));
+        loop {
+            let message = self.message()?;
+            if message.contains("\"PONG\"") && message.contains(":4711,") {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads until the connection ends.
+    pub(crate) fn end(&mut self) -> End {
+        loop {
+            if let Err(end) = self.message() {
+                return end;
+            }
+        }
+    }
+
+    /// The next data message as text.
+    fn message(&mut self) -> Result<String, End> {
+        loop {
+            let (opcode, payload) = self.frame().ok_or(End::Cut)?;
+            match opcode {
+                8 => return Err(End::Closed(payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code)))),
+                1 | 2 => return Ok(String::from_utf8_lossy(&payload).into_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next frame: servers don't mask.
+    fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        let head = self.take(2)?;
+        let length = match head[1] {
+            126 => self.take(2)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),
+            127 => self.take(8)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),
+            length => usize::from(length),
+        };
+        Some((head[0] & 0x0f, self.take(length)?))
+    }
+
+    /// The head of an HTTP answer.
+    fn head(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.extend(self.take(1)?);
+        }
+        String::from_utf8(head).ok()
+    }
+
+    fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut buffer = [0; 4096];
+        while self.read.len() < count {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(read) => self.read.extend_from_slice(&buffer[..read]),
+                // Silence is no way to end: whoever was refused must be told, or cut off.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing came within {PATIENCE:?}"),
+                Err(_) => return None,
+            }
+        }
+        Some(self.read.drain(..count).collect())
+    }
+}
+
+/// A service, started as `ladder` starts it.
+pub(crate) struct RunningService {
+    child: Child,
+    pub(crate) started: Started,
+}
+
+impl RunningService {
+    /// Starts a service of the registry with more environment.
+    pub(crate) fn start(name: &str, environment: &BTreeMap<&str, &str>) -> Self {
+        let registry = Registry::load(&checkout().join("services/services.toml")).unwrap();
+        let service = &registry.services[name];
+        // The registry puts our own folder for `{bin}`; the programs may be elsewhere.
+        let own = operator::registry::own_folder().to_string_lossy().into_owned();
+        let command: Vec<String> =
+            service.command.iter().map(|word| word.replace(&own, &programs().to_string_lossy())).collect();
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
+            .envs(&service.env)
+            .envs(environment)
+            .current_dir(&registry.root)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("failed to start {command:?} ({error}); is everything built?"));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let started = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name} gave no ready line: {line:?}"));
+        Self { child, started }
+    }
+
+    /// Asks for `/stats` until it says what is waited for.
+    pub(crate) fn stats_when(&self, what: &str, is: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
+        let begun = Instant::now();
+        loop {
+            let stats = stats(&self.started.metrics_address).expect("the service answers");
+            if is(&stats) {
+                return stats;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {what}: {stats:?}");
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    /// The most memory that it ever held, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.started.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Ends it as the contract says; returns whether it went in peace.
+    pub(crate) fn terminate(mut self) -> bool {
+        kill_process(Pid::from_raw(self.started.pid as i32).unwrap(), Signal::TERM).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            std::thread::sleep(GLANCE);
+        }
+        false
+    }
+}
+
+impl Drop for RunningService {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is the usual case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,243 @@
+//! Runs `ladder` on a plan and reads the bundle that it leaves.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use bench_format::{
+    histogram::Recorder,
+    result::{ReasonKind, TrialResult, Validity},
+    run::TrialState,
+    service::{ServiceStats, Started},
+};
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+/// Longest time for one plan of ours.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks at something that must happen.
+pub(crate) const GLANCE: Duration = Duration::from_millis(10);
+/// The programs of a run.
+const PROGRAMS: [&str; 3] = ["ladder", "wse-bench", "self-test-service"];
+
+/// What a check says of a bundle: nothing, or what is wrong.
+pub(crate) type Checked = Result<(), String>;
+
+/// `Err` with words unless `holds`.
+pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(words()) }
+}
+
+/// A `ladder run` that may still climb. One at a time: two would measure each other.
+pub(crate) struct Climbing {
+    child: Child,
+    folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A finished `ladder run`.
+pub(crate) struct Run {
+    folder: TempDir,
+    /// Its exit code; `None` after a signal.
+    pub(crate) exit: Option<i32>,
+    /// All that it said.
+    pub(crate) output: String,
+}
+
+/// Starts a plan of `plans/self-test`.
+pub(crate) fn start(plan: &str) -> Climbing {
+    start_in(&checkout(), &format!("plans/self-test/{plan}.yaml"), &[])
+}
+
+/// Starts a plan in a folder, with more flags.
+pub(crate) fn start_in(root: &Path, plan: &str, flags: &[&str]) -> Climbing {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed while it climbed leaves nothing behind that could harm the next.
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("evidence")).unwrap();
+    let output = File::create(folder.path().join("output")).unwrap();
+    let child = Command::new(programs().join("ladder"))
+        .args(["run", plan, "--no-report", "--results"])
+        .arg(folder.path().join("results"))
+        .args(flags)
+        .env("SELF_TEST_EVIDENCE", folder.path().join("evidence"))
+        .current_dir(root)
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .spawn()
+        .unwrap();
+    Climbing { child, folder, _alone: alone }
+}
+
+/// Runs a plan of `plans/self-test` to its end.
+pub(crate) fn run(plan: &str) -> Run {
+    start(plan).finish()
+}
+
+impl Climbing {
+    /// Waits for the end.
+    pub(crate) fn finish(mut self) -> Run {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "ladder still climbs after {PATIENCE:?}:\n{}", self.output());
+            sleep(GLANCE);
+        };
+        let output = self.output();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        Run { folder, exit: status.code(), output }
+    }
+
+    /// What the service of this flaw printed when it was ready.
+    pub(crate) fn service(&mut self, flaw: &str) -> Started {
+        let path = self.folder.path().join("evidence").join(format!("{flaw}-ready.json"));
+        self.wait_for("a ready service", || read_json(&path))
+    }
+
+    /// Waits until the service says what is waited for.
+    pub(crate) fn wait_for_stats(&mut self, service: &Started, what: &str, is: impl Fn(&ServiceStats) -> bool) {
+        let address = service.metrics_address.clone();
+        self.wait_for(what, || stats(&address).filter(&is));
+    }
+
+    fn wait_for<T>(&mut self, what: &str, look: impl Fn() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(seen) = look() {
+                return seen;
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what}; ladder says:\n{}", self.output());
+            sleep(GLANCE);
+        }
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output")).unwrap_or_default()
+    }
+}
+
+impl Drop for Climbing {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is the usual case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Run {
+    /// The only trial of a service in a variant of its ladder.
+    pub(crate) fn trial(&self, service: &str, variant: &str) -> TrialResult {
+        let wanted = format!("/trials/{service}/");
+        let mut found = Vec::new();
+        find(&self.folder.path().join("results"), "result.json", &mut found);
+        let of_service = |path: &&PathBuf| {
+            let text = path.to_string_lossy();
+            text.contains(&wanted) && text.contains(&format!("/{variant}/"))
+        };
+        let path = found.iter().find(of_service);
+        let path = path.unwrap_or_else(|| panic!("no result of {service}/{variant} among {found:?}:\n{}", self.output));
+        read_json(path).unwrap_or_else(|| panic!("{} is no trial result", path.display()))
+    }
+
+    /// How all trials of the run stand.
+    pub(crate) fn states(&self) -> Vec<TrialState> {
+        let mut found = Vec::new();
+        find(&self.folder.path().join("results"), "run.json", &mut found);
+        let run: bench_format::run::Run =
+            found.first().and_then(|path| read_json(path)).expect("a run leaves a run.json");
+        run.trials.into_iter().map(|trial| trial.state).collect()
+    }
+
+    /// What the service of this flaw recorded of its own answers.
+    pub(crate) fn recorded(&self, flaw: &str) -> Recorder {
+        let path = self.folder.path().join("evidence").join(format!("{flaw}-recorded.json"));
+        let histogram = read_json(&path).unwrap_or_else(|| panic!("no {}:\n{}", path.display(), self.output));
+        Recorder::decode(&histogram).unwrap()
+    }
+}
+
+/// A histogram of a result.
+pub(crate) fn histogram(result: &TrialResult, name: &str) -> Result<Recorder, String> {
+    let histogram = result.histograms.get(name).ok_or_else(|| format!("the result has no {name}"))?;
+    Recorder::decode(histogram).map_err(|error| error.to_string())
+}
+
+/// Why a trial is invalid; nothing when it is valid.
+pub(crate) fn reasons(result: &TrialResult) -> Vec<ReasonKind> {
+    match &result.validity {
+        Validity::Valid => Vec::new(),
+        Validity::Invalid { reasons } => reasons.iter().map(|reason| reason.kind).collect(),
+    }
+}
+
+/// `Err` unless the trial is valid, all its equations hold and each message has one outcome.
+pub(crate) fn sound(result: &TrialResult) -> Checked {
+    ensure(result.validity == Validity::Valid, || format!("{:?}", result.validity))?;
+    ensure(result.books.balance(), || format!("the books don't balance: {:?}", result.books))?;
+    ensure(!result.books.equations.is_empty(), || "there are no books".into())
+}
+
+/// The folder of the programs: `LADDER_BIN`, else where this test was built, with what is missing built first.
+pub(crate) fn programs() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        if let Some(folder) = env::var_os("LADDER_BIN").map(PathBuf::from) {
+            for program in PROGRAMS {
+                assert!(folder.join(program).is_file(), "no {program} in LADDER_BIN={}", folder.display());
+            }
+            return folder;
+        }
+        let folder = Path::new(env!("CARGO_BIN_EXE_ladder")).parent().unwrap().to_path_buf();
+        let profile = if folder.ends_with("debug") { "dev" } else { "release" };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--profile", profile, "-p", "wse-bench", "-p", "self-test-service"])
+            .arg("--target-dir")
+            .arg(folder.parent().unwrap())
+            .current_dir(checkout())
+            .status()
+            .unwrap();
+        assert!(built.success(), "failed to build the worker and the self-test service");
+        folder
+    })
+}
+
+/// The root of the checkout.
+pub(crate) fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+fn find(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            find(&path, name, found);
+        } else if path.file_name().is_some_and(|file| file == name) {
+            found.push(path);
+        }
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// `/stats`, if the service answers.
+pub(crate) fn stats(metrics_address: &str) -> Option<ServiceStats> {
+    let mut stream = TcpStream::connect(metrics_address).ok()?;
+    write!(stream, "GET /stats HTTP/1.1\r\nHost: self-test\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}

@@ -1,0 +1,42 @@
+//! A generator that is short of CPU must accuse itself.
+
+use bench_format::result::{BoundBy, ReasonKind, TrialResult};
+
+use crate::run::{Checked, Run, ensure, reasons, run};
+
+/// An open loop: invalid for the generator's sake, and not judged.
+fn check_open(result: &TrialResult) -> Checked {
+    let reasons = reasons(result);
+    let own_fault = |kind: &ReasonKind| matches!(kind, ReasonKind::GeneratorLate | ReasonKind::GeneratorCpu);
+    ensure(reasons.iter().any(own_fault), || format!("the generator isn't accused: {:?}", result.validity))?;
+    ensure(!reasons.contains(&ReasonKind::Unaccounted), || "slowness is no reason to lose messages".into())?;
+    ensure(result.verdict.is_none(), || format!("its latency was judged: {:?}", result.verdict))
+}
+
+/// A flood: the figure is the generator's, not the service's.
+fn check_flood(result: &TrialResult) -> Checked {
+    ensure(result.bound_by == Some(BoundBy::Generator), || format!("bound by {:?}", result.bound_by))
+}
+
+/// A fraction of a CPU takes a control group. Where none can be made this test has nothing to say, and must not pass.
+fn ran(run: Run) -> Run {
+    let refused = run.output.contains("is a fraction of a CPU, which needs a cgroup");
+    assert!(!refused, "a slow generator can't be made here, because no cgroup can be written:\n{}", run.output);
+    run
+}
+
+#[test]
+fn a_slow_generator_accuses_itself_and_a_fast_one_does_not() {
+    let slow = ran(run("slow-generator"));
+    assert_eq!(check_open(&slow.trial("self-test-none", "open")), Ok(()), "\n{}", slow.output);
+    assert_eq!(check_flood(&slow.trial("self-test-null", "flood")), Ok(()), "\n{}", slow.output);
+    assert_eq!(slow.exit, Some(2), "\n{}", slow.output);
+
+    // What must be refused: the same load from a generator with a whole CPU.
+    let fast = run("fast-generator");
+    let open = fast.trial("self-test-none", "open");
+    assert!(check_open(&open).is_err(), "\n{}", fast.output);
+    assert!(open.verdict.as_ref().is_some_and(|verdict| verdict.passed), "{:?}\n{}", open.validity, fast.output);
+    let flood = fast.trial("self-test-none", "flood");
+    assert!(check_flood(&flood).is_err(), "\n{}", fast.output);
+}
