@@ -183,7 +183,9 @@ impl RunningService {
             .unwrap_or_else(|error| panic!("failed to start {command:?} ({error}); is everything built?"));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let started = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name} gave no ready line: {line:?}"));
+        let started = serde_json::from_str(&line).unwrap_or_else(|_| {
+            panic!("{name} gave no ready line but {line:?}; `just self-test` builds what it needs")
+        });
         Self { child, started }
     }
 
