@@ -111,7 +111,10 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
     // Two fifths of the window are frozen: those messages wait 200 ms on average, the first of them 400 ms.
     let waited = response.values().iter_recorded().filter(|v| v.value_iterated_to() > 100_000_000);
     let waited: u64 = waited.map(|value| value.count_at_value()).sum();
-    assert!((130..=260).contains(&waited), "{waited} of 500 waited longer than 100 ms; 150 are due so long before its end");
+    assert!(
+        (130..=260).contains(&waited),
+        "{waited} of 500 waited longer than 100 ms; 150 are due so long before its end"
+    );
     assert!(response.values().max() >= 380_000_000);
     assert_eq!(result.messages.lost, 0);
 }

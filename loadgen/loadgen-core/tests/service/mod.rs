@@ -33,7 +33,7 @@ use tokio_tungstenite::{
             CloseFrame,
             frame::{
                 Frame,
-                coding::{Control, Data, OpCode},
+                coding::{Data, OpCode},
             },
         },
     },
@@ -188,8 +188,7 @@ async fn answer(
                 Message::Frame(Frame::message(text.as_bytes().to_vec(), OpCode::Data(opcode), last))
             };
             ws.send(part(head, Data::Text, false)).await?;
-            ws.send(Message::Frame(Frame::message(b"are you there".to_vec(), OpCode::Control(Control::Ping), true)))
-                .await?;
+            ws.send(Message::Frame(Frame::ping(b"are you there".to_vec()))).await?;
             ws.send(part("", Data::Continue, false)).await?;
             ws.send(part(tail, Data::Continue, true)).await
         }
