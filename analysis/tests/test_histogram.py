@@ -9,6 +9,7 @@ from tests.bundles import lognormal
 from ws_ladder_analysis.bench_format.histogram import (
     HIGHEST_NS,
     Values,
+    agrees,
     alike,
     curve,
     decode,
@@ -42,9 +43,14 @@ def test_percentiles_are_those_of_the_hdrhistogram_library() -> None:
     source = lognormal(1e6, 0.8, 60_000)
     values = decode(WireHistogram(**wire_of(source)), "x")
     for at in (50, 90, 99, 99.9, 99.99, 100):
-        found = percentile_ns(values, at)
-        assert found is not None
-        assert alike(found, source.get_value_at_percentile(at))
+        assert agrees(source.get_value_at_percentile(at), values, at)
+        assert agrees(percentile_ns(values, at), values, at)
+
+
+def test_a_percentile_that_is_off_by_more_than_a_rank_disagrees() -> None:
+    values = flat(1_000)
+    assert percentile_ns(values, 99) == 990
+    assert [agrees(told, values, 99) for told in (980, 990, 991, 1_000, None)] == [False, True, True, False, False]
 
 
 def test_a_percentile_among_overflowed_values_has_no_value() -> None:

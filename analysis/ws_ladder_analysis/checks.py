@@ -12,6 +12,7 @@ from typing import Any
 
 from . import wording
 from .bench_format import histogram
+from .bench_format.histogram import Values
 from .bench_format.plan import Objective, PercentileMs, Thresholds
 from .bench_format.result import BoundBy, Reading, TrialResult, Witness
 from .bench_format.run import Finished, Run, RunState
@@ -138,10 +139,8 @@ def _percentiles(trial: Trial, result: TrialResult) -> Claims:
             if at is None:
                 continue
             again = histogram.percentile_ns(values, at)
-            yield (
-                f"{label} of {wording.histogram(name)} is {_told(value)} but the histogram says {_told(again)}",
-                _same_ns(value, again),
-            )
+            words = f"{label} of {wording.histogram(name)} is {_told(value)} but the histogram says {_told(again)}"
+            yield words, histogram.agrees(value, values, at)
 
 
 def _percentile_of(label: str) -> float | None:
@@ -238,9 +237,11 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
         yield f"{words}: seen {one.seen}, called {_passed(one.passed)}", one.passed == one.objective.holds(one.seen)
         what = one.objective.figure.what
         if isinstance(what, PercentileMs):
-            values = trial.histograms.get(f"{what.histogram}_ns")
-            again = None if values is None else histogram.percentile_ns(values, what.percentile)
-            yield f"{words}: seen {one.seen} ms but the histogram says {_told(again)}", _same_ms(one.seen, again)
+            values = trial.histograms.get(f"{what.histogram}_ns", Values())
+            told = None if one.seen is None else round(one.seen * 1e6)
+            again = _told(histogram.percentile_ns(values, what.percentile))
+            words = f"{words}: seen {one.seen} ms but the histogram says {again}"
+            yield words, histogram.agrees(told, values, what.percentile)
         else:
             figure = getattr(result.figures, what)
             yield f"{words}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
@@ -248,16 +249,6 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
 
 def _passed(passed: bool) -> str:
     return "passed" if passed else "failed"
-
-
-def _same_ns(told_ns: int | None, again_ns: int | None) -> bool:
-    if told_ns is None or again_ns is None:
-        return told_ns is None and again_ns is None
-    return histogram.alike(told_ns, again_ns)
-
-
-def _same_ms(seen_ms: float | None, again_ns: int | None) -> bool:
-    return _same_ns(None if seen_ms is None else round(seen_ms * 1e6), again_ns)
 
 
 def _close(told: float | None, again: float | None, tolerance: float) -> bool:

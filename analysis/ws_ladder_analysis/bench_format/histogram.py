@@ -84,15 +84,32 @@ def samples_needed(percentile: float) -> int:
 
 def percentile_ns(values: Values, percentile: float) -> int | None:
     """A percentile, or nothing when the samples can't carry it or it lies among the overflowed values."""
-    if values.total < samples_needed(percentile):
+    if not values.count or values.total < samples_needed(percentile):
         return None
-    rank = max(1, math.ceil(percentile / 100 * values.total))
-    seen = 0
+    rank = math.ceil(percentile / 100 * values.total)
+    if rank > values.count:
+        return None
+    # By way of a quantile, as in Rust: both print the same value also where a product isn't exact.
+    return _at_rank(values, math.ceil(rank / values.count * values.count))
+
+
+def _at_rank(values: Values, rank: int) -> int:
+    """The value of this rank, counted from 1; ranks beyond the ends are those of the ends."""
+    seen, last = 0, 0
     for value, count in values.counts.items():
-        seen += count
+        seen, last = seen + count, value
         if seen >= rank:
-            return value
-    return None
+            break
+    return last
+
+
+def agrees(told_ns: int | None, values: Values, percentile: float) -> bool:
+    """Whether a percentile is what the histogram says, give or take one rank: products of shares are rounded."""
+    if told_ns is None or percentile_ns(values, percentile) is None:
+        return told_ns is None and percentile_ns(values, percentile) is None
+    rank = math.ceil(percentile / 100 * values.total)
+    low, high = _at_rank(values, rank - 1), _at_rank(values, rank + 1)
+    return low <= told_ns <= high or alike(told_ns, low) or alike(told_ns, high)
 
 
 def alike(left_ns: int, right_ns: int) -> bool:
