@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import wording
+from .bench_format.plan import Closed
 from .bench_format.result import TrialResult, Witness
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .compare import Comparison
@@ -43,17 +44,21 @@ def _witness(result: TrialResult) -> Cell:
 
 
 def telling(ladder: Ladder) -> Tier | None:
-    """The tier that says most: the highest that passes; without objectives the fastest of a flood, else the highest."""
+    """The tier that says most: of those that pass (or of all, without objectives) a flood's fastest, else the highest."""
     usable = [tier for tier in ladder.tiers if tier.valid]
-    passing = [tier for tier in usable if tier.verdicts and all(tier.verdicts)]
-    if passing:
-        return passing[-1]
-    if not usable or any(tier.verdicts for tier in usable):
+    judged = any(tier.verdicts for tier in usable)
+    passing = [tier for tier in usable if all(tier.verdicts)] if judged else usable
+    if not passing:
         return usable[0] if usable else None
-    rates = [(found.median, tier) for tier in usable if (found := tier.spread(figure("delivered_per_second")))]
-    if rates and not any(result.load.is_open for tier in usable for result in tier.results):
+    rates = [(found.median, tier) for tier in passing if (found := tier.spread(figure("delivered_per_second")))]
+    if rates and all(_floods(result) for tier in passing for result in tier.results):
         return max(rates, key=lambda pair: pair[0])[1]
-    return usable[-1]
+    return passing[-1]
+
+
+def _floods(result: TrialResult) -> bool:
+    """Whether it sent for as long as the window lasted and as fast as sockets took it."""
+    return isinstance(result.load.model, Closed) and result.load.model.messages_per_connection is None
 
 
 def _latency(tier: Tier) -> Cell:
