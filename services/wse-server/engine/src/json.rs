@@ -284,7 +284,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(600))]
         #[test]
         fn the_scan_agrees_with_a_parser(
             members in prop::collection::vec((strings(), json()), 0..8),

@@ -103,6 +103,11 @@ impl Held {
         self.messages.load(Ordering::SeqCst) > self.messages_limit.saturating_mul(2).saturating_add(1024)
     }
 
+    /// Whether a shard has asked for a wake-up and not got it yet.
+    pub(crate) fn is_paused(&self, shard: usize) -> bool {
+        self.paused[shard].load(Ordering::SeqCst)
+    }
+
     /// Asks for a wake-up when there is room. Returns whether the shard must wait: not if there is room again already.
     pub(crate) fn pause(&self, shard: usize) -> bool {
         self.paused[shard].store(true, Ordering::SeqCst);

@@ -157,7 +157,7 @@ impl Shard {
 
     /// How long there is nothing to do unless something happens.
     fn patience_millis(&self) -> u64 {
-        if !self.ready.is_empty() || self.is_accepting || self.tending.is_sweeping() {
+        if !self.ready.is_empty() || self.is_accepting || self.tending.is_sweeping() || self.has_just_paused() {
             return 0;
         }
         let now = self.core.now_millis;
@@ -275,7 +275,7 @@ impl Shard {
             .is_ok()
     }
 
-    /// Reads on when the application has let go.
+    /// Reads on if the application has let go, and asks to be woken if it hasn't.
     fn resume(&mut self) {
         self.core.intake.set_room(self.core.room());
         if self.reading == Reading::Going || self.core.shared.inbound.held.pause(self.core.index) {
@@ -285,6 +285,11 @@ impl Shard {
         // They have waited longest.
         self.parked.append(&mut self.ready);
         std::mem::swap(&mut self.parked, &mut self.ready);
+    }
+
+    /// Whether a pause has begun in this round: then there was no chance yet to ask for a wake-up.
+    fn has_just_paused(&self) -> bool {
+        self.reading == Reading::Paused && !self.core.shared.inbound.held.is_paused(self.core.index)
     }
 
     /// Reads once from each connection that has something.
@@ -326,7 +331,6 @@ impl Shard {
         // What was collected has to be on its way before anyone waits for it to be let go.
         self.core.hand_over();
         self.reading = if progress == Progress::Starved { Reading::Starved } else { Reading::Paused };
-        self.core.shared.inbound.held.pause(self.core.index);
     }
 
     /// Ends what is left, and leaves the books where they can be fetched.
@@ -337,8 +341,12 @@ impl Shard {
             }
         }
         self.core.hand_over();
-        self.core.shared.mailboxes[self.core.index].close();
-        // A request for books that came too late is answered by what is left for it here.
+        let mailbox = &self.core.shared.mailboxes[self.core.index];
+        mailbox.close();
+        // Whoever asked for books too late stops waiting when the question is dropped, and finds them here.
+        self.commands.clear();
+        mailbox.take(&mut self.commands);
+        self.commands.clear();
         let mut left = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
         left.extend(self.core.closed_books.drain(..));
     }

@@ -19,8 +19,8 @@ use crate::{
 
 /// What a UUID of version 7 has of randomness, in bytes.
 const RANDOM_BYTES: usize = 10;
-/// How much randomness is fetched from the kernel at once: 51 ids per call.
-const POOL_BYTES: usize = 512;
+/// How much randomness is fetched from the kernel at once. Up to 256 bytes such a call is neither interrupted nor short.
+const POOL_BYTES: usize = 25 * RANDOM_BYTES;
 
 /// Randomness for ids.
 pub(super) struct Random {
@@ -38,8 +38,7 @@ impl Random {
     fn bytes(&mut self) -> [u8; RANDOM_BYTES] {
         if self.used + RANDOM_BYTES > POOL_BYTES {
             let filled = getrandom(&mut self.pool[..], GetRandomFlags::empty());
-            // Up to 256 bytes it is never interrupted and never short; the rest may be a previous filling, mixed further.
-            debug_assert!(filled.is_ok_and(|filled| filled >= 256));
+            debug_assert_eq!(filled, Ok(POOL_BYTES));
             self.used = 0;
         }
         let bytes = self.pool[self.used..].first_chunk().copied().expect("there are enough left");

@@ -46,12 +46,13 @@ pub(super) struct Tending {
 
 impl Tending {
     pub(super) fn new(config: &Config) -> Self {
+        let ping_millis = config.ping_interval.as_millis().max(1) as u64;
         Self {
-            ping_millis: config.ping_interval.as_millis().max(1) as u64,
+            ping_millis,
             idle_millis: config.idle_timeout.as_millis() as u64,
             handshake_millis: config.handshake_timeout.as_millis() as u64,
-            // The first tick comes at once, like the reference's.
-            next_ping_millis: 0,
+            // Counted from the start, as in the reference; the tick at the start itself has nobody to greet.
+            next_ping_millis: ping_millis,
             next_look_millis: 0,
             sweep: None,
             handshakes: VecDeque::new(),
@@ -192,11 +193,12 @@ impl Shard {
             core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
             return;
         };
-        let limit = core.shared.config.max_outbound_queue_bytes;
-        let waiting = connection.backlog.as_ref().map_or(0, |backlog| backlog.bytes());
-        if limit > 0 && waiting >= limit && !connection.is_dirty {
-            connection.is_dropping = true;
-            core.counters.send_dropped[SendDropReason::SlowConsumer as usize] += 1;
+        if core.is_over_limit(connection) && connection.is_dirty {
+            // A burst: what came earlier in it may fit into the socket.
+            core.flush(connection);
+        }
+        if core.is_over_limit(connection) {
+            core.drop_for_slowness(connection, 1);
             return;
         }
         core.keep(connection, frame, 1, false);

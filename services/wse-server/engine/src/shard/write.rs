@@ -9,7 +9,7 @@ use super::{Core, read::Progress};
 use crate::{
     connection::{Connection, Phase},
     frame::{self, Violation},
-    outbound::Chunk,
+    outbound::{Backlog, Chunk},
     stats::{CloseReason, SendDropReason},
 };
 
@@ -37,11 +37,9 @@ impl Core {
 
     /// Writes what the socket takes now, in order. `None`: nothing is left to be done about these bytes.
     fn try_send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) -> Option<usize> {
-        if let Some(backlog) = &connection.backlog {
-            let limit = self.shared.config.max_outbound_queue_bytes;
-            if limit > 0 && backlog.bytes() >= limit {
-                connection.is_dropping = true;
-                self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
+        if connection.backlog.is_some() {
+            if self.is_over_limit(connection) {
+                self.drop_for_slowness(connection, messages);
                 return None;
             }
             return Some(0);
@@ -64,6 +62,18 @@ impl Core {
         }
     }
 
+    /// Whether a client has as much waiting as it may have.
+    pub(super) fn is_over_limit(&self, connection: &Connection) -> bool {
+        let limit = self.shared.config.max_outbound_queue_bytes;
+        limit > 0 && connection.backlog.as_ref().is_some_and(|backlog| backlog.bytes() >= limit)
+    }
+
+    /// A client doesn't read: messages to it are dropped and counted.
+    pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, messages: u32) {
+        connection.is_dropping = true;
+        self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
+    }
+
     /// Puts bytes behind what waits already.
     pub(super) fn keep(&mut self, connection: &mut Connection, bytes: Bytes, messages: u32, is_rest: bool) {
         let spare = &mut self.spare_backlogs;
@@ -75,9 +85,7 @@ impl Core {
     pub(super) fn flush(&mut self, connection: &mut Connection) -> Progress {
         let Some(mut backlog) = connection.backlog.take() else { return Progress::Drained };
         while !backlog.is_empty() {
-            let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|index| IoSlice::new(backlog.bytes_of(index)));
-            let slices = &slices[..backlog.len().min(SLICES)];
-            match sendmsg(&connection.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+            match write_some(connection, &backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
                     self.counters.sent += backlog.advance(written);
@@ -163,4 +171,14 @@ impl Core {
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }
     }
+}
+
+/// Writes as many chunks as one call takes.
+fn write_some(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
+    if backlog.len() == 1 {
+        return rustix::net::send(&connection.socket, backlog.bytes_of(0), SendFlags::NOSIGNAL);
+    }
+    let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|index| IoSlice::new(backlog.bytes_of(index)));
+    let slices = &slices[..backlog.len().min(SLICES)];
+    sendmsg(&connection.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }
