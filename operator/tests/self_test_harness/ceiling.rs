@@ -18,6 +18,9 @@ fn check(result: &TrialResult) -> Checked {
     ensure(result.figures.delivered_per_second.is_none_or(|rate| rate == 0.0), || "a throughput figure".into())?;
     let received = result.figures.received_per_second.ok_or("no rate at the receiving side")?;
     ensure(received > LEAST_PER_SECOND, || format!("only {received} per second"))?;
+    // What was written before the window may still arrive in it, but only a little: more comes from another window.
+    let written = result.figures.written_per_second.ok_or("no rate at the writing side")?;
+    ensure(received < 1.25 * written, || format!("{received} received per second of {written} written"))?;
     // `Neither` is a machine that gives its CPU to others: the ceiling is at least this high.
     let not_the_service = [BoundBy::Generator, BoundBy::Both, BoundBy::Neither];
     ensure(result.bound_by.is_some_and(|bound| not_the_service.contains(&bound)), || {
@@ -49,5 +52,6 @@ fn the_ceiling_of_the_generator_is_measured_and_its_books_balance() {
     };
     assert!(change(|result| result.books.equations[0].right -= 1).is_err());
     assert!(change(|result| result.figures.received_per_second = None).is_err());
+    assert!(change(|result| result.figures.written_per_second = Some(1.0)).is_err());
     assert!(change(|result| result.bound_by = Some(BoundBy::Service)).is_err());
 }

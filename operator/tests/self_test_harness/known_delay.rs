@@ -61,5 +61,4 @@ fn a_known_delay_is_measured_as_that_delay() {
     }
     let honest = run.trial("self-test-none", "honest");
     assert!(check(&honest, &recorded).is_err(), "an honest service passes for a delayed one");
-    assert_eq!(check(&honest, &run.recorded("none")), Ok(()));
 }

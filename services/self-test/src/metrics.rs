@@ -1,11 +1,17 @@
 //! The metrics port: `/stats`, `/stats/connections`, `/metrics`, `/healthz`, `/readyz`, and `/recorded`.
+//!
+//! It has a thread of its own: a flood keeps every thread of the service busy for as long as it lasts, and readings at
+//! the edges of a window must not wait for its end.
 
 use std::{
     collections::BTreeMap,
     fmt::Write,
+    net::TcpListener,
     sync::{Arc, atomic::Ordering},
+    thread::{self, JoinHandle},
 };
 
+use anyhow::Context;
 use axum::{
     Json, Router,
     extract::State,
@@ -14,11 +20,42 @@ use axum::{
     routing::get,
 };
 use bench_format::service::ServiceStats;
+use tokio::{runtime, sync::oneshot};
 
 use crate::server::Shared;
 
+/// The metrics port's thread.
+pub(crate) struct Server {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    /// Closes the port.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        // Fails when the thread has ended already; why is what joining tells.
+        let _ = self.stop.send(());
+        self.thread.join().expect("the metrics thread doesn't panic").context("the metrics port failed")
+    }
+}
+
+/// Serves the metrics port until it is told to stop.
+pub(crate) fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Result<Server> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serve = async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tokio::select! {
+            served = axum::serve(listener, router(shared)) => served,
+            _ = stopped => Ok(()),
+        }
+    };
+    let thread = thread::Builder::new().name("metrics".into()).spawn(move || runtime.block_on(serve))?;
+    Ok(Server { stop, thread })
+}
+
 /// The routes of the contract, and `/recorded`: how long the service really took to answer each ping.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -98,7 +98,7 @@ pub struct Service {
     metrics_address: SocketAddr,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    metrics: JoinHandle<std::io::Result<()>>,
+    metrics: metrics::Server,
     readers: Option<Arc<Readers>>,
 }
 
@@ -128,8 +128,7 @@ impl Service {
         });
         let (stop, stopped) = watch::channel(false);
         let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));
-        let router = metrics::router(shared.clone());
-        let metrics = tokio::spawn(async move { axum::serve(metrics_listener, router).await });
+        let metrics = metrics::serve(metrics_listener.into_std()?, shared.clone())?;
         let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers };
         service.leave_evidence("ready.json", &service.started())?;
         Ok(service)
@@ -158,8 +157,7 @@ impl Service {
             tokio::task::spawn_blocking(|| readers.stop()).await?.context("a null reader failed")?;
         }
         self.leave_evidence("recorded.json", &self.shared.recorded())?;
-        self.metrics.abort();
-        Ok(())
+        self.metrics.stop()
     }
 
     /// Writes a file into the folder for evidence, if there is one; it appears complete or not at all.
