@@ -44,7 +44,7 @@ def _witness(result: TrialResult) -> Cell:
 
 
 def telling(ladder: Ladder) -> Tier | None:
-    """The tier that says most: of those that pass (or of all, without objectives) a flood's fastest, else the highest."""
+    """The tier that says most: of those that pass (without objectives: of all) a flood's fastest, else the highest."""
     usable = [tier for tier in ladder.tiers if tier.valid]
     judged = any(tier.verdicts for tier in usable)
     passing = [tier for tier in usable if all(tier.verdicts)] if judged else usable

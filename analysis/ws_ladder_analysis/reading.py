@@ -11,8 +11,8 @@ READING = (
     "Under an open load, latency counts from the moment a message was due, so a stall of the service shows in "
     "every message that was due during it. A closed load waits for the service and measures capacity or a round "
     "trip, not the latency that users would see; “load” says which it was.",
-    "n/a: there is no such figure. A percentile needs enough samples behind it: 459 for p99, 4 603 for p99.9, 46 "
-    "050 for p99.99. Fewer can’t carry the claim at 99 % confidence.",
+    "n/a: there is no such figure. A percentile needs enough samples behind it: 459 for p99, 4\u202f603 for p99.9,"
+    " 46\u202f050 for p99.99. Fewer can’t carry the claim at 99 % confidence.",
     ">= marks a rate that the generator bound: the service can do at least this. Only a rate bound by the service"
     " is its capacity.",
     "A ratio has a 95 % interval, drawn by resampling the service’s processes, at least three of each. An "
