@@ -204,3 +204,10 @@ def test_the_example_compares_its_services(example_bundle: Bundle) -> None:
         "connections | figure | wse-server | wse-reference | ratio | 95 % interval | what it shows",
         "100 | accepted per second | 18.3 k | 9 149 | 2.00 × | 1.94–2.07 | wse-server is better",
     ]
+
+
+def test_closed_round_trips_that_nothing_bound_are_called_that(tmp_path: Path) -> None:
+    load = {"model": "closed", "messages_per_connection": 50, "in_flight": 256}
+    spec = replace(FLOOD, load=load, bound_by="neither", service_share=0.3, worker_share=0.3)
+    (note,) = tables.tiers(ladder_of(tmp_path, [spec])).notes
+    assert note.endswith("every connection waits for its answer, so this is a round trip, not a capacity.")

@@ -93,7 +93,7 @@ def _bars(
             words = (
                 f"{', '.join(_shown(colours, found))}: {unit} at each tier of {ladder.name} against {ladder.service}."
             )
-            chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, highest)
+            chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, (0, highest))
             yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
 
 
@@ -103,16 +103,18 @@ def _beside(
     """One chart of bars with all services beside each other."""
     colours = {ladder.service: _SERVICES[place % len(_SERVICES)] for place, ladder in enumerate(group)}
     rows = [row for ladder in group for row in _rows(ladder, {ladder.service: getter}, scale)]
-    highest = _ends(rows)[1] if rows else 0
+    lowest, highest = _ends(rows) if rows else (0, 0)
     if highest <= 0:
         return
     words = f"{title.capitalize()} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
-    chart = drawing.bars(rows, _tiers(group), colours, unit, highest)
+    chart = drawing.bars(rows, _tiers(group), colours, unit, (min(lowest, 0), highest))
     yield drawing.render(_file(group[0], file, shared=True), title.capitalize(), words, chart)
 
 
 def _latency(group: Sequence[Ladder], name: str) -> Iterator[Chart]:
-    """Percentiles over tiers, one chart for each service, on one scale."""
+    """Percentiles over tiers, one chart for each service, on one scale. A single tier has no course to draw."""
+    if len(_tiers(group)) < 2:
+        return
     series = {label: percentile(name, float(label[1:])) for label in _PERCENTILES}
     rows = [(ladder, _rows(ladder, series, NS_PER_MS)) for ladder in group]
     ends = [_ends(found) for _, found in rows if found]

@@ -66,11 +66,15 @@ class Chart:
 
 
 def bars(
-    rows: Sequence[Mapping[str, object]], tiers: list[str], colours: dict[str, str], title: str, highest: float
+    rows: Sequence[Mapping[str, object]],
+    tiers: list[str],
+    colours: dict[str, str],
+    title: str,
+    domain: tuple[float, float],
 ) -> Drawing:
     """Grouped bars over tiers, with the range over repeats. Rows have tier, series, value, low and high."""
     axis = alt.Axis(tickCount=5, labelExpr=_NUMBER)
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, highest], nice=True), axis=axis)
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=list(domain), nice=True), axis=axis)
     base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers), xOffset=alt.XOffset("series:N", sort=list(colours)))
     drawn = base.mark_bar().encode(y=y, color=_colour(colours))
     ranges = base.mark_rule(color=COLOURS["ink"], strokeWidth=1.2).encode(y="low:Q", y2="high:Q")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from . import wording
 from .bench_format import histogram
+from .bench_format.plan import Closed
 from .bench_format.result import BoundBy
 from .bench_format.run import Failed, Finished, Started
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
@@ -145,8 +146,16 @@ def bound_notes(ladder: Ladder) -> tuple[str, ...]:
     for tier in ladder.tiers:
         for bound in tier.bounds:
             if bound is not BoundBy.SERVICE:
-                notes.append(f"{wording.connections(tier.connections)}: {wording.BOUNDS[bound]}.{_wanted(tier, bound)}")
+                words = wording.ROUND_TRIPS if _round_trips(tier, bound) else wording.BOUNDS[bound]
+                notes.append(f"{wording.connections(tier.connections)}: {words}.{_wanted(tier, bound)}")
     return tuple(notes)
+
+
+def _round_trips(tier: Tier, bound: BoundBy) -> bool:
+    """Whether nobody was busy because every connection waited for its answers."""
+    models = [result.load.model for result in tier.results]
+    waited = any(isinstance(model, Closed) and model.messages_per_connection is not None for model in models)
+    return waited and bound is BoundBy.NEITHER
 
 
 def _wanted(tier: Tier, bound: BoundBy) -> str:

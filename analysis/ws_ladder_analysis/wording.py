@@ -33,6 +33,8 @@ BOUNDS = {
     BoundBy.NEITHER: "neither side was busy: look for a lock, a window or a single-threaded stage",
 }
 
+ROUND_TRIPS = "neither side was busy: every connection waits for its answer, so this is a round trip, not a capacity"
+
 WITNESSES = {
     Witness.APPLICATION: "the application counted it",
     Witness.REPLY: "the reply proves it",
