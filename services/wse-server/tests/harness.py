@@ -29,7 +29,7 @@ class Running:
         """A connection with a valid token (unless `cookie` says otherwise); nothing is read from it."""
         cookie = f"access_token={token(int(time.time()))}" if cookie is None else cookie
         connection: ClientConnection = connect(
-            self.url(query), additional_headers={"Cookie": cookie}, compression=None, **options
+            self.url(query), additional_headers={"Cookie": cookie}, compression=None, legacy=True, **options
         )
         self.connections.append(connection)
         return connection
