@@ -90,7 +90,7 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
         match Plan::load(file, &registry, &surroundings) {
             Ok(plan) => {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
-                println!("{}: {} trials, {seconds:.0} s under load", file.display(), trials.len());
+                println!("{}: {} trials, at most {seconds:.0} s under load", file.display(), trials.len());
             }
             Err(Mistakes(mistakes)) => {
                 mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));

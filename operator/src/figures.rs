@@ -105,14 +105,13 @@ pub fn worker_share(measured: &Measured, result: &bench_format::result::WorkerRe
     ratio(result.window.cpu_ns, result.window.duration_ns as f64 * limit)
 }
 
-/// Share of messages, or without messages of attempts, that failed.
+/// The larger of two shares: messages, and connection attempts, that failed. A tier that was never reached is no pass.
 fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
-    if messages.due > 0 {
-        let dropped: u64 = messages.dropped.values().sum();
-        return ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
-    }
+    let dropped: u64 = messages.dropped.values().sum();
+    let of_messages = ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
     let failed: u64 = connections.failed.values().chain(connections.closed_early.values()).sum();
-    ratio(failed, connections.attempted as f64)
+    let of_connections = ratio(failed, connections.attempted as f64);
+    [of_messages, of_connections].into_iter().flatten().reduce(f64::max)
 }
 
 /// The printed percentiles of a histogram; those without enough samples are `None`.
@@ -183,6 +182,14 @@ mod tests {
             reading.as_mut().unwrap().stats.connections.open = 0;
         }
         assert_eq!(of(&measured).service_rss_bytes, Some(measured.rss_peak_bytes));
+    }
+
+    #[test]
+    fn a_connection_that_failed_counts_like_a_message_that_failed() {
+        let mut measured = flood();
+        assert_eq!(of(&measured).failed_share, Some(0.0));
+        measured.uploads[0].result.connections.failed.insert("refused".into(), 1);
+        assert_eq!(of(&measured).failed_share, Some(0.1));
     }
 
     #[test]

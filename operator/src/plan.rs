@@ -182,22 +182,26 @@ impl Ladder {
     }
 }
 
-/// Which of a plan's trials to climb, from `--service` and `--only`.
-#[derive(Clone, Debug, Default)]
-pub struct Selection {
-    /// Service names; empty means all.
-    pub services: Vec<String>,
-    /// `workload[/variant[/tier]]`; empty means all.
-    pub only: Vec<String>,
+/// Climbs other services than the plan's. A ladder that is for certain services keeps those of them that are left.
+pub fn replace_services(wire: &mut WirePlan, services: &[String]) {
+    wire.services = services.to_vec();
+    wire.ladders.retain_mut(|ladder| {
+        let for_all = ladder.services.is_empty();
+        ladder.services.retain(|name| services.contains(name));
+        for_all || !ladder.services.is_empty()
+    });
 }
 
-impl Selection {
+/// Which of a plan's trials to climb: `workload[/variant[/tier]]`; none means all.
+#[derive(Clone, Debug, Default)]
+pub struct Only(pub Vec<String>);
+
+impl Only {
     /// Whether a trial is among them.
     pub fn takes(&self, trial: &TrialId) -> bool {
-        let service = self.services.is_empty() || self.services.contains(&trial.service);
         let full = format!("{}/{}/{}", trial.workload, trial.variant, trial.tier);
-        let only = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
-        service && (self.only.is_empty() || self.only.iter().any(only))
+        let takes = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
+        self.0.is_empty() || self.0.iter().any(takes)
     }
 }
 
@@ -243,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn a_ladder_for_certain_services_keeps_those_that_are_left() {
+        let mut wire = minimal();
+        wire.ladders.push(wire.ladders[0].clone());
+        wire.ladders[1].services = vec!["ours".into()];
+        replace_services(&mut wire, &["theirs".into()]);
+        assert_eq!((wire.services, wire.ladders.len()), (vec!["theirs".to_owned()], 1));
+    }
+
+    #[test]
     fn only_takes_whole_words_of_a_path() {
         let trial = TrialId {
             service: "ours".into(),
@@ -252,7 +265,7 @@ mod tests {
             process: 1,
             repeat: 1,
         };
-        let takes = |only: &str| Selection { services: vec![], only: vec![only.into()] }.takes(&trial);
+        let takes = |only: &str| Only(vec![only.into()]).takes(&trial);
         assert!(takes("throughput") && takes("throughput/batch") && takes("throughput/batch/100"));
         assert!(!takes("through") && !takes("throughput/bat") && !takes("throughput/batch/10"));
     }

@@ -78,7 +78,7 @@ pub struct ConnectionCheck {
 pub fn compare_connections(workers: &[WorkerBook], service: &[ConnectionBook]) -> ConnectionCheck {
     let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
     let mut check = ConnectionCheck::default();
-    let mut mismatch = |check: &mut ConnectionCheck, words: String| {
+    let mismatch = |check: &mut ConnectionCheck, words: String| {
         check.mismatched += 1;
         if check.examples.len() < NAMED_MISMATCHES {
             check.examples.push(words);

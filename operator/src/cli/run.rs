@@ -21,7 +21,7 @@ use crate::{
     clock,
     coordinator::Coordinator,
     evidence,
-    plan::{Plan, Selection},
+    plan::{self, Only, Plan},
     print,
     registry::Registry,
     roles::Roles,
@@ -40,7 +40,7 @@ pub(super) struct Run {
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
     registry: PathBuf,
-    /// Climb only these services of the plan.
+    /// Climb these services in place of the plan's.
     #[arg(long = "service", value_name = "NAME")]
     services: Vec<String>,
     /// Climb only these ladders or tiers of the plan.
@@ -113,11 +113,16 @@ fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, Ru
 
 fn begin(arguments: &Run, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
     let path = plan_path(&arguments.plan, &registry.root);
-    let plan = Plan::load(&path, registry, &machine::surroundings()?)?;
-    let selection = Selection { services: arguments.services.clone(), only: arguments.only.clone() };
-    let trials: Vec<_> = plan.trials().into_iter().filter(|trial| selection.takes(trial)).collect();
+    let mut wire = plan::read::read(&path)?;
+    if !arguments.services.is_empty() {
+        plan::replace_services(&mut wire, &arguments.services);
+    }
+    let plan = Plan::check(wire, &path, registry, &machine::surroundings()?)?;
+    let only = Only(arguments.only.clone());
+    let trials: Vec<_> = plan.trials().into_iter().filter(|trial| only.takes(trial)).collect();
     if trials.is_empty() {
-        bail!("nothing of {} is left to climb; look at --service and --only", path.display());
+        let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
+        bail!("--only leaves nothing of {}; it has {}", path.display(), ladders.join(", "));
     }
     let now = clock::unix_ns();
     let id = arguments.run_id.clone().unwrap_or_else(|| format!("{}-{}", plan.wire.name, clock::stamp(now)));

@@ -1,0 +1,164 @@
+//! The coordinator over HTTP, with workers in the test itself: barrier, repetition, absence, lateness, strangers.
+
+use std::time::Duration;
+
+use bench_format::{
+    plan::{Load, Message},
+    trial::{Assignment, Barrier as Answer, Clock, Next, TrialId},
+};
+use fakes::worker::{Worker, client, empty_result, ready};
+use operator::{
+    clock::unix_ns,
+    coordinator::{Coordinator, barrier::Barrier},
+};
+use reqwest::{Client, StatusCode};
+use serde_json::Value;
+
+mod fakes;
+
+fn assignment(worker: u32, workers: u32) -> Assignment {
+    let trial = TrialId {
+        service: "honest".into(),
+        workload: "throughput".into(),
+        variant: "standard".into(),
+        tier: 4,
+        process: 1,
+        repeat: 1,
+    };
+    Assignment {
+        run: "r".into(),
+        trial,
+        attempt: 1,
+        worker,
+        workers,
+        address: "127.0.0.1:9".into(),
+        connections: 2,
+        first_connection: worker * 2,
+        seed: 1,
+        load: Load::Closed { messages_per_connection: None, in_flight: 1 },
+        message: Message::default(),
+        warmup_ns: 0,
+        window_ns: 1,
+        drain_ns: 1,
+    }
+}
+
+/// A coordinator with a trial for so many workers, and those workers.
+async fn offered(workers: u32) -> (Coordinator, Vec<Worker>, Client) {
+    let coordinator = Coordinator::start("r").await.unwrap();
+    coordinator.offer((0..workers).map(|worker| assignment(worker, workers)).collect());
+    let all = (0..workers).map(|index| Worker { coordinator: coordinator.url(), index }).collect();
+    (coordinator, all, client())
+}
+
+async fn words(answer: reqwest::Response, status: StatusCode) -> String {
+    assert_eq!(answer.status(), status);
+    answer.json::<Value>().await.unwrap()["error"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn all_workers_get_one_start_once_all_are_ready() {
+    let (coordinator, workers, http) = offered(2).await;
+    let release = async {
+        let open = coordinator.wait_until(Barrier::all_ready).await;
+        coordinator.release(77);
+        open
+    };
+    let (first, second) = (assignment(0, 2), assignment(1, 2));
+    let (open, a, b) = tokio::join!(release, workers[0].ready(&http, &first), workers[1].ready(&http, &second));
+    assert_eq!((open, a, b), (Ok(4), 77, 77));
+}
+
+#[tokio::test]
+async fn a_question_waits_for_its_answer() {
+    let coordinator = Coordinator::start("r").await.unwrap();
+    let worker = Worker { coordinator: coordinator.url(), index: 0 };
+    let http = client();
+    assert!(matches!(worker.next(&http, 1).await, Next::Wait));
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        coordinator.offer(vec![assignment(0, 1)]);
+    };
+    let (next, ()) = tokio::join!(worker.next(&http, 20_000), later);
+    assert!(matches!(next, Next::Trial(trial) if trial == assignment(0, 1)));
+}
+
+#[tokio::test]
+async fn a_worker_that_stays_away_leaves_the_others_waiting() {
+    let (coordinator, workers, http) = offered(2).await;
+    let url = format!("{}/v1/workers/0/ready?wait_ms=20", coordinator.url());
+    let answer: Answer = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(answer, Answer::Wait));
+    assert_eq!(coordinator.ask(Barrier::not_ready), [1]);
+    coordinator.abandon("worker 1 stayed away");
+    let url = format!("{}/v1/workers/0/ready", coordinator.url());
+    let answer: Answer = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(answer, Answer::Abandoned { reason } if reason == "worker 1 stayed away"));
+    assert!(matches!(workers[1].next(&http, 1).await, Next::Wait));
+}
+
+#[tokio::test]
+async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
+    let (coordinator, workers, http) = offered(2).await;
+    coordinator.release(1);
+    let result = empty_result(&assignment(0, 2), 1);
+    for _ in 0..2 {
+        assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
+    }
+    assert_eq!(coordinator.ask(Barrier::all_delivered), None);
+    assert_eq!(coordinator.take_uploads().len(), 1);
+    let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
+    let words = words(late, StatusCode::CONFLICT).await;
+    assert!(words.ends_with("is not under way; ask for the next"), "{words}");
+    // The answer to the first may have been lost: repeating it is still fine.
+    assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn a_result_of_another_run_is_refused_in_words() {
+    let (coordinator, workers, http) = offered(1).await;
+    coordinator.release(1);
+    let mut result = empty_result(&assignment(0, 1), 1);
+    result.run = "yesterday".into();
+    let words = words(workers[0].deliver(&http, &result).await, StatusCode::CONFLICT).await;
+    assert_eq!(words, "run \"yesterday\" is not served here; this is the coordinator of run \"r\"");
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_result_is_refused_with_the_reason() {
+    let (coordinator, _workers, http) = offered(1).await;
+    let url = format!("{}/v1/workers/0/result", coordinator.url());
+    let words = words(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(words.contains("missing field"), "{words}");
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused() {
+    let (coordinator, _workers, http) = offered(1).await;
+    let url = format!("{}/v1/workers", coordinator.url());
+    let answer = http.post(url).header("content-type", "application/json").body(vec![b' '; 65 * 1024]).send().await;
+    assert_eq!(answer.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn the_end_of_the_run_reaches_a_worker_that_waits() {
+    let (coordinator, workers, http) = offered(1).await;
+    coordinator.release(1);
+    let result = empty_result(&assignment(0, 1), 1);
+    assert!(workers[0].deliver(&http, &result).await.status().is_success());
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        coordinator.finish();
+    };
+    let (next, ()) = tokio::join!(workers[0].next(&http, 20_000), end);
+    assert!(matches!(next, Next::Finished));
+}
+
+#[tokio::test]
+async fn the_clock_is_the_coordinators() {
+    let coordinator = Coordinator::start("r").await.unwrap();
+    let before = unix_ns();
+    let clock: Clock =
+        client().get(format!("{}/v1/clock", coordinator.url())).send().await.unwrap().json().await.unwrap();
+    assert!((before..=unix_ns()).contains(&clock.unix_ns));
+}

@@ -1,0 +1,132 @@
+//! A service and a worker that keep the contracts over plain HTTP, and a checkout on disk that holds them.
+//!
+//! They know no WebSockets: what is tested with them is `ladder`. The test binary starts itself again as either, by way
+//! of two one-line scripts, so that no further program has to be built.
+#![allow(unreachable_pub, reason = "three test files share this folder")]
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use bench_format::{result::TrialResult, run::Run, trial::TrialId};
+use tempfile::TempDir;
+
+pub mod service;
+pub mod worker;
+
+/// A checkout with a registry of fake services and one plan.
+pub struct Checkout {
+    pub folder: TempDir,
+}
+
+impl Checkout {
+    /// Services `honest` and `liar`, and a plan of one ladder with one tier.
+    pub fn new() -> Self {
+        let checkout = Self { folder: tempfile::tempdir().unwrap() };
+        for folder in ["services", "plans", "bin", "results"] {
+            fs::create_dir(checkout.path(folder)).unwrap();
+        }
+        checkout.script("bin/fake-service", "fake_service");
+        checkout.script("bin/fake-worker", "fake_worker");
+        fs::write(
+            checkout.path("services/services.toml"),
+            "[protocols.fake]\nworker = \"fake-worker\"\nworkloads = [\"throughput\"]\nformats = [\"json\"]\n",
+        )
+        .unwrap();
+        for flaw in ["honest", "liar", "never-ready", "dies"] {
+            checkout.service(flaw, flaw);
+        }
+        checkout.plan("fake", "services: [honest]\n", "");
+        checkout
+    }
+
+    /// Registers a service with a flaw.
+    pub fn service(&self, name: &str, flaw: &str) {
+        let entry = format!(
+            "[services.{name}]\ndescription = \"a fake\"\nprotocol = \"fake\"\ncommand = [\"bin/fake-service\"]\n\
+             version = [\"echo\", \"fake 1\"]\nenv = {{ FAKE_FLAW = \"{flaw}\" }}\n"
+        );
+        let path = self.path("services/services.toml");
+        fs::write(&path, fs::read_to_string(&path).unwrap() + &entry).unwrap();
+    }
+
+    /// Writes a plan of one throughput ladder with one tier of four connections; `head` and `ladder` add lines.
+    pub fn plan(&self, name: &str, head: &str, ladder: &str) {
+        let text = format!(
+            "schema: 1\nname: {name}\nwhy: a test\nseed: 1\nwarmup_seconds: 0\nwindow_seconds: 0.2\ndrain_seconds: 2\n\
+             {head}ladders:\n- workload: throughput\n  tiers: [4]\n  load: {{model: closed}}\n{ladder}"
+        );
+        fs::write(self.path(&format!("plans/{name}.yaml")), text).unwrap();
+    }
+
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.path().join(relative)
+    }
+
+    /// `ladder` with arguments, in this checkout.
+    pub fn ladder(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        let path = format!("{}:{}", self.path("bin").display(), env::var("PATH").unwrap_or_default());
+        command.args(arguments.split_whitespace()).current_dir(self.folder.path()).env("PATH", path);
+        command
+    }
+
+    /// Runs `ladder` to its end.
+    pub fn run(&self, arguments: &str) -> Output {
+        self.ladder(arguments).output().unwrap()
+    }
+
+    /// Starts `ladder` in the background.
+    pub fn start(&self, arguments: &str) -> Child {
+        self.ladder(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// `run.json` of run `r`.
+    pub fn run_file(&self) -> Run {
+        operator::store::read_run(&self.path("results/r")).unwrap()
+    }
+
+    /// A trial's result in run `r`.
+    pub fn result(&self, trial: &TrialId) -> TrialResult {
+        operator::store::read_result(&self.path("results/r"), trial).unwrap()
+    }
+
+    /// Results of all trials of run `r`.
+    pub fn results(&self) -> Vec<TrialResult> {
+        self.run_file().trials.iter().map(|entry| self.result(&entry.trial)).collect()
+    }
+
+    fn script(&self, name: &str, test: &str) {
+        let path = self.path(name);
+        let exe = env::current_exe().unwrap();
+        let text =
+            format!("#!/bin/sh\nFAKE_ARGUMENTS=\"$*\" exec {} --exact --ignored --nocapture {test}\n", exe.display());
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// What a process wrote, both ways.
+pub fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Waits for something with a deadline.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs (a zombie doesn't).
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}

@@ -1,0 +1,157 @@
+//! A worker of the coordinator's protocol: posts a fixed number of messages per connection and delivers its books.
+
+use std::{env, time::Duration};
+
+use bench_format::{
+    SCHEMA,
+    environment::Environment,
+    histogram::Recorder,
+    result::{Interval, Witness, WorkerBook, WorkerResult},
+    trial::{Assignment, Barrier, Next, Ready, Registration},
+};
+use reqwest::Client;
+
+use super::service::Sent;
+
+/// Messages of each connection.
+pub const MESSAGES: u64 = 10;
+
+/// Works until it is told that the run is over. Its flaw is in `FAKE_WORKER_FLAW`, its arguments in `FAKE_ARGUMENTS`.
+pub fn run() {
+    let arguments = env::var("FAKE_ARGUMENTS").unwrap();
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let after = |flag: &str| words[words.iter().position(|word| *word == flag).unwrap() + 1];
+    let worker = Worker { coordinator: after("--coordinator").into(), index: after("--worker").parse().unwrap() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(worker.run(&env::var("FAKE_WORKER_FLAW").unwrap_or_default()));
+}
+
+pub struct Worker {
+    pub coordinator: String,
+    pub index: u32,
+}
+
+impl Worker {
+    async fn run(&self, flaw: &str) {
+        let http = client();
+        if flaw == "silent" {
+            std::future::pending::<()>().await;
+        }
+        self.register(&http, std::process::id()).await;
+        loop {
+            match self.next(&http, 20_000).await {
+                Next::Wait => {}
+                Next::Finished => return,
+                Next::Trial(assignment) => {
+                    let start_at_unix_ns = self.ready(&http, &assignment).await;
+                    if flaw == "dies" || (flaw == "second-dies" && self.index == 1) {
+                        eprintln!("worker {} dies as it was told", self.index);
+                        std::process::exit(5);
+                    }
+                    let result = load(&http, &assignment, start_at_unix_ns).await;
+                    self.deliver(&http, &result).await;
+                }
+            }
+        }
+    }
+
+    pub async fn register(&self, http: &Client, pid: u32) {
+        let registration = Registration {
+            worker: self.index,
+            pid,
+            program: "fake-worker 1".into(),
+            workloads: vec!["throughput".into()],
+        };
+        let url = format!("{}/v1/workers", self.coordinator);
+        http.post(url).json(&registration).send().await.unwrap().error_for_status().unwrap();
+    }
+
+    pub async fn next(&self, http: &Client, wait_ms: u64) -> Next {
+        let url = format!("{}/v1/workers/{}/next?wait_ms={wait_ms}", self.coordinator, self.index);
+        http.get(url).send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
+    }
+
+    /// Waits at the barrier and returns the start.
+    pub async fn ready(&self, http: &Client, assignment: &Assignment) -> u64 {
+        let url = format!("{}/v1/workers/{}/ready", self.coordinator, self.index);
+        let ready = ready(assignment);
+        loop {
+            match http.post(&url).json(&ready).send().await.unwrap().json().await.unwrap() {
+                Barrier::Wait => {}
+                Barrier::Start { start_at_unix_ns } => return start_at_unix_ns,
+                Barrier::Abandoned { reason } => panic!("abandoned: {reason}"),
+            }
+        }
+    }
+
+    pub async fn deliver(&self, http: &Client, result: &WorkerResult) -> reqwest::Response {
+        let url = format!("{}/v1/workers/{}/result", self.coordinator, self.index);
+        http.put(url).json(result).send().await.unwrap()
+    }
+}
+
+pub fn client() -> Client {
+    Client::builder().no_proxy().build().unwrap()
+}
+
+pub fn ready(assignment: &Assignment) -> Ready {
+    Ready {
+        run: assignment.run.clone(),
+        trial: assignment.trial.clone(),
+        attempt: assignment.attempt,
+        open: assignment.connections,
+        problem: None,
+    }
+}
+
+/// Posts each connection's messages at the start of the window and waits for its end.
+async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> WorkerResult {
+    let until = start_at_unix_ns + assignment.warmup_ns;
+    tokio::time::sleep(Duration::from_nanos(until.saturating_sub(operator::clock::unix_ns()))).await;
+    let mut result = empty_result(assignment, start_at_unix_ns);
+    for connection in assignment.first_connection..assignment.first_connection + assignment.connections {
+        // Every service process hears other ids.
+        let id = format!("{}-{connection}", assignment.trial);
+        let sequence_sum = (1..=MESSAGES).sum();
+        let sent = Sent { id: id.clone(), sent: MESSAGES, sequence_sum, unnumbered: 1 };
+        let url = format!("http://{}/send", assignment.address);
+        if http.post(url).json(&sent).send().await.is_ok() {
+            result.books.push(WorkerBook { id, sent: MESSAGES, sequence_sum, unnumbered: 1, replies: 0 });
+        }
+    }
+    let sent = result.books.len() as u64 * MESSAGES;
+    (result.messages.due, result.messages.sent, result.window.due, result.window.sent) = (sent, sent, sent, sent);
+    result.window.writes = sent;
+    let end = until + assignment.window_ns;
+    tokio::time::sleep(Duration::from_nanos(end.saturating_sub(operator::clock::unix_ns()))).await;
+    result
+}
+
+/// A result without messages.
+pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerResult {
+    let mut recorder = Recorder::new();
+    (1..=500).for_each(|value| recorder.record(value * 1000));
+    let histograms: std::collections::BTreeMap<_, _> = [("delay_ns".to_owned(), recorder.encode())].into();
+    let mut result = WorkerResult {
+        schema: SCHEMA,
+        run: assignment.run.clone(),
+        trial: assignment.trial.clone(),
+        attempt: assignment.attempt,
+        worker: assignment.worker,
+        witness: Witness::Application,
+        connections: Default::default(),
+        messages: Default::default(),
+        window: Default::default(),
+        intervals: vec![Interval { start_ns: 0, duration_ns: 1_000_000_000, histograms: histograms.clone() }],
+        histograms,
+        books: vec![],
+        evidence: Default::default(),
+        environment: Environment::read(),
+    };
+    (result.connections.attempted, result.connections.open) =
+        (assignment.connections.into(), assignment.connections.into());
+    (result.window.duration_ns, result.window.cpu_ns) = (assignment.window_ns, assignment.window_ns / 10);
+    (result.evidence.cpu_limit, result.evidence.start_at_unix_ns) = (1.0, start_at_unix_ns);
+    result.evidence.program = "fake-worker 1".into();
+    result
+}

@@ -1,0 +1,253 @@
+//! `ladder` as a process: what it prints, what it leaves, how it ends, and what happens to it on the way.
+
+use std::fs;
+
+use bench_format::{
+    result::{ReasonKind, Validity},
+    run::{RunState, TrialState},
+};
+use fakes::{Checkout, is_alive, wait_for, words};
+use rustix::process::{Pid, Signal, kill_process};
+
+mod fakes;
+
+/// Run in place of a service; see `fakes`.
+#[test]
+#[ignore = "a service for other tests, not a test"]
+fn fake_service() {
+    fakes::service::run();
+}
+
+/// Run in place of a worker; see `fakes`.
+#[test]
+#[ignore = "a worker for other tests, not a test"]
+fn fake_worker() {
+    fakes::worker::run();
+}
+
+const RUN: &str = "run fake --run-id r --no-report";
+
+fn states(checkout: &Checkout) -> Vec<TrialState> {
+    checkout.run_file().trials.into_iter().map(|entry| entry.state).collect()
+}
+
+fn finished(state: &TrialState) -> bool {
+    matches!(state, TrialState::Finished { .. })
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn a_climb_leaves_a_whole_bundle_and_exits_with_success() {
+    let checkout = Checkout::new();
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let run = checkout.run_file();
+    assert_eq!((run.state, run.trials.len()), (RunState::Finished, 1));
+    assert_eq!(run.versions["honest"], "fake 1");
+    assert_eq!(run.versions["fake-worker"], "fake-worker 1");
+    let result = checkout.result(&run.trials[0].trial);
+    assert_eq!(result.validity, Validity::Valid);
+    assert_eq!((result.messages.sent, result.messages.delivered), (40, 40));
+    assert_eq!(result.reproduce, "ladder run fake --service honest --only throughput/standard/4");
+    let folder = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1");
+    for file in ["result.json", "service.json", "service.log", "delay_ns.hlog", "workers/0.json", "workers/0.log"] {
+        assert!(folder.join(file).is_file(), "{file} is missing");
+    }
+    assert!(String::from_utf8_lossy(&output.stdout).contains("honest/throughput/standard/4-p1-r1  valid"));
+}
+
+#[test]
+fn two_workers_make_one_result_whose_counts_are_their_sum() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nworkers: 2\n", "");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let result = &checkout.results()[0];
+    assert_eq!((result.workers.len(), result.connections.open, result.messages.sent), (2, 4, 40));
+    assert_eq!(result.histograms["delay_ns"].count, 1000);
+}
+
+#[test]
+fn a_service_that_lies_is_caught_and_the_exit_code_says_so() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [liar]\n", "");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let Validity::Invalid { reasons } = &checkout.results()[0].validity else { panic!("valid") };
+    assert_eq!(reasons[0].kind, ReasonKind::Unaccounted);
+    assert!(words(&output).contains("invalid: unaccounted"), "{}", words(&output));
+}
+
+#[test]
+fn an_objective_that_does_not_hold_fails_the_run_and_the_assertion() {
+    let checkout = Checkout::new();
+    let objective = "  objectives: [{figure: delivered_per_second, at_least: 1000000}]\n";
+    checkout.plan("fake", "services: [honest]\n", objective);
+    assert_eq!(checkout.run(RUN).status.code(), Some(1));
+    let output = checkout.run("assert results/r --junit junit.xml");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words(&output).starts_with("fail    honest/throughput/standard/4-p1-r1: delivered_per_second at least"));
+    let xml = fs::read_to_string(checkout.path("junit.xml")).unwrap();
+    let document = roxmltree::Document::parse(&xml).unwrap();
+    assert_eq!(document.descendants().filter(|node| node.has_tag_name("failure")).count(), 1);
+}
+
+#[test]
+fn a_bundle_that_disagrees_with_itself_is_no_pass() {
+    let checkout = Checkout::new();
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    assert_eq!(checkout.run("assert results/r").status.code(), Some(0));
+    let path = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json");
+    fs::remove_file(path).unwrap();
+    let output = checkout.run("assert results/r");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output).contains("failed to read"), "{}", words(&output));
+}
+
+#[test]
+fn a_service_that_never_gets_ready_is_a_row_with_its_last_words_and_the_others_go_on() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [never-ready, honest]\nrepeats: 3\nservice_process: repeat\n", "");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let states = states(&checkout);
+    let reasons: Vec<&str> = states
+        .iter()
+        .filter_map(|state| match state {
+            TrialState::Failed { reason } => Some(reason.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((reasons.len(), states.iter().filter(|state| finished(state)).count()), (3, 3));
+    assert!(reasons[0].contains("it ended without a ready line (exit status: 3)"), "{}", reasons[0]);
+    assert!(reasons[0].contains("this service is never-ready"), "{}", reasons[0]);
+    assert!(reasons[2].starts_with("not tried: never-ready failed to start 2 times"), "{}", reasons[2]);
+}
+
+#[test]
+fn a_service_that_dies_under_load_is_a_row_with_its_reason() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [dies, honest]\n", "");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let states = states(&checkout);
+    let TrialState::Failed { reason } = &states[0] else { panic!("{:?}", states[0]) };
+    assert!(reason.contains("dies ended (exit status: 9)") && reason.contains("dying as I was told"), "{reason}");
+    assert!(finished(&states[1]), "{:?}", states[1]);
+}
+
+#[test]
+fn a_worker_that_dies_is_a_row_with_its_last_words() {
+    let checkout = Checkout::new();
+    let output = checkout.ladder(RUN).env("FAKE_WORKER_FLAW", "dies").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let states = states(&checkout);
+    let TrialState::Failed { reason } = &states[0] else { panic!("{:?}", states[0]) };
+    assert!(reason.contains("worker 0 ended (exit status: 5)"), "{reason}");
+    assert!(reason.contains("worker 0 dies as it was told"), "{reason}");
+}
+
+#[test]
+fn a_missing_worker_program_says_how_to_build_it() {
+    let checkout = Checkout::new();
+    fs::remove_file(checkout.path("bin/fake-worker")).unwrap();
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2));
+    let words = words(&output);
+    assert!(words.contains("no program \"fake-worker\" beside ladder or on PATH; build it: cargo build"), "{words}");
+}
+
+#[test]
+fn ctrl_c_stops_everything_and_the_run_can_be_resumed() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 3\n", "  window_seconds: 1\n");
+    let pid_file = checkout.path("pid");
+    let mut ladder = checkout.ladder(RUN).env("FAKE_PID_FILE", &pid_file).spawn().unwrap();
+    wait_for("the second trial", || {
+        checkout.path("results/r/run.json").exists()
+            && states(&checkout).iter().filter(|state| finished(state)).count() == 1
+    });
+    signal(ladder.id(), Signal::INT);
+    assert_eq!(ladder.wait().unwrap().code(), Some(130));
+    let service: u32 = fs::read_to_string(&pid_file).unwrap().parse().unwrap();
+    assert!(!is_alive(service), "the service outlived ladder");
+    assert_eq!(checkout.run_file().state, RunState::Running);
+    let first = fs::read(checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json")).unwrap();
+
+    let output = checkout.run("run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert!(states(&checkout).iter().all(finished));
+    let again = fs::read(checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json")).unwrap();
+    assert!(first == again, "a finished trial was climbed again");
+}
+
+#[test]
+fn kill_9_takes_the_children_along_and_costs_only_the_trial_in_flight() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "  window_seconds: 1\n");
+    let pid_file = checkout.path("pid");
+    let mut ladder = checkout.ladder(RUN).env("FAKE_PID_FILE", &pid_file).spawn().unwrap();
+    wait_for("the second trial", || {
+        checkout.path("results/r/run.json").exists()
+            && matches!(states(&checkout)[..], [TrialState::Finished { .. }, TrialState::Started { .. }])
+    });
+    signal(ladder.id(), Signal::KILL);
+    ladder.wait().unwrap();
+    let service: u32 = fs::read_to_string(&pid_file).unwrap().parse().unwrap();
+    wait_for("the service's death", || !is_alive(service));
+    assert_eq!(states(&checkout)[1], TrialState::Started { attempt: 1 });
+
+    let output = checkout.run("run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let attempts: Vec<u32> = checkout.results().iter().map(|result| result.attempt).collect();
+    assert_eq!(attempts, [1, 2]);
+}
+
+#[test]
+fn a_plan_check_names_every_mistake_at_once() {
+    let checkout = Checkout::new();
+    checkout.plan("bad", "services: [honset]\nrepeats: 0\n", "  objectives: [{figure: failed_share}]\n");
+    let output = checkout.run("plan check plans/bad.yaml plans/fake.yaml");
+    assert_eq!(output.status.code(), Some(2));
+    let words = words(&output);
+    assert!(words.contains("plans/bad.yaml: services[0]: no service \"honset\"; did you mean \"honest\"?"), "{words}");
+    assert!(words.contains("plans/bad.yaml: repeats: 0 trials measure nothing"), "{words}");
+    assert!(words.contains("plans/bad.yaml: ladders[0].objectives[0]: no bound"), "{words}");
+    assert!(words.contains("plans/fake.yaml: 1 trials"), "{words}");
+}
+
+#[test]
+fn a_service_on_the_command_line_takes_the_place_of_the_plans() {
+    let checkout = Checkout::new();
+    checkout.service("other", "honest");
+    let output = checkout.run(&format!("{RUN} --service other"));
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(checkout.run_file().trials[0].trial.service, "other");
+    let output = checkout.run("run fake --service ohter --no-report");
+    assert!(words(&output).contains("did you mean \"other\"?"), "{}", words(&output));
+}
+
+#[test]
+fn a_run_id_is_not_used_twice() {
+    let checkout = Checkout::new();
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output).contains("resume it with --resume r"), "{}", words(&output));
+}
+
+#[test]
+fn the_report_command_gets_the_bundle_and_its_failure_does_not_touch_the_verdict() {
+    let checkout = Checkout::new();
+    let output = checkout.run("run fake --run-id r --report-command ls");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // `ls` lists the bundle that it was given.
+    assert!(printed.contains("run.json\ntrials\n"), "{printed}");
+    assert!(printed.trim_end().ends_with("results/r/report/report.html"), "{printed}");
+    let output = checkout.run("run fake --run-id r2 --report-command false");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(words(&output).contains("failed to make the report"), "{}", words(&output));
+}

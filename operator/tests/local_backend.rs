@@ -1,0 +1,151 @@
+//! The local backend with tiny real processes: CPUs, quotas, clocks, logs, and that nothing outlives its owner.
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use bench_format::plan::{CpuShape, CpuShapes};
+use fakes::is_alive;
+use operator::{
+    backend::{
+        Error,
+        local::{
+            cgroup::{Cgroup, Hierarchy},
+            process::{self, Launch, Running, Stdout},
+        },
+    },
+    roles::Roles,
+};
+use tempfile::TempDir;
+
+mod fakes;
+
+fn launch(folder: &TempDir, script: &str) -> Launch {
+    Launch {
+        name: "sh".into(),
+        program: "sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        env: [].into(),
+        folder: folder.path().into(),
+        cpus: vec![0],
+        cgroup: None,
+        log: folder.path().join("log"),
+        stdout: Stdout::Lines,
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[tokio::test]
+async fn a_process_runs_on_its_cpus_and_banners_before_the_json_line_are_skipped() {
+    let folder = folder();
+    let script = "echo a banner; echo \"{$(grep Cpus_allowed_list /proc/self/status)}\"; cat";
+    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let line = running.first_json_line().await.unwrap().unwrap();
+    assert_eq!(line.replace(['\t', ' '], ""), "{Cpus_allowed_list:0}");
+    running.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_process_that_ignores_sigterm_is_killed_with_its_whole_group() {
+    let folder = folder();
+    let script = "trap '' TERM; sleep 1000 & echo \"{$!}\"; wait; wait";
+    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let line = running.first_json_line().await.unwrap().unwrap();
+    let grandchild: u32 = line.trim_matches(['{', '}']).parse().unwrap();
+    assert!(is_alive(grandchild));
+    running.stop(Duration::from_millis(50)).await;
+    fakes::wait_for("the grandchild's death", || !is_alive(grandchild));
+}
+
+#[tokio::test]
+async fn a_dropped_process_is_dead() {
+    let folder = folder();
+    let mut running = Running::start(launch(&folder, "echo \"{$$}\"; exec sleep 1000")).unwrap();
+    let pid: u32 = running.first_json_line().await.unwrap().unwrap().trim_matches(['{', '}']).parse().unwrap();
+    drop(running);
+    fakes::wait_for("its death", || !is_alive(pid));
+}
+
+#[tokio::test]
+async fn last_words_are_the_end_of_standard_error() {
+    let folder = folder();
+    let script = "for i in $(seq 30); do echo \"line $i\" >&2; done; exit 4";
+    let mut running = Running::start(launch(&folder, script)).unwrap();
+    assert_eq!(running.first_json_line().await.unwrap(), None);
+    assert_eq!(running.wait_words().await, "exit status: 4");
+    let words = running.last_words();
+    assert!(words.contains("line 30") && words.contains("line 11") && !words.contains("line 10\n"), "{words}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let folder = folder();
+    let mut launch = launch(&folder, "");
+    launch.program = "bin/nothing".into();
+    let error = Running::start(launch).unwrap_err();
+    assert!(matches!(&error, Error::Spawn { program, .. } if program == "bin/nothing"), "{error}");
+}
+
+#[tokio::test]
+async fn cpu_time_is_the_kernels_and_counts_all_threads() {
+    let folder = folder();
+    let mut running = Running::start(launch(
+        &folder,
+        "echo \"{$$}\"; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exec sleep 100",
+    ))
+    .unwrap();
+    let pid: u32 = running.first_json_line().await.unwrap().unwrap().trim_matches(['{', '}']).parse().unwrap();
+    let first = process::cpu_ns(pid).unwrap();
+    fakes::wait_for("some CPU", || process::cpu_ns(pid).unwrap() > first + 10_000_000);
+    assert!(process::rss_bytes(pid).unwrap() > 100_000);
+    running.stop(Duration::from_secs(5)).await;
+    assert!(process::cpu_ns(pid).is_err());
+}
+
+/// A quota can only be tried where cgroups can be written; elsewhere the refusal is what is tested.
+#[tokio::test]
+async fn a_fraction_is_held_to_its_quota_or_refused_in_words() {
+    let hierarchy = match Hierarchy::detect() {
+        Ok(hierarchy) => hierarchy,
+        Err(reason) => return assert!(!reason.is_empty()),
+    };
+    let group: Box<dyn Cgroup> = hierarchy.create("test-quota", 0.2).unwrap();
+    let door = PathBuf::from(group.doors()[0].parent().unwrap());
+    let folder = folder();
+    let mut launch = launch(&folder, "echo \"{}\"; while :; do :; done");
+    launch.cgroup = Some(group);
+    let mut running = Running::start(launch).unwrap();
+    running.first_json_line().await.unwrap();
+    let cpu_ns = |running: &Running| running.cgroup().unwrap().cpu_ns().unwrap();
+    let (began, before) = (Instant::now(), cpu_ns(&running));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let share = (cpu_ns(&running) - before) as f64 / began.elapsed().as_nanos() as f64;
+    // Never more than its share; less where the machine is busy.
+    assert!(share < 0.25, "it used {share} of a CPU");
+    assert!(running.cgroup().unwrap().throttled_periods().unwrap() > 0);
+    running.stop(Duration::from_secs(1)).await;
+    assert!(!door.exists(), "{} was left behind", door.display());
+}
+
+#[test]
+fn a_group_whose_ladder_is_gone_is_swept() {
+    let parent = folder();
+    let stale = parent.path().join("ws-ladder-4194305-service");
+    let own = parent.path().join(format!("ws-ladder-{}-service", std::process::id()));
+    let foreign = parent.path().join("somebody-else");
+    [&stale, &own, &foreign].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    Hierarchy::V2 { parent: parent.path().into() }.sweep();
+    assert!(!stale.exists() && own.exists() && foreign.exists());
+}
+
+#[test]
+fn roles_follow_the_shapes() {
+    let shapes = CpuShapes { service: CpuShape { cpus: 1.0 }, worker: CpuShape { cpus: 0.05 } };
+    let roles = Roles::assign(&[0, 1], &shapes, 1);
+    assert_eq!((roles.service, roles.workers), (vec![0], vec![vec![1]]));
+}
