@@ -126,10 +126,10 @@ pub fn run<W: Workload>(
     sleep_until(phases.window_start_ns);
     let (cpu_from, throttling_from) = (process_cpu_ns(), cgroup.as_ref().and_then(CpuCgroup::throttling));
     gate.window_edge(Edge::Start);
-    threads.window_ended()?;
+    let early = threads.window_ended()?;
     let (cpu_to, throttling_to) = (process_cpu_ns(), cgroup.as_ref().and_then(CpuCgroup::throttling));
     gate.window_edge(Edge::End);
-    let mut done = threads.finished()?;
+    let mut done = threads.finished(early)?;
 
     done.window.cpu_ns = cpu_to - cpu_from;
     let throttling = throttling_from.zip(throttling_to);
@@ -296,26 +296,34 @@ impl Threads {
         Ok(all)
     }
 
-    /// Waits until every thread has ended its window; a thread ends it before it finishes.
-    fn window_ended(&self) -> Result<(), Error> {
+    /// Waits until every thread has ended its window. A quick thread may be finished before a slow one ends its own.
+    fn window_ended(&self) -> Result<Vec<ThreadResult>, Error> {
+        let mut early = Vec::new();
         let mut missing = self.commands.len();
         while missing > 0 {
-            missing -= usize::from(matches!(self.report()?, Report::WindowEnded));
-        }
-        Ok(())
-    }
-
-    fn finished(self) -> Result<ThreadResult, Error> {
-        let mut all: Option<ThreadResult> = None;
-        for _ in &self.commands {
-            if let Report::Finished(result) = self.report()? {
-                match &mut all {
-                    None => all = Some(*result),
-                    Some(all) => all.add(*result),
-                }
+            match self.report()? {
+                Report::WindowEnded => missing -= 1,
+                Report::Finished(result) => early.push(*result),
+                Report::Ready { .. } | Report::Failed(_) => {}
             }
         }
-        all.ok_or(Error::ThreadDied)
+        Ok(early)
+    }
+
+    fn finished(self, early: Vec<ThreadResult>) -> Result<ThreadResult, Error> {
+        let mut results = early;
+        while results.len() < self.commands.len() {
+            if let Report::Finished(result) = self.report()? {
+                results.push(*result);
+            }
+        }
+        results
+            .into_iter()
+            .reduce(|mut all, result| {
+                all.add(result);
+                all
+            })
+            .ok_or(Error::ThreadDied)
     }
 
     fn abandon(&self) {

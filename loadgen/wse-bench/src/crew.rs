@@ -123,8 +123,10 @@ impl Drop for Crew {
 /// # Errors
 /// When the parent doesn't make sense.
 pub fn serve(secret: &str) -> anyhow::Result<()> {
-    // Locked for each line only: the gate reads from the same input.
-    while let Some(order) = hear_if_any(&mut stdin().lock())? {
+    loop {
+        // Its own statement, so that the lock is gone when the gate reads from the same input.
+        let order = hear_if_any(&mut stdin().lock())?;
+        let Some(order) = order else { return Ok(()) };
         let Order::Work(assignment) = order else { bail!("the parent opened a gate before there was work") };
         let mut gate = PipeGate { assignment: &assignment, asked: false };
         let result = Workload::find(&assignment.trial.workload)
@@ -141,7 +143,6 @@ pub fn serve(secret: &str) -> anyhow::Result<()> {
             say(&mut stdout().lock(), &answer)?;
         }
     }
-    Ok(())
 }
 
 struct PipeGate<'a> {
