@@ -1,6 +1,6 @@
 //! A run by hand: tests, tiers, tables. One trial per tier, no objectives; for those there are plans and the operator.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use bench_format::{
     plan::{Load, Message},
@@ -102,11 +102,7 @@ impl Bench<'_> {
         asked: &Asked,
     ) -> anyhow::Result<(Vec<WorkerResult>, Option<ServiceView>)> {
         let before = match &self.stats {
-            Some(stats) => {
-                // Books of connections that are closed by now are not this trial's.
-                stats.connections()?;
-                Some(stats.read()?)
-            }
+            Some(stats) => Some(Before { others: others(stats)?, stats: stats.read()? }),
             None => None,
         };
         let assignments = assignments(self.cli, asked);
@@ -152,16 +148,28 @@ impl Gate for Probe<'_> {
     }
 }
 
+/// What the service said before the trial.
+struct Before {
+    stats: Timed,
+    /// Connections that are not this trial's.
+    others: HashSet<String>,
+}
+
+fn others(stats: &Stats) -> anyhow::Result<HashSet<String>> {
+    let books = stats.connections()?.unwrap_or_default();
+    Ok(books.connections.into_iter().map(|book| book.id).collect())
+}
+
 fn service_view(
     stats: &Stats,
-    before: &Timed,
+    before: &Before,
     probe: Probe<'_>,
     results: &[WorkerResult],
     drain_seconds: f64,
 ) -> anyhow::Result<ServiceView> {
     let books = || results.iter().flat_map(|result| &result.books);
     let expected = books().map(|book| book.sent + book.unnumbered).sum();
-    let after = stats.settled(&before.stats, expected, Duration::from_secs_f64(drain_seconds))?;
+    let after = stats.settled(&before.stats.stats, expected, Duration::from_secs_f64(drain_seconds))?;
     let window = match probe.readings.map(std::thread::JoinHandle::join) {
         Some(Ok(readings)) => {
             let [from, to] = readings?;
@@ -171,18 +179,22 @@ fn service_view(
         _ => None,
     };
     let application = after.stats.application.map(|after| {
-        let before = before.stats.application.unwrap_or_default();
+        let before = before.stats.stats.application.unwrap_or_default();
         bench_format::service::ApplicationStats {
             delivered: after.delivered - before.delivered,
             sequence_sum: after.sequence_sum.wrapping_sub(before.sequence_sum),
             unnumbered: after.unnumbered - before.unnumbered,
         }
     });
+    let mut connections = stats.connections()?;
+    if let Some(books) = &mut connections {
+        books.connections.retain(|book| !before.others.contains(&book.id));
+    }
     Ok(ServiceView {
-        whole: since(&before.stats.messages, &after.stats.messages),
+        whole: since(&before.stats.stats.messages, &after.stats.messages),
         application,
         window,
-        connections: stats.connections()?,
+        connections,
     })
 }
 

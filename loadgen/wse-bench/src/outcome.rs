@@ -134,7 +134,9 @@ impl Measured {
             messages.delivered = view.application.map_or(view.whole.delivered, |application| application.delivered);
             messages.dropped = view.whole.dropped.clone();
             let dropped: u64 = messages.dropped.values().sum();
-            messages.lost = messages.sent.saturating_sub(messages.delivered + dropped);
+            // A service that discards everything doesn't tell a hello from a message: both sides count all.
+            let accounted = messages.delivered + dropped + view.whole.consumed;
+            messages.lost = (messages.sent + unnumbered(results)).saturating_sub(accounted);
         }
         let witness = if by_application && service.is_none() { Witness::None } else { workload.witness() };
         Self {
@@ -232,23 +234,26 @@ fn books(
         ),
         Equation::new("due = sent + unsent", due, [term("sent", sent), term("unsent", unsent)]),
     ];
-    if witness != Witness::None {
-        let outcomes = [
-            term("delivered", delivered),
-            term("late", late),
-            term("wrong", wrong),
-            term("dropped", dropped),
-            term("lost", lost),
-        ];
-        equations.push(Equation::new("sent = delivered + late + wrong + dropped + lost", sent, outcomes));
+    let consumed = service.map_or(0, |view| view.whole.consumed);
+    match witness {
+        Witness::None => {}
+        Witness::Reply => equations.push(Equation::new(
+            "sent = delivered + late + wrong + lost",
+            sent,
+            [term("delivered", delivered), term("late", late), term("wrong", wrong), term("lost", lost)],
+        )),
+        Witness::Application => equations.push(Equation::new(
+            "sent + unnumbered = delivered + consumed + dropped + lost",
+            sent + unnumbered(results),
+            [term("delivered", delivered), term("consumed", consumed), term("dropped", dropped), term("lost", lost)],
+        )),
     }
     let workers: Vec<_> = results.iter().flat_map(|result| result.books.iter().cloned()).collect();
     let Some(view) = service else { return Books { equations, connections: None } };
-    let unnumbered = workers.iter().map(|book| book.unnumbered).sum::<u64>();
     let whole = &view.whole;
     equations.push(Equation::new(
         "sent + unnumbered = received by the service",
-        sent + unnumbered,
+        sent + unnumbered(results),
         [term("received", whole.received)],
     ));
     equations.push(Equation::new(
@@ -271,6 +276,11 @@ fn books(
     }
     let connections = view.connections.as_ref().map(|books| compare_connections(&workers, &books.connections));
     Books { equations, connections }
+}
+
+/// Hellos and the like, over all workers.
+fn unnumbered(results: &[WorkerResult]) -> u64 {
+    results.iter().flat_map(|result| &result.books).map(|book| book.unnumbered).sum()
 }
 
 /// Everything that keeps a tier from being a clean result, in words.
@@ -425,6 +435,14 @@ mod tests {
         let outcome = throughput(Some(view(101, 90, 10)));
         assert!(outcome.is_clean(), "{:?}", outcome.problems);
         assert_eq!(outcome.measured.unwrap().messages.delivered, 90);
+    }
+
+    #[test]
+    fn a_service_that_discards_hellos_too_is_accounted_for() {
+        let mut discarding = view(101, 0, 101);
+        discarding.whole.consumed = 0;
+        let outcome = throughput(Some(discarding));
+        assert!(outcome.is_clean(), "{:?}", outcome.problems);
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! A worker process and a coordinator: registration, two trials, results, the end.
+
+mod service;
+
+use std::{
+    process::Command,
+    sync::{Arc, Mutex},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::StatusCode,
+    routing::{get, post, put},
+};
+use bench_format::{
+    plan::{Load, Message},
+    result::{Witness, WorkerResult},
+    trial::{Assignment, Barrier, Clock, Next, Ready, Registration, TrialId},
+};
+use service::{Flaw, Service};
+
+#[derive(Default)]
+struct Seen {
+    trials: Vec<Assignment>,
+    registrations: Vec<Registration>,
+    ready: Vec<Ready>,
+    results: Vec<WorkerResult>,
+}
+
+type Shared = Arc<Mutex<Seen>>;
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -> Assignment {
+    Assignment {
+        run: "r".into(),
+        trial: TrialId {
+            service: "s".into(),
+            workload: workload.into(),
+            variant: "standard".into(),
+            tier: 2,
+            process: 1,
+            repeat: 1,
+        },
+        attempt: 1,
+        worker: 0,
+        workers: 1,
+        address: format!("127.0.0.1:{port}"),
+        connections: 2,
+        first_connection: 0,
+        seed: 1,
+        load: Load::Closed { messages_per_connection, in_flight: 4 },
+        message: Message::default(),
+        warmup_ns: 0,
+        window_ns: 200_000_000,
+        drain_ns: 2_000_000_000,
+    }
+}
+
+async fn next(State(seen): State<Shared>) -> Json<Next> {
+    let mut seen = seen.lock().unwrap();
+    if seen.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(seen.trials.remove(0))) }
+}
+
+async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Barrier> {
+    let problem = ready.problem.clone();
+    seen.lock().unwrap().ready.push(ready);
+    Json(match problem {
+        Some(reason) => Barrier::Abandoned { reason },
+        None => Barrier::Start { start_at_unix_ns: now_ns() + 50_000_000 },
+    })
+}
+
+fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let seen = Arc::new(Mutex::new(Seen { trials, ..Seen::default() }));
+    let app = Router::new()
+        .route(
+            "/v1/workers",
+            post(async |State(seen): State<Shared>, Json(registration): Json<Registration>| {
+                seen.lock().unwrap().registrations.push(registration);
+                StatusCode::NO_CONTENT
+            }),
+        )
+        .route("/v1/workers/{worker}/next", get(next))
+        .route("/v1/workers/{worker}/ready", post(ready))
+        .route(
+            "/v1/workers/{worker}/result",
+            put(async |State(seen): State<Shared>, Json(result): Json<WorkerResult>| {
+                seen.lock().unwrap().results.push(result);
+                StatusCode::NO_CONTENT
+            }),
+        )
+        .route("/v1/clock", get(async || Json(Clock { unix_ns: now_ns() })))
+        .with_state(Arc::clone(&seen));
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (url, seen, runtime)
+}
+
+fn work(url: &str) -> Option<i32> {
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_wse-bench"));
+    let status = worker.args(["--coordinator", url, "--worker", "0"]).status().unwrap();
+    status.code()
+}
+
+#[test]
+fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
+    let service = Service::start(Flaw::None);
+    let trials = vec![
+        assignment(service.port, "ping-latency", Some(3)),
+        assignment(service.port, "throughput", None),
+        assignment(service.port, "connection-storm", None),
+    ];
+    let (url, seen, _runtime) = coordinator(trials);
+    assert_eq!(work(&url), Some(0));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.registrations[0].workloads, ["connection-storm", "ping-latency", "throughput"]);
+    let [pings, flood, storm] = &seen.results[..] else { panic!("{} results", seen.results.len()) };
+    assert_eq!((pings.witness, pings.messages.delivered), (Witness::Reply, 6));
+    assert_eq!((flood.witness, flood.messages.delivered), (Witness::Application, 0));
+    assert!(flood.messages.sent > 0 && flood.books.iter().all(|book| book.sequence_sum > 0));
+    assert_eq!(storm.connections.open, 2);
+    assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2, 0]);
+}
+
+#[test]
+fn a_trial_that_makes_no_sense_is_reported_at_the_barrier_and_the_worker_goes_on() {
+    let service = Service::start(Flaw::None);
+    let trials =
+        vec![assignment(service.port, "fanout-broadcast", None), assignment(service.port, "ping-latency", Some(1))];
+    let (url, seen, _runtime) = coordinator(trials);
+    assert_eq!(work(&url), Some(0));
+    let seen = seen.lock().unwrap();
+    assert!(seen.ready[0].problem.as_ref().unwrap().contains("fanout-broadcast"));
+    assert_eq!(seen.results.len(), 1);
+}

@@ -1,0 +1,131 @@
+//! The program as its users meet it: exit codes, tables, JSON, several processes.
+
+mod service;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use service::{Flaw, Service};
+
+const SECRET: &str = "a-secret-of-this-test-and-no-other";
+
+fn wse_bench(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wse-bench"))
+        .args(arguments.split_whitespace())
+        .env("WSE_BENCH_SECRET", SECRET)
+        .output()
+        .unwrap()
+}
+
+/// Long enough for a slow machine, unless a test waits for something that never comes.
+fn patience(arguments: &str) -> &'static str {
+    if arguments.contains("--drain") { "" } else { " --drain 20" }
+}
+
+fn against(service: &Service, arguments: &str) -> (Option<i32>, String) {
+    let port = service.port;
+    let output = wse_bench(&format!("--port {port} --duration 0.3 --warmup 0.1 {arguments}{}", patience(arguments)));
+    let text = format!("{}{}", String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    (output.status.code(), text)
+}
+
+/// The list of results of a run that asks for JSON.
+fn results(service: &Service, arguments: &str) -> (Option<i32>, Vec<Value>) {
+    let port = service.port;
+    let output = wse_bench(&format!(
+        "--port {port} --duration 0.3 --warmup 0.1 --output json {arguments}{}",
+        patience(arguments)
+    ));
+    let list = serde_json::from_slice(&output.stdout);
+    (output.status.code(), list.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+}
+
+#[test]
+fn the_suite_runs_and_prints_a_table_for_each_test() {
+    let service = Service::start(Flaw::None);
+    let (code, text) = against(&service, "--tiers 2,4 --pings 3");
+    assert_eq!(code, Some(0), "{text}");
+    for words in
+        ["connection-storm: closed loop", "ping-latency: closed loop", "throughput: closed loop", "witness none"]
+    {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert!(service.all_had_tokens());
+    assert!(!text.contains(SECRET));
+}
+
+#[test]
+fn with_the_services_counters_the_books_are_compared() {
+    let service = Service::start(Flaw::None);
+    for format in ["json", "msgpack", "compressed"] {
+        let arguments =
+            format!("--test throughput --tiers 3 --format {format} --coalesce 4 --stats-url {}", service.stats_url);
+        let (code, results) = results(&service, &arguments);
+        let measured = &results[0]["measured"];
+        assert_eq!(code, Some(0), "{format}: {}", results[0]["problems"]);
+        assert_eq!(measured["witness"], "application");
+        assert_eq!(measured["messages"]["delivered"], measured["messages"]["sent"], "{format}");
+        assert!(measured["books"]["connections"]["compared"].as_u64() >= Some(3));
+    }
+    assert_eq!(service.prefixes(), ["C:", "M:"]);
+}
+
+#[test]
+fn a_service_that_lies_is_caught() {
+    let service = Service::start(Flaw::Lies);
+    let arguments = format!("--test throughput --tiers 2 --stats-url {}", service.stats_url);
+    let (code, results) = results(&service, &arguments);
+    assert_eq!(code, Some(1));
+    assert!(results[0]["problems"].to_string().contains("sum of sequence numbers"), "{}", results[0]["problems"]);
+}
+
+#[test]
+fn an_unanswered_ping_is_not_a_success() {
+    let service = Service::start(Flaw::ForgetsPings);
+    let (code, results) = results(&service, "--test ping-latency --tiers 2 --rate 100 --drain 0.5");
+    assert_eq!(code, Some(1));
+    assert!(results[0]["measured"]["messages"]["lost"].as_u64() > Some(0));
+}
+
+#[test]
+fn several_processes_come_to_one_result() {
+    let service = Service::start(Flaw::None);
+    let (code, results) = results(&service, "--test ping-latency --tiers 5 --pings 4 --workers 2");
+    let measured = &results[0]["measured"];
+    assert_eq!(code, Some(0), "{}", results[0]["problems"]);
+    assert_eq!((&measured["connections"]["open"], &measured["window"]["replies"]), (&5.into(), &20.into()));
+    assert_eq!(measured["histograms"]["response_ns"]["count"], 20);
+    assert_eq!(measured["workers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn markdown_is_a_table() {
+    let service = Service::start(Flaw::None);
+    let (code, text) = against(&service, "--test connection-storm --tiers 3 --output markdown");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("| connections | accepted/s |") && text.contains("|---:|"), "{text}");
+}
+
+#[test]
+fn nobody_there_is_exit_code_1_in_words() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let output = wse_bench(&format!("--port {free}"));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words.contains("failed to open a connection") && words.contains("refused"), "{words}");
+}
+
+#[test]
+fn bad_usage_is_exit_code_2_and_names_what_is_known() {
+    for (arguments, words) in [
+        ("--test fanout-broadcast", "known are connection-storm, ping-latency, throughput"),
+        ("--duration 0", "not above 0"),
+        ("--tiers ten", "invalid value"),
+        ("--format xml", "possible values"),
+    ] {
+        let output = wse_bench(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+        assert!(said.contains(words), "{arguments}: {said}");
+    }
+}

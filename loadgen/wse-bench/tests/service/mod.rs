@@ -1,0 +1,204 @@
+//! Just enough of a WSE service for tests, with books on a metrics port, and a flaw to choose.
+
+// Each test file uses its own part of this.
+#![allow(dead_code, unreachable_pub)]
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use axum::{Json, Router, extract::State, routing::get};
+use bench_format::service::{ApplicationStats, ConnectionBook, ConnectionBooks, ServiceStats};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Runtime,
+};
+use tokio_tungstenite::{
+    accept_hdr_async,
+    tungstenite::{
+        Error, Message,
+        handshake::server::{ErrorResponse, Request, Response},
+    },
+};
+
+/// What is wrong with the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    None,
+    /// Every tenth ping is not answered.
+    ForgetsPings,
+    /// Every tenth trade is discarded but counted as delivered.
+    Lies,
+}
+
+#[derive(Default)]
+struct Books {
+    connections: HashMap<String, ConnectionBook>,
+    delivered: u64,
+    /// Formats seen: the first two bytes of binary messages.
+    prefixes: std::collections::BTreeSet<[u8; 2]>,
+    tokens: std::collections::BTreeSet<bool>,
+}
+
+type Shared = Arc<Mutex<Books>>;
+
+pub struct Service {
+    pub port: u16,
+    pub stats_url: String,
+    books: Shared,
+    _runtime: Runtime,
+}
+
+impl Service {
+    pub fn start(flaw: Flaw) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let bind = || runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let (sockets, metrics) = (bind(), bind());
+        let port = sockets.local_addr().unwrap().port();
+        let stats_url = format!("http://{}", metrics.local_addr().unwrap());
+        let books = Shared::default();
+        let app = Router::new()
+            .route("/stats", get(stats))
+            .route("/stats/connections", get(connections))
+            .with_state(Arc::clone(&books));
+        runtime.spawn(async move { axum::serve(metrics, app).await.unwrap() });
+        runtime.spawn(accept(sockets, flaw, Arc::clone(&books)));
+        Self { port, stats_url, books, _runtime: runtime }
+    }
+
+    /// The prefixes of the binary messages that came.
+    pub fn prefixes(&self) -> Vec<String> {
+        self.books.lock().unwrap().prefixes.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+
+    /// Whether every connection brought a signed token.
+    pub fn all_had_tokens(&self) -> bool {
+        self.books.lock().unwrap().tokens.iter().all(|good| *good)
+    }
+}
+
+async fn stats(State(books): State<Shared>) -> Json<ServiceStats> {
+    let books = books.lock().unwrap();
+    let mut stats = ServiceStats::default();
+    let mut application = ApplicationStats::default();
+    for book in books.connections.values() {
+        stats.messages.received += book.received;
+        stats.messages.consumed += book.consumed;
+        application.sequence_sum = application.sequence_sum.wrapping_add(book.application.unwrap().sequence_sum);
+    }
+    stats.messages.delivered = books.delivered;
+    application.delivered = books.delivered;
+    stats.application = Some(application);
+    Json(stats)
+}
+
+async fn connections(State(books): State<Shared>) -> Json<ConnectionBooks> {
+    let books = books.lock().unwrap();
+    Json(ConnectionBooks { connections: books.connections.values().cloned().collect() })
+}
+
+async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    while let Ok((socket, _)) = listener.accept().await {
+        let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let books = Arc::clone(&books);
+        tokio::spawn(async move {
+            // A client that goes away ends only its own task.
+            let _ = serve(socket, id, flaw, books).await;
+        });
+    }
+}
+
+async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Result<(), Error> {
+    socket.set_nodelay(true)?;
+    let seen = Arc::clone(&books);
+    #[expect(clippy::result_large_err, reason = "tungstenite's callback returns it")]
+    let check = move |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+        let cookie = request.headers().get("cookie").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let token = cookie.strip_prefix("access_token=").unwrap_or_default();
+        seen.lock().unwrap().tokens.insert(is_signed(token));
+        Ok(response)
+    };
+    let mut ws = accept_hdr_async(socket, check).await?;
+    let ready = serde_json::json!({"c": "WSE", "t": "server_ready", "p": {"details": {"connection_id": id}}, "v": 1});
+    ws.send(Message::text(ready.to_string())).await?;
+    let mut book = ConnectionBook {
+        id: id.clone(),
+        open: true,
+        application: Some(ApplicationStats::default()),
+        ..ConnectionBook::default()
+    };
+    let (mut pings, mut trades) = (0, 0);
+    while let Some(Ok(message)) = ws.next().await {
+        let reply = match &message {
+            Message::Text(text) => {
+                let value: Value = serde_json::from_str(text).unwrap();
+                book.received += 1;
+                match value["t"].as_str() {
+                    Some("ping") => {
+                        book.consumed += 1;
+                        pings += 1;
+                        let echo = &value["p"]["timestamp"];
+                        let pong = format!(r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{echo}}},"v":1}}"#);
+                        (flaw != Flaw::ForgetsPings || pings % 10 != 0).then_some(pong)
+                    }
+                    Some("trade_update") => {
+                        trades += 1;
+                        let number = value["p"]["seq"].as_u64().unwrap();
+                        deliver(&mut book, number, flaw == Flaw::Lies && trades % 10 == 0);
+                        books.lock().unwrap().delivered += 1;
+                        None
+                    }
+                    _ => {
+                        book.consumed += 1;
+                        None
+                    }
+                }
+            }
+            Message::Binary(bytes) => {
+                book.received += 1;
+                let number = number_in(bytes);
+                deliver(&mut book, number, false);
+                let mut books = books.lock().unwrap();
+                books.prefixes.insert([bytes[0], bytes[1]]);
+                books.delivered += 1;
+                None
+            }
+            _ => None,
+        };
+        books.lock().unwrap().connections.insert(id.clone(), book.clone());
+        if let Some(reply) = reply {
+            ws.send(Message::text(reply)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn deliver(book: &mut ConnectionBook, number: u64, lie: bool) {
+    let application = book.application.as_mut().unwrap();
+    application.delivered += 1;
+    application.sequence_sum = application.sequence_sum.wrapping_add(if lie { 0 } else { number });
+}
+
+/// The sequence number in `M:` or `C:`.
+fn number_in(bytes: &[u8]) -> u64 {
+    let value: Value = match &bytes[..2] {
+        b"M:" => rmp_serde::from_slice(&bytes[2..]).unwrap(),
+        b"C:" => serde_json::from_reader(flate2::read::ZlibDecoder::new(&bytes[2..])).unwrap(),
+        other => panic!("unknown prefix {other:?}"),
+    };
+    value["p"]["seq"].as_u64().unwrap()
+}
+
+fn is_signed(token: &str) -> bool {
+    let mut validation = jsonwebtoken::Validation::default();
+    validation.set_audience(&["wse-bench"]);
+    let key = jsonwebtoken::DecodingKey::from_secret(b"a-secret-of-this-test-and-no-other");
+    jsonwebtoken::decode::<Value>(token, &key, &validation).is_ok()
+}
