@@ -84,7 +84,9 @@ fn memory(figures: &mut Figures, measured: &Measured, connections: &ConnectionCo
     let readings = &measured.readings;
     let all_open = |reading: &&Reading| reading.stats.connections.open >= connections.open;
     let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
-    let rss_bytes = with_all.map_or(measured.rss_peak_bytes, |reading| reading.rss_bytes);
+    let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
+    let highest = order.into_iter().flatten().map(|reading| reading.rss_bytes).max().unwrap_or(0);
+    let rss_bytes = with_all.map_or(highest.max(measured.rss_peak_bytes), |reading| reading.rss_bytes);
     if rss_bytes > 0 && connections.open > 0 {
         figures.service_rss_bytes = Some(rss_bytes);
         let before = readings.before.as_ref().map(|reading| reading.rss_bytes);

@@ -139,7 +139,7 @@ impl<B: Backend> Trial<'_, B> {
 
         let mut problems = Vec::new();
         let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
-        let window_start = start + self.spec.plan.warmup;
+        let window_start = start + self.spec.ladder.warmup;
         let window_end = window_start + self.spec.ladder.window;
         sleep_until(window_start).await;
         readings.window_start = note(&mut problems, readings::read(&self.client, self.backend).await);
@@ -203,7 +203,7 @@ impl<B: Backend> Trial<'_, B> {
                 seed: seed(plan.wire.seed, trial),
                 load: load_of(&ladder.load, worker, workers, connections, trial.tier),
                 message: ladder.message.clone(),
-                warmup_ns: plan.warmup.as_nanos() as u64,
+                warmup_ns: ladder.warmup.as_nanos() as u64,
                 window_ns: ladder.window.as_nanos() as u64,
                 drain_ns: plan.drain.as_nanos() as u64,
             }
@@ -257,7 +257,7 @@ impl<B: Backend> Trial<'_, B> {
     /// Waits until the service has counted all that was sent and nothing of it is on its way to the application; at the
     /// latest until the drain's deadline, or until its counters stand still.
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
-        let sent: u64 = uploads.iter().map(|upload| sent_by(upload)).sum();
+        let sent: u64 = uploads.iter().map(sent_by).sum();
         let deadline = Instant::now() + self.spec.plan.drain;
         let mut still = (Instant::now(), None);
         while Instant::now() < deadline {

@@ -51,8 +51,6 @@ pub struct Plan {
     pub wire: WirePlan,
     /// Workers of each tier.
     pub workers: u32,
-    /// Load before the window.
-    pub warmup: Duration,
     /// Longest wait for what is in flight after the window.
     pub drain: Duration,
     /// CPU given to each role.
@@ -80,6 +78,8 @@ pub struct Ladder {
     pub service_env: BTreeMap<String, String>,
     /// The services that climb it, in order.
     pub services: Vec<String>,
+    /// Load before the window.
+    pub warmup: Duration,
     /// The measured window.
     pub window: Duration,
     /// What a trial must reach.
@@ -113,7 +113,6 @@ impl Plan {
         let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire)).collect();
         Self {
             workers: wire.workers,
-            warmup: Duration::from_secs_f64(wire.warmup_seconds),
             drain: Duration::from_secs_f64(wire.drain_seconds),
             cpu: wire.cpu.clone(),
             validity: wire.validity.clone(),
@@ -155,7 +154,7 @@ impl Plan {
     /// Seconds of warm-up and window over all trials: the least that a climb takes.
     pub fn seconds(&self) -> f64 {
         let of =
-            |trial: &TrialId| self.ladder_of(trial).map_or(0.0, |ladder| (self.warmup + ladder.window).as_secs_f64());
+            |trial: &TrialId| self.ladder_of(trial).map_or(0.0, |ladder| (ladder.warmup + ladder.window).as_secs_f64());
         self.trials().iter().map(of).sum()
     }
 
@@ -176,6 +175,7 @@ impl Ladder {
             message: wire.message.clone(),
             service_env: wire.service_env.clone(),
             services: plan.services.iter().filter(climbs).cloned().collect(),
+            warmup: Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds)),
             window: Duration::from_secs_f64(wire.window_seconds.unwrap_or(plan.window_seconds)),
             objectives: wire.objectives.clone(),
         }

@@ -42,7 +42,7 @@ pub fn key_figure(result: &TrialResult) -> String {
     };
     let latency = |name: &str, label: &str| {
         let percentiles = result.percentiles.get(name)?;
-        let ms = |p: &str| percentiles.get(p).copied().flatten().map_or("n/a".into(), |ns| milliseconds(ns));
+        let ms = |p: &str| percentiles.get(p).copied().flatten().map_or("n/a".into(), milliseconds);
         let any = percentiles.values().any(Option::is_some);
         any.then(|| format!("{label} p50 {} p99 {}", ms("p50"), ms("p99")))
     };

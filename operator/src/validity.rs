@@ -154,7 +154,7 @@ fn clock_step(measured: &Measured) -> Option<Reason> {
 }
 
 fn window_short(measured: &Measured, merged: &Merged) -> Option<Reason> {
-    let words: Vec<String> = measured
+    let mut words: Vec<String> = measured
         .objectives
         .iter()
         .filter_map(|objective| match &objective.figure {
@@ -169,6 +169,9 @@ fn window_short(measured: &Measured, merged: &Merged) -> Option<Reason> {
             (!judged && have < need).then(|| format!("p{percentile} of {name} needs {need} samples, there are {have}"))
         })
         .collect();
+    if merged.window.duration_ns == 0 && !measured.uploads.is_empty() {
+        words.push("the load ended before the window began; give the ladder `warmup_seconds: 0`".into());
+    }
     (!words.is_empty()).then(|| reason(ReasonKind::WindowShort, words.join("; ")))
 }
 
@@ -350,6 +353,12 @@ mod tests {
         };
         assert_eq!(with(459), Vec::<String>::new());
         assert_eq!(with(458), ["WindowShort: p99 of response needs 459 samples, there are 458"]);
+    }
+
+    #[test]
+    fn a_load_that_ended_in_its_warm_up_measured_nothing() {
+        let ended = reasons(flood(), |measured| result(measured).window.duration_ns = 0);
+        assert!(ended[0].starts_with("WindowShort: the load ended before the window began"), "{ended:?}");
     }
 
     #[test]

@@ -156,6 +156,7 @@ class Ladder:
     message: Message = field(default_factory=Message)
     service_env: dict[str, str] = field(default_factory=dict)
     services: list[str] = field(default_factory=list)
+    warmup_seconds: float | None = None
     window_seconds: float | None = None
     objectives: list[Objective] = field(default_factory=list)
 

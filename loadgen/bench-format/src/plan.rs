@@ -70,6 +70,10 @@ pub struct WireLadder {
     /// Only these services climb this ladder; empty means all of the plan's.
     #[serde(default)]
     pub services: Vec<String>,
+    /// Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages per
+    /// connection) takes 0: what it does before the window isn't measured.
+    #[serde(default)]
+    pub warmup_seconds: Option<f64>,
     /// Overrides the plan's window for this ladder, in seconds.
     #[serde(default)]
     pub window_seconds: Option<f64>,

@@ -151,6 +151,16 @@ impl Check<'_> {
         if let Some(seconds) = ladder.window_seconds {
             self.seconds(format!("{place}.window_seconds"), seconds, f64::MIN_POSITIVE);
         }
+        if let Some(seconds) = ladder.warmup_seconds {
+            self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
+        }
+        let warmup = ladder.warmup_seconds.unwrap_or(plan.warmup_seconds);
+        let ends_by_itself = matches!(ladder.load, Load::Closed { messages_per_connection: Some(_), .. });
+        self.unless(
+            !ends_by_itself || warmup == 0.0,
+            format!("{place}.warmup_seconds"),
+            format!("{warmup} s in which counted messages would go unmeasured; give this ladder `warmup_seconds: 0`"),
+        );
         for (index, name) in ladder.services.iter().enumerate() {
             let known: Vec<&str> = plan.services.iter().map(String::as_str).collect();
             let message = unknown("service of this plan", name, &known);
@@ -343,6 +353,18 @@ mod tests {
             let load = Load::Open { rate_per_second: rate, arrivals: Default::default() };
             assert!(one(|plan| plan.ladders[0].load = load).contains("is no schedule"));
         }
+    }
+
+    #[test]
+    fn a_counted_load_has_no_warm_up() {
+        let counted = Load::Closed { messages_per_connection: Some(50), in_flight: 1 };
+        let message = one(|plan| plan.ladders[0].load = counted.clone());
+        assert!(message.contains("ladders[0].warmup_seconds: 0.5 s in which counted messages"), "{message}");
+        let without = found(|plan| {
+            plan.ladders[0].load = counted;
+            plan.ladders[0].warmup_seconds = Some(0.0);
+        });
+        assert_eq!(without, Vec::<String>::new());
     }
 
     #[test]
