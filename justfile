@@ -24,6 +24,7 @@ lint: _python-env
     {{python}} -m ruff format --check .
     {{python}} -m ruff check .
     {{python}} -m mypy
+    cd analysis && ../{{python}} -m mypy
 
 # licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
 deny: _cargo-deny

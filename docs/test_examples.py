@@ -1,8 +1,7 @@
 """Runs the examples of the documentation, so that none of them can grow old unnoticed.
 
-In every Markdown file of the project: `json` blocks parse, plans in `yaml` blocks pass `ladder plan check`, `python` blocks
-run (with a real bundle in the current folder's `results/`), commands in `sh` blocks name recipes, programs and flags that
-exist, and links to files lead somewhere.
+In every Markdown file of the project: `json` blocks parse, plans in `yaml` blocks pass `ladder plan check`, `python`
+blocks run, commands in `sh` blocks name recipes, programs and flags that exist, and links to files lead somewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +39,9 @@ class Example(NamedTuple):
 
 
 def documents() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [ROOT / name for name in listed.stdout.split()]
 
 
@@ -72,14 +73,18 @@ def test_plan_examples_pass_the_plan_check(example: Example, tmp_path: Path) -> 
         pytest.fail(f"{example}: a yaml block that is no whole plan; use another fence, such as `text`")
     plan = tmp_path / "example.yaml"
     plan.write_text(example.text)
-    check = subprocess.run([RELEASE / "ladder", "plan", "check", plan], cwd=ROOT, capture_output=True, text=True, check=False)
+    check = subprocess.run(
+        [RELEASE / "ladder", "plan", "check", plan], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert check.returncode == 0, check.stdout + check.stderr
 
 
 @of("python")
 def test_python_examples_run(example: Example) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "analysis")}
-    run = subprocess.run([sys.executable, "-c", example.text], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", example.text], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
 
 
@@ -101,7 +106,9 @@ def check_command(example: Example, words: list[str]) -> None:
         assert recipe in recipes(), f"{example}: no recipe {recipe!r}"
     elif program in {"ladder", "wse-bench", "self-test-service"}:
         subcommands = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)] if program == "ladder" else []
-        text = help_of(str(RELEASE / program), *[word for word in subcommands if word in {"run", "plan", "check", "assert"}])
+        text = help_of(
+            str(RELEASE / program), *[word for word in subcommands if word in {"run", "plan", "check", "assert"}]
+        )
         for word in words[1:]:
             if word.startswith("--"):
                 assert word.split("=")[0] in text, f"{example}: {program} knows no {word}"

@@ -63,7 +63,9 @@ def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("rust-nightly", "any", found, "" if found else "rustup toolchain install nightly")
     minimum = pins["python"]["version"].removeprefix(">=")
     found = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", f">={minimum}", found, "" if at_least(found, minimum) else f"install CPython {minimum} or later")
+    yield Finding(
+        "python", f">={minimum}", found, "" if at_least(found, minimum) else f"install CPython {minimum} or later"
+    )
     minimum = pins["python-reference"]["version"].removeprefix(">=")
     reference = ROOT / ".tools/reference/bin/python"
     found = version_in(output(str(reference), "--version")) if reference.exists() else ""
@@ -97,9 +99,13 @@ def crates(pins: dict[str, Any]) -> Iterator[Finding]:
     direct = {name for name, entry in manifest.items() if isinstance(entry, str) or "path" not in entry}
     for name in sorted(direct | set(pins)):
         if name not in pins:
-            yield Finding(name, "no pin", "in Cargo.toml", f"add [crates.{name}] with version and why to versions.lock.toml")
+            yield Finding(
+                name, "no pin", "in Cargo.toml", f"add [crates.{name}] with version and why to versions.lock.toml"
+            )
         elif name not in direct:
-            yield Finding(name, pins[name]["version"], "not in Cargo.toml", f"remove [crates.{name}] from versions.lock.toml")
+            yield Finding(
+                name, pins[name]["version"], "not in Cargo.toml", f"remove [crates.{name}] from versions.lock.toml"
+            )
         else:
             wanted = pins[name]["version"]
             found = locked.get(name, set())
@@ -109,14 +115,20 @@ def crates(pins: dict[str, Any]) -> Iterator[Finding]:
 
 def locked_python() -> dict[str, str]:
     text = "\n".join((ROOT / file).read_text() for file in PYTHON_LOCKS)
-    return {name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE)}
+    return {
+        name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    }
 
 
 def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
     locked = locked_python()
     for name, pin in pins.items():
         found = locked.get(name.lower(), "not locked")
-        mend = "" if found == pin["version"] else f"change {name} in its requirements file or its pin in versions.lock.toml"
+        mend = (
+            ""
+            if found == pin["version"]
+            else f"change {name} in its requirements file or its pin in versions.lock.toml"
+        )
         yield Finding(name, pin["version"], found, mend)
 
 
