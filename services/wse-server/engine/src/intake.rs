@@ -184,8 +184,22 @@ impl Intake {
         self.arena.truncate(self.kept);
     }
 
-    /// Keeps a message. Ranges count from where `place` says that the message starts.
+    /// Keeps a message that lies in the arena at `place`. Ranges count from there.
     #[inline]
+    pub(crate) fn push_in_arena(
+        &mut self,
+        kind: Kind,
+        connection: ConnectionKey,
+        place: Range<usize>,
+        data: Range<usize>,
+        message_type: Option<Range<usize>>,
+    ) {
+        self.kept = place.end;
+        let entry = entry(kind, connection, place.start, data, message_type);
+        self.push_entry(Source::Arena, entry);
+    }
+
+    /// Keeps a message. Ranges count from where `place` says that the message starts.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -194,12 +208,8 @@ impl Intake {
         data: Range<usize>,
         message_type: Option<Range<usize>>,
     ) {
-        let message_type = message_type.filter(|range| range.len() <= usize::from(u16::MAX)).unwrap_or(0..0);
         let (source, base) = match place {
-            Place::Arena(range) => {
-                self.kept = range.end;
-                (Source::Arena, range.start)
-            }
+            Place::Arena(range) => return self.push_in_arena(kind, connection, range, data, message_type),
             Place::Own(bytes, range) if range.len() <= COPY_BYTES => {
                 let base = self.side.len();
                 self.side.extend_from_slice(&bytes[range]);
@@ -210,16 +220,7 @@ impl Intake {
                 (Source::Own(bytes.into()), range.start)
             }
         };
-        let entry = Entry {
-            connection,
-            // An arena, a round's side and a message are far below 4 GiB: Config::validate sees to the last one.
-            start: (base + data.start) as u32,
-            end: (base + data.end) as u32,
-            type_start: (base + message_type.start) as u32,
-            type_len: message_type.len() as u16,
-            kind,
-        };
-        self.push_entry(source, entry);
+        self.push_entry(source, entry(kind, connection, base, data, message_type));
     }
 
     /// Keeps an event of a connection's life. It is never refused: the application could not make sense of the rest.
@@ -274,6 +275,27 @@ impl Intake {
         }
         (self.kept, self.entries, self.own_bytes) = (0, 0, 0);
         &mut self.arrived
+    }
+}
+
+/// Describes a message that starts at `base`.
+#[inline]
+fn entry(
+    kind: Kind,
+    connection: ConnectionKey,
+    base: usize,
+    data: Range<usize>,
+    message_type: Option<Range<usize>>,
+) -> Entry {
+    let message_type = message_type.filter(|range| range.len() <= usize::from(u16::MAX)).unwrap_or(0..0);
+    Entry {
+        connection,
+        // An arena, a round's side and a message are far below 4 GiB: Config::validate sees to the last one.
+        start: (base + data.start) as u32,
+        end: (base + data.end) as u32,
+        type_start: (base + message_type.start) as u32,
+        type_len: message_type.len() as u16,
+        kind,
     }
 }
 

@@ -29,7 +29,7 @@ pub fn find_type(text: &[u8]) -> Option<Range<usize>> {
 /// `{"t":"…"`
 #[inline]
 fn type_at_front(text: &[u8]) -> Option<Range<usize>> {
-    text.strip_prefix(b"{\"t\":\"").and_then(|rest| string_end(rest)).map(|length| 6..6 + length)
+    text.strip_prefix(b"{\"t\":\"").and_then(string_end).map(|length| 6..6 + length)
 }
 
 /// `,"t":"…"}` at the very end.

@@ -25,7 +25,7 @@ use rustix::{
 use self::{read::Progress, tend::Tending};
 use crate::{
     clock,
-    config::Delivery,
+    config::{Delivery, InboundOverflow},
     connection::{Connection, Phase, Table},
     format::Inflater,
     inbound::Kind,
@@ -61,6 +61,17 @@ enum Reading {
     Starved,
 }
 
+/// What happens to a message that there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overflow {
+    /// There is room, because nothing is read while there is none.
+    Wait,
+    /// It is dropped.
+    Drop,
+    /// There is nobody to take any message.
+    Discard,
+}
+
 pub(crate) struct Shard {
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
@@ -82,6 +93,7 @@ pub(crate) struct Shard {
 struct Core {
     index: usize,
     shared: Arc<Shared>,
+    overflow: Overflow,
     intake: Intake,
     counters: Counters,
     closed_books: VecDeque<Book>,
@@ -94,6 +106,7 @@ struct Core {
     /// Where requests are read to.
     request: Vec<u8>,
     random: open::Random,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are handed to connections and come back")]
     spare_backlogs: Vec<Box<Backlog>>,
     started: Instant,
     now_millis: u64,
@@ -356,6 +369,11 @@ impl Core {
     fn new(index: usize, shared: Arc<Shared>) -> Self {
         Self {
             index,
+            overflow: match (shared.config.delivery, shared.config.inbound_overflow) {
+                (Delivery::Discard, _) => Overflow::Discard,
+                (Delivery::Queue, InboundOverflow::Drop) => Overflow::Drop,
+                (Delivery::Queue, InboundOverflow::Backpressure) => Overflow::Wait,
+            },
             intake: Intake::new(shared.config.max_inbound_queue_bytes),
             shared,
             counters: Counters::default(),
@@ -380,10 +398,7 @@ impl Core {
     }
 
     fn room(&self) -> (usize, usize) {
-        match self.shared.config.delivery {
-            Delivery::Queue => self.shared.inbound.held.room(),
-            Delivery::Discard => (usize::MAX, usize::MAX),
-        }
+        if self.overflow == Overflow::Discard { (usize::MAX, usize::MAX) } else { self.shared.inbound.held.room() }
     }
 
     /// Hands over what was collected, and publishes the counters with it.

@@ -2,13 +2,12 @@
 
 use bytes::BufMut;
 
-use super::Core;
+use super::{Core, Overflow};
 use crate::{
-    config::{Delivery, InboundOverflow},
     connection::{Connection, Phase},
     frame::{self, Opcode, Violation},
     intake::Place,
-    receive::Step,
+    receive::{DataKind, Step},
     stats::CloseReason,
 };
 
@@ -66,13 +65,9 @@ impl Core {
         progress
     }
 
-    fn overflows(&self) -> bool {
-        self.shared.config.inbound_overflow == InboundOverflow::Drop || self.shared.config.delivery == Delivery::Discard
-    }
-
     /// Reads into the arena and takes every whole frame out of it.
     fn read_small(&mut self, connection: &mut Connection) -> Progress {
-        let may_drop = self.overflows();
+        let may_drop = self.overflow != Overflow::Wait;
         if !may_drop && self.intake.is_full() {
             return Progress::Full;
         }
@@ -152,13 +147,14 @@ impl Core {
     /// Takes frames from the arena, from `at`. Returns where it stopped.
     fn parse(&mut self, connection: &mut Connection, mut at: usize) -> (usize, Stop) {
         let limit = self.shared.config.max_message_size;
-        let may_drop = self.overflows();
+        let may_drop = self.overflow != Overflow::Wait;
         loop {
             let step = match connection.receiver.step(self.intake.bytes_mut(), at, limit) {
                 Ok(step) => step,
                 Err(violation) => return (at, Stop::Violation(violation)),
             };
             let (result, next) = match step {
+                Step::Whole { kind: DataKind::Text, payload, next } => (self.text(connection, payload), next),
                 Step::Whole { kind, payload, next } => (self.message(connection, kind, Place::Arena(payload)), next),
                 Step::Incomplete(expected) => return (at, Stop::Incomplete(expected)),
                 Step::Nothing { next } => (Ok(()), next),

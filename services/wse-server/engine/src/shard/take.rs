@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use super::Core;
+use super::{Core, Overflow};
 use crate::{
-    config::{Delivery, InboundOverflow},
     connection::Connection,
     envelope::{self, Ping},
     format::{self, Binary, InflateError, Text},
@@ -25,14 +24,37 @@ enum Meaning {
 }
 
 impl Core {
-    /// Takes one whole message.
+    /// Takes one text of one frame, which is what nearly every message is: no detour for a JSON object that goes on.
+    #[inline]
+    pub(super) fn text(&mut self, connection: &mut Connection, range: Range<usize>) -> Result<(), Violation> {
+        let bytes = &self.intake.bytes()[range.clone()];
+        if simdutf8::basic::from_utf8(bytes).is_err() {
+            return Err(Violation::InvalidUtf8);
+        }
+        match format::classify(bytes) {
+            Text::Json { object, message_type } => {
+                connection.last_data_millis = self.now_millis;
+                self.count_received(connection);
+                match self.refusal() {
+                    None => self.intake.push_in_arena(Kind::Json, connection.key, range, object, message_type),
+                    Some(reason) => self.drop_message(connection, reason),
+                }
+                Ok(())
+            }
+            text => {
+                let meaning = self.meaning(connection, bytes, text);
+                self.act(connection, Place::Arena(range), meaning)
+            }
+        }
+    }
+
+    /// Takes one whole message, wherever it lies.
     pub(super) fn message(
         &mut self,
         connection: &mut Connection,
         kind: DataKind,
         place: Place,
     ) -> Result<(), Violation> {
-        connection.last_data_millis = self.now_millis;
         let bytes = match &place {
             Place::Arena(range) => &self.intake.bytes()[range.clone()],
             Place::Own(bytes, range) => &bytes[range.clone()],
@@ -54,21 +76,26 @@ impl Core {
         if simdutf8::basic::from_utf8(text).is_err() {
             return Err(Violation::InvalidUtf8);
         }
-        let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..text.len(), message_type: None };
-        Ok(match format::classify(text) {
+        Ok(self.meaning(connection, text, format::classify(text)))
+    }
+
+    fn meaning(&self, connection: &Connection, bytes: &[u8], text: Text) -> Meaning {
+        let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..bytes.len(), message_type: None };
+        match text {
             Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
             // A ping that is no JSON is no ping.
-            Text::Ping { object } => Ping::parse(&text[object]).map_or_else(raw, Meaning::Ping),
+            Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
             Text::Hello { object } => {
                 let (id, config) = (connection.id, &self.shared.config);
-                Meaning::Hello(envelope::server_hello(&text[object], id, config, self.wall_millis))
+                Meaning::Hello(envelope::server_hello(&bytes[object], id, config, self.wall_millis))
             }
             Text::Pong => Meaning::Pong,
             Text::Raw => raw(),
-        })
+        }
     }
 
     fn act(&mut self, connection: &mut Connection, place: Place, meaning: Meaning) -> Result<(), Violation> {
+        connection.last_data_millis = self.now_millis;
         match meaning {
             Meaning::Deliver { kind, data, message_type } => {
                 self.count_received(connection);
@@ -90,6 +117,7 @@ impl Core {
         Ok(())
     }
 
+    #[inline]
     fn count_received(&mut self, connection: &mut Connection) {
         connection.received += 1;
         self.counters.received += 1;
@@ -131,8 +159,22 @@ impl Core {
         outcome
     }
 
-    /// Hands a message on, unless there is nobody to take it or no room.
+    /// Why a message isn't handed on, if it isn't.
     #[inline]
+    fn refusal(&self) -> Option<DropReason> {
+        match self.overflow {
+            Overflow::Wait => None,
+            Overflow::Drop => self.intake.is_full().then_some(DropReason::InboundOverflow),
+            Overflow::Discard => Some(DropReason::Discarded),
+        }
+    }
+
+    fn drop_message(&mut self, connection: &mut Connection, reason: DropReason) {
+        connection.dropped += 1;
+        self.counters.dropped[reason as usize] += 1;
+    }
+
+    /// Hands a message on, unless there is nobody to take it or no room.
     fn deliver(
         &mut self,
         connection: &mut Connection,
@@ -141,18 +183,8 @@ impl Core {
         data: Range<usize>,
         message_type: Option<Range<usize>>,
     ) {
-        let config = &self.shared.config;
-        let reason = if config.delivery == Delivery::Discard {
-            Some(DropReason::Discarded)
-        } else if config.inbound_overflow == InboundOverflow::Drop && self.intake.is_full() {
-            Some(DropReason::InboundOverflow)
-        } else {
-            None
-        };
-        if let Some(reason) = reason {
-            connection.dropped += 1;
-            self.counters.dropped[reason as usize] += 1;
-            return;
+        if let Some(reason) = self.refusal() {
+            return self.drop_message(connection, reason);
         }
         self.counters.malformed += u64::from(kind == Kind::Raw);
         self.intake.push(kind, connection.key, place, data, message_type);
