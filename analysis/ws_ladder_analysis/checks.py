@@ -13,7 +13,7 @@ from typing import Any
 from . import wording
 from .bench_format import histogram
 from .bench_format.histogram import Values
-from .bench_format.plan import Objective, PercentileMs, Thresholds
+from .bench_format.plan import Closed, Objective, PercentileMs, Thresholds
 from .bench_format.result import BoundBy, Reading, TrialResult, Witness
 from .bench_format.run import Finished, Run, RunState
 from .bench_format.wire import FormatError
@@ -284,7 +284,7 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading) -> dict[st
     """Rates from the service's counters at the window's edges."""
     between = (end.unix_ns - start.unix_ns) / 1e9
     window = result.figures.window_seconds
-    seconds = window if window < between * ENDED_EARLY else between
+    seconds = window if _ends_by_itself(result) and window < between * ENDED_EARLY else between
     again = {
         "service_cpu_seconds": (end.cpu_ns - start.cpu_ns) / 1e9,
         "received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds,
@@ -293,6 +293,13 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading) -> dict[st
     if result.witness is Witness.APPLICATION and after is not None:
         again["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
     return again
+
+
+def _ends_by_itself(result: TrialResult) -> bool:
+    """Whether the load can end before the window: a storm, or so many messages per connection."""
+    load = result.load.model
+    counted = isinstance(load, Closed) and load.messages_per_connection is not None
+    return counted or result.figures.accepted_per_second is not None
 
 
 def _readings(result: TrialResult) -> Claims:

@@ -15,7 +15,7 @@ use crate::{accounts::ServiceDelta, judge::Measured, merge::Merged};
 /// Printed percentiles, with their names.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
-/// A closed loop that ended before this share of the time between the readings: its own window counts.
+/// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;
 
 /// All figures of a trial.
@@ -53,8 +53,9 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end) else {
         return;
     };
+    // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
-    let duration = if figures.window_seconds < between * ENDED_EARLY { figures.window_seconds } else { between };
+    let duration = if ended_early(measured, merged) { figures.window_seconds } else { between };
     let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
     figures.service_cpu_seconds = Some(seconds(cpu_ns));
     figures.service_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
@@ -77,6 +78,11 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     // A service that hands nothing over still received something.
     let arrived = if arrived == 0 { delta.received } else { arrived };
     figures.service_cpu_seconds_per_million = ratio(cpu_ns, arrived as f64 * 1000.0);
+}
+
+/// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
+pub fn ended_early(measured: &Measured, merged: &Merged) -> bool {
+    (merged.window.duration_ns as f64) < measured.window_ns as f64 * ENDED_EARLY
 }
 
 /// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
@@ -184,6 +190,15 @@ mod tests {
             reading.as_mut().unwrap().stats.connections.open = 0;
         }
         assert_eq!(of(&measured).service_rss_bytes, Some(measured.rss_peak_bytes));
+    }
+
+    #[test]
+    fn a_late_reading_does_not_inflate_a_rate() {
+        let mut measured = flood();
+        let at_the_edge = of(&measured).delivered_per_second.unwrap();
+        let end = measured.readings.window_end.as_mut().unwrap();
+        end.unix_ns += 2_000_000_000;
+        assert_eq!(of(&measured).delivered_per_second, Some(at_the_edge / 2.0));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Measured {
     pub isolation: Option<String>,
     /// What the service's books can answer.
     pub keeping: BookKeeping,
+    /// Length of the window by the plan, in nanoseconds.
+    pub window_ns: u64,
     /// Connections that were open when load started: 0 where they are opened in the window.
     pub open_at_start: u64,
     /// What the workers delivered.
@@ -185,6 +187,7 @@ pub(crate) mod fixture {
             worker_cpus: 1.0,
             isolation: None,
             keeping: BookKeeping::Connections,
+            window_ns: 2 * SECOND,
             open_at_start: 10,
             uploads: vec![upload],
             readings: ServiceReadings {

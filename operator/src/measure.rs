@@ -172,6 +172,7 @@ impl<B: Backend> Trial<'_, B> {
             worker_cpus: (roles.worker_cpus() as f64).min(plan.cpu.worker.cpus * f64::from(plan.workers)),
             isolation: roles.service_shares(),
             keeping,
+            window_ns: ladder.window.as_nanos() as u64,
             open_at_start,
             uploads,
             readings,

@@ -9,10 +9,18 @@ use bench_format::{
     result::{Reading, Reason, ReasonKind, Validity, WorkerResult},
 };
 
-use crate::{figures::worker_share, judge::Measured, merge::Merged};
+use crate::{
+    figures::{ended_early, worker_share},
+    judge::Measured,
+    merge::Merged,
+};
 
 /// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;
+/// Largest difference between the window and the time between the readings at its edges, as a share of the window.
+const READING_SHARE: f64 = 0.05;
+/// That difference in nanoseconds is allowed in any case: a scrape of a busy service takes its time.
+const READING_FLOOR_NS: u64 = 100_000_000;
 /// Share of an objective's time by which the generator may be late.
 const LATE_SHARE: f64 = 0.05;
 /// The percentile of the generator's delay that is judged.
@@ -31,6 +39,7 @@ pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity
     }
     reasons.extend(service_restarted(measured));
     reasons.extend(clock_step(measured));
+    reasons.extend(reading_late(measured, merged));
     reasons.extend(window_short(measured, merged));
     reasons.extend(measured.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
@@ -141,6 +150,20 @@ fn service_restarted(measured: &Measured) -> Option<Reason> {
         (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s"))
     });
     changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
+}
+
+fn reading_late(measured: &Measured, merged: &Merged) -> Option<Reason> {
+    let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end) else {
+        return None;
+    };
+    let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
+    let off_ns = between_ns.abs_diff(measured.window_ns);
+    let allowed_ns = ((measured.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
+    (off_ns > allowed_ns && !ended_early(measured, merged)).then(|| {
+        let (between, window) = (between_ns as f64 / 1e9, measured.window_ns as f64 / 1e9);
+        let words = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
+        reason(ReasonKind::ReadingLate, words)
+    })
 }
 
 fn clock_step(measured: &Measured) -> Option<Reason> {
@@ -330,6 +353,25 @@ mod tests {
         assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
         let younger = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
         assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
+    }
+
+    #[test]
+    fn counters_that_were_read_too_late_are_no_counters_of_the_window() {
+        let late = |ns| reasons(flood(), |measured| measured.readings.window_end.as_mut().unwrap().unix_ns += ns);
+        assert_eq!(late(100_000_000), Vec::<String>::new());
+        assert_eq!(
+            late(3_000_000_000),
+            ["ReadingLate: the service's counters were read 5.00 s apart for a window of 2 s"]
+        );
+    }
+
+    #[test]
+    fn a_load_that_ended_by_itself_has_no_edge_to_miss() {
+        let early = reasons(flood(), |measured| {
+            result(measured).window.duration_ns = 1_000_000_000;
+            measured.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
+        });
+        assert_eq!(early, Vec::<String>::new());
     }
 
     #[test]

@@ -65,6 +65,7 @@ class ReasonKind(StrEnum):
     SEND_RATE = "send_rate"
     SERVICE_RESTARTED = "service_restarted"
     CLOCK_STEP = "clock_step"
+    READING_LATE = "reading_late"
     WINDOW_SHORT = "window_short"
     CONFORMANCE = "conformance"
     ISOLATION = "isolation"

@@ -277,6 +277,8 @@ pub enum ReasonKind {
     ServiceRestarted,
     /// A clock jumped.
     ClockStep,
+    /// The service's counters were not read at the window's edges.
+    ReadingLate,
     /// Too few samples for an objective's percentile.
     WindowShort,
     /// The service failed its protocol check.
