@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loop_that_ended_early_is_judged_over_its_own_window() {
+    fn a_load_that_ended_by_itself_is_judged_over_its_own_window() {
         let mut measured = flood();
         measured.uploads[0].result.window.duration_ns = 1_000_000_000;
         let figures = of(&measured);

@@ -9,6 +9,9 @@ use bench_format::{
 use crate::store;
 use std::path::Path;
 
+/// Characters of the longest cell of a table.
+const LONGEST_CELL: usize = 90;
+
 /// One trial in a line.
 pub fn line(result: &TrialResult) -> String {
     let mut words = format!("{}: {}", result.trial, standing(result));
@@ -73,7 +76,7 @@ pub fn table(bundle: &Path, run: &Run) -> String {
                 Ok(result) => row(trial, &result),
                 Err(error) => bare(format!("unreadable: {error}")),
             },
-            TrialState::Failed { reason } => bare(format!("not measured: {}", first_line(reason))),
+            TrialState::Failed { reason } => bare(shorten(&format!("not measured: {reason}"))),
             TrialState::Pending | TrialState::Started { .. } => bare("not climbed yet".into()),
         }
     });
@@ -114,8 +117,13 @@ fn name(bound_by: BoundBy) -> String {
     snake(&bound_by)
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// What fits into a table; the whole of it was printed when it happened, and is in `run.json`.
+fn shorten(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST_CELL) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
 }
 
 fn milliseconds(ns: u64) -> String {
@@ -154,6 +162,13 @@ mod tests {
     fn counts_have_three_digits_that_matter() {
         let counts = [7.0, 980.0, 9999.0, 12_345.0, 123_456.0, 4_561_000.0].map(count);
         assert_eq!(counts, ["7", "980", "9999", "12.3 k", "123 k", "4.56 M"]);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_to_a_cell() {
+        assert_eq!(shorten("short\nand more"), "short");
+        let cut = shorten(&"ä".repeat(200));
+        assert_eq!((cut.chars().count(), cut.ends_with('…')), (91, true));
     }
 
     #[test]
