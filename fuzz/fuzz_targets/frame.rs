@@ -1,0 +1,23 @@
+//! Frames: however a client's bytes are split, they amount to the same messages; and no message exceeds the limit.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wse_engine::receive::{Outcome, messages_of};
+
+const LIMIT: usize = 300;
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (chunk, bytes) = input;
+    let whole = messages_of([bytes], LIMIT);
+    let split = messages_of(bytes.chunks(usize::from(chunk) + 1), LIMIT);
+    assert_eq!(whole, split);
+    let ends = whole.iter().filter(|outcome| matches!(outcome, Outcome::Close(_) | Outcome::Violation(_)));
+    assert!(ends.count() <= 1);
+    for outcome in &whole {
+        match outcome {
+            Outcome::Message(_, message) => assert!(message.len() <= LIMIT),
+            Outcome::Ping(payload) => assert!(payload.len() <= 125),
+            Outcome::Close(_) | Outcome::Violation(_) => assert_eq!(Some(outcome), whole.last()),
+        }
+    }
+});

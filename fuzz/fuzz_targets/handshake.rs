@@ -1,0 +1,26 @@
+//! Requests: a verdict never changes when more bytes arrive, and no token passes by chance.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wse_engine::{JwtConfig, handshake, jwt::Gate};
+
+fuzz_target!(|bytes: &[u8]| {
+    let parsed = handshake::parse(bytes);
+    if let Ok(Some(request)) = &parsed {
+        assert!(request.end <= bytes.len() && request.end <= handshake::MAXIMAL_REQUEST);
+        let gate = Gate::new(&JwtConfig::new(*b"a secret that no input can know!"));
+        assert!(gate.admit(request.cookies.iter().copied(), request.authorization).is_err());
+        // What stands behind the request doesn't matter.
+        assert_eq!(handshake::parse(&bytes[..request.end]).as_ref(), Ok(&Some(handshake_of(bytes, request.end))));
+    }
+    // A prefix of a good request is never refused: whoever waits for the rest gets it.
+    if let Ok(Some(request)) = &parsed {
+        for cut in 0..request.end {
+            assert_eq!(handshake::parse(&bytes[..cut]), Ok(None), "cut at {cut} of {}", request.end);
+        }
+    }
+});
+
+fn handshake_of(bytes: &[u8], end: usize) -> handshake::Request<'_> {
+    handshake::parse(bytes).ok().flatten().filter(|request| request.end == end).expect("it was parsed before")
+}
