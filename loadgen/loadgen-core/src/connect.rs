@@ -16,7 +16,7 @@ use crate::{error::Error, schedule::splitmix64, workload::Workload};
 
 /// Send buffer of each connection, in bytes. It bounds what is in flight, so that a flood on thousands of connections
 /// neither fills the kernel's memory for TCP nor makes the drain last.
-pub const SEND_BUFFER: usize = 128 << 10;
+pub const SEND_BUFFER: usize = 32 << 10;
 /// RFC 6455, section 1.3.
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Longest upgrade response that is waited for, in bytes.
