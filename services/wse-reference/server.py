@@ -62,6 +62,8 @@ class Service:
         self.port = port
         self.discard = discard
         self.books = Books()
+        # Everything drained, the events of connections' lives included.
+        self.drained = 0
         self.started = time.monotonic()
         self.stopping = False
         self.server = RustWSEServer(
@@ -118,7 +120,12 @@ class Service:
         events = self.server.drain_inbound(DRAIN_MESSAGES, DRAIN_MS)
         with self.books.lock:
             count_events(events, self.books)
+            self.drained += len(events)
         return len(events)
+
+    def _events_lost(self, delivered: int, accepted: int, closed: int) -> int:
+        """Connects and disconnects that a full queue swallowed: its count of drops has them among the messages."""
+        return max(0, accepted + closed - (self.drained - delivered))
 
     def stats(self) -> dict[str, object]:
         """`/stats`, from what the server counts; it balances at rest, for the parts are read one after another."""
@@ -127,6 +134,10 @@ class Service:
         queued, dropped = self.server.inbound_queue_depth(), self.server.inbound_dropped_count()
         counted = self.counters()
         received, is_open = counted["wse_messages_received_total"], counted["wse_connections"]
+        accepted = counted["wse_connections_accepted_total"]
+        if queued == 0:
+            # Only at rest is it known that what is missing is lost and not on its way.
+            dropped -= min(dropped, self._events_lost(delivered, accepted, accepted - is_open))
         messages: dict[str, object] = {"received": received, "malformed": 0, "sent": counted["wse_messages_sent_total"]}
         if self.discard:
             # It tells neither what it answered itself nor what it dropped: all of it was discarded.
@@ -141,7 +152,6 @@ class Service:
                 "queued": queued,
             }
         messages["send_dropped"] = {"slow_consumer": counted["wse_slow_consumer_drops_total"]}
-        accepted = counted["wse_connections_accepted_total"]
         application = {"delivered": delivered, "sequence_sum": sequence_sum, "unnumbered": unnumbered}
         return {
             "service": "wse-reference-discard" if self.discard else "wse-reference",
