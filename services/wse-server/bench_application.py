@@ -7,19 +7,21 @@ who counts.
 """
 
 import re
+import struct
 import threading
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 Counts = tuple[int, int, int]
 """Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
 
 UINT64 = (1 << 64) - 1
 JSON_NUMBER = b'"seq":'
-DIGITS = re.compile(rb"[0-9]+")
+DIGITS = re.compile(rb" ?[0-9]+")
 MESSAGEPACK_NUMBER = b"\xa3seq\xce"
-MESSAGEPACK_NUMBER_SIZE = 4
+# The name and the number behind it.
+MESSAGEPACK_ROW = struct.Struct(">5sI")
 
 
 class Books:
@@ -89,14 +91,73 @@ class Books:
             return books
 
 
-def sequence_number(data: bytes) -> int | None:
-    """The number in a message whose number is not in the usual place: before a closing brace, or in MessagePack."""
-    _, found, rest = data.partition(JSON_NUMBER)
-    if found:
-        digits = DIGITS.match(rest.lstrip())
-        return int(digits[0]) if digits else None
-    _, found, rest = data.partition(MESSAGEPACK_NUMBER)
-    return int.from_bytes(rest[:MESSAGEPACK_NUMBER_SIZE]) if found else None
+class Place(NamedTuple):
+    """Where a message has its number: the next ones probably have it there, and looking is cheaper than searching."""
+
+    name: bytes
+    """What the number follows."""
+    span: slice
+    """The name, the number, and the byte after a JSON number."""
+    size: int
+    """The length of all that."""
+    mark: bytes
+    """The byte after a JSON number."""
+
+
+def find_number(data: bytes) -> tuple[int, Place | None] | None:
+    """Search for the number of a message."""
+    at = data.find(JSON_NUMBER)
+    if at >= 0:
+        digits = DIGITS.match(data, at + len(JSON_NUMBER))
+        if digits is None:
+            return None
+        end = digits.end() + 1
+        mark = data[end - 1 : end]
+        return int(digits[0]), Place(JSON_NUMBER, slice(at, end), end - at, mark) if mark else None
+    at = data.find(MESSAGEPACK_NUMBER)
+    if at < 0:
+        return None
+    end = at + MESSAGEPACK_ROW.size
+    number = int.from_bytes(data[at + len(MESSAGEPACK_NUMBER) : end])
+    return number, Place(MESSAGEPACK_NUMBER, slice(at, end), MESSAGEPACK_ROW.size, b"")
+
+
+def sum_at(place: Place, run: list[bytes]) -> int | None:
+    """The sum of the messages' numbers, if every one of them has exactly a number there."""
+    pieces = b"".join([data[place.span] for data in run])
+    if len(pieces) != len(run) * place.size:
+        return None
+    if place.name is MESSAGEPACK_NUMBER:
+        rows = list(MESSAGEPACK_ROW.iter_unpack(pieces))
+        return sum([number for _, number in rows]) if {name for name, _ in rows} == {place.name} else None
+    numbers = pieces.replace(place.name, b"").split(place.mark)
+    if len(numbers) != len(run) + 1 or pieces.count(place.name) != len(run) or numbers.pop():
+        return None
+    try:
+        return sum(map(int, numbers))
+    except ValueError:
+        return None
+
+
+def sum_run(run: list[bytes], place: Place | None) -> tuple[int, int, Place | None]:
+    """The sum of the messages' numbers, how many have none, and where to look for the next ones."""
+    total = sum_at(place, run) if place else None
+    if total is not None:
+        return total, 0, place
+    found = find_number(run[0])
+    place = found[1] if found else None
+    total = sum_at(place, run) if place and len(run) > 1 else None
+    if total is not None:
+        return total, 0, place
+    total = unnumbered = 0
+    for data in run:
+        found = find_number(data)
+        if found is None:
+            unnumbered += 1
+        else:
+            total += found[0]
+            place = found[1]
+    return total, unnumbered, place
 
 
 def number_elsewhere(message: Any) -> Any:
@@ -115,25 +176,19 @@ def count_messages(messages: Iterable[tuple[int, str | None, bytes]], books: Boo
     Neighbours of one connection are added up before they are entered: a flood comes in long runs.
     """
     current = -1
-    delivered = total = unnumbered = 0
+    run: list[bytes] = []
+    place = None
     for connection, _type, data in messages:
         if connection != current:
-            if delivered:
-                books.add(current, delivered, total, unnumbered)
+            if run:
+                total, unnumbered, place = sum_run(run, place)
+                books.add(current, len(run), total, unnumbered)
+                run = []
             current = connection
-            delivered = total = unnumbered = 0
-        delivered += 1
-        _, _, rest = data.partition(JSON_NUMBER)
-        try:
-            total += int(rest[: rest.find(b",")])
-        except ValueError:
-            number = sequence_number(data)
-            if number is None:
-                unnumbered += 1
-            else:
-                total += number
-    if delivered:
-        books.add(current, delivered, total, unnumbered)
+        run.append(data)
+    if run:
+        total, unnumbered, _ = sum_run(run, place)
+        books.add(current, len(run), total, unnumbered)
 
 
 def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:
@@ -159,11 +214,11 @@ def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:
                 unnumbered += 1
         elif kind == "raw" or kind == "bin":
             delivered += 1
-            number = sequence_number(data.encode() if kind == "raw" else data)
-            if number is None:
+            found = find_number(data.encode() if kind == "raw" else data)
+            if found is None:
                 unnumbered += 1
             else:
-                total += number
+                total += found[0]
         elif kind == "disconnect":
             if delivered:
                 books.add(connection, delivered, total, unnumbered)

@@ -25,6 +25,7 @@ def counted(data: bytes) -> tuple[int, int, int]:
         (b'{"p":{"seq":7},"t":"a"}', 7),
         (b'{"t":"a","p":{"seq":7}}', 7),
         (b'{"seq":7}', 7),
+        (b'"seq":7', 7),
         (b'{"p":{"seq": 7, "x":1}}', 7),
         (b'{"p":{"seq":0,"x":1}}', 0),
         (b'{"p":{"seq":18446744073709551615,"x":1}}', UINT64),
@@ -38,6 +39,32 @@ def test_a_number_is_found_wherever_it_stands(data: bytes, number: int) -> None:
 @pytest.mark.parametrize("data", [b'{"t":"a"}', b"", b'{"seq":"x"}', b'{"seq":', b"\x00\xff", b'{"n":1,"m":2}'])
 def test_a_message_without_a_number_is_counted_as_such(data: bytes) -> None:
     assert counted(data) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_a_number_is_never_read_from_where_only_the_last_message_had_it(connections: int) -> None:
+    messages = [
+        (b'{"p":{"seq":123},"t":"a"}', 123),
+        (b'{"p":{"seq":456},"t":"a"}', 456),
+        (b'{"p":{"seq":45},"t":"abc"}', 45),
+        (b'{"p":{"seq":4567},"t":"a"}', 4567),
+        (b'{"p":{"seq":456,"x":"}"}}', 456),
+        (b'{"p":{"seq":1,"y":2}}', 1),
+        (b'{"p":{"seq":789}', 789),
+        (b'{"p":{"seq":78', 78),
+        (b'{"p":{"seq":7', 7),
+        (b'{"p":{}}', 0),
+        (msgpack.packb({"t": "a", "p": {"seq": 70_000}}), 70_000),
+        (msgpack.packb({"t": "a", "p": {"seq": 70_001}}), 70_001),
+        (msgpack.packb({"t": "ab", "p": {"seq": 70_002}}), 70_002),
+        (b'{"seq":5}', 5),
+        (b"", 0),
+    ]
+    for count in range(1, len(messages) + 1):
+        books = Books()
+        rows = [(number % connections, None, data) for number, (data, _) in enumerate(messages[:count])]
+        count_messages(rows * 2, books)
+        assert books.totals()[:2] == (2 * count, 2 * sum(number for _, number in messages[:count]))
 
 
 def test_books_are_kept_per_connection_and_in_total() -> None:

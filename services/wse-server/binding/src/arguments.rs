@@ -8,7 +8,9 @@ use wse_engine::{Delivery, InboundOverflow};
 /// An address: `localhost` is the only name.
 pub(crate) fn address(name: &str, value: &str) -> PyResult<IpAddr> {
     let literal = if value == "localhost" { "127.0.0.1" } else { value };
-    literal.parse().map_err(|_| PyValueError::new_err(format!("{name} is {value:?}: give an IP address or 'localhost'")))
+    literal
+        .parse()
+        .map_err(|_| PyValueError::new_err(format!("{name} is {value:?}: give an IP address or 'localhost'")))
 }
 
 /// A TCP port; 0 means any.

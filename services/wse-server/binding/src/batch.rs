@@ -6,7 +6,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::PyIndexError,
     prelude::*,
-    types::{PyAny, PyBytes, PyList, PyTuple},
+    types::{PyBytes, PyList, PyString, PyTuple},
 };
 use wse_engine::{Batch, Kind, Segment};
 
@@ -78,18 +78,21 @@ impl MessageBatch {
         self.running.with_names(|names| {
             // What the last message had, because a connection's messages come in runs and are of few types.
             let mut key = (None, py.None().into_bound(py));
-            let mut name = ("", py.None().into_bound(py));
-            for message in self.batch.iter().filter(|message| message.kind.is_message()) {
-                if key.0 != Some(message.connection) {
-                    key = (Some(message.connection), message.connection.as_u64().into_bound_py_any(py)?);
+            let mut name: (&[u8], _) = (b"", py.None().into_bound(py));
+            for segment in self.batch.segments() {
+                for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
+                    if key.0 != Some(entry.connection) {
+                        key = (Some(entry.connection), entry.connection.as_u64().into_bound_py_any(py)?);
+                    }
+                    let type_start = entry.type_start as usize;
+                    let label = &segment.blob[type_start..type_start + usize::from(entry.type_len)];
+                    if name.0 != label {
+                        let text = segment.message(entry).message_type.map(|text| names.get(py, text).into_any());
+                        name = (label, text.unwrap_or_else(|| py.None().into_bound(py)));
+                    }
+                    let data = PyBytes::new(py, &segment.blob[entry.start as usize..entry.end as usize]);
+                    rows.push(PyTuple::new(py, [key.1.clone(), name.1.clone(), data.into_any()])?);
                 }
-                let wanted = message.message_type.unwrap_or("");
-                if name.0 != wanted {
-                    let text = message.message_type.map(|text| names.get(py, text).into_any());
-                    name = (wanted, text.unwrap_or_else(|| py.None().into_bound(py)));
-                }
-                let data: Bound<'py, PyAny> = PyBytes::new(py, message.data).into_any();
-                rows.push(PyTuple::new(py, [key.1.clone(), name.1.clone(), data])?);
             }
             PyList::new(py, rows)
         })
@@ -99,7 +102,7 @@ impl MessageBatch {
         let events = PyList::empty(py);
         for message in self.batch.iter().filter(|message| !message.kind.is_message()) {
             let id = self.running.id(py, message.connection);
-            let id = id.unwrap_or_else(|| pyo3::types::PyString::new(py, message.message_type.unwrap_or("")));
+            let id = id.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")));
             let detail = String::from_utf8_lossy(message.data);
             events.append((kind_name(py, message.kind), message.connection.as_u64(), id, detail))?;
         }

@@ -53,7 +53,12 @@ pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> V
 }
 
 /// The event's data, and what it turned out to be: a malformed message is raw.
-fn decode_one<'py>(py: Python<'py>, running: &Running, names: &mut Names, message: &Message<'_>) -> (Kind, Bound<'py, PyAny>) {
+fn decode_one<'py>(
+    py: Python<'py>,
+    running: &Running,
+    names: &mut Names,
+    message: &Message<'_>,
+) -> (Kind, Bound<'py, PyAny>) {
     let mut decoder = Decoder::new(py, names, Integers::Reference);
     let value = match message.kind {
         Kind::Json => match decoder.json(message.data) {

@@ -1,14 +1,16 @@
-//! Strings that come again and again (keys of objects, message types), kept as Python strings.
+//! Strings that come again and again (keys of objects, message types, words), kept as Python strings.
 //!
 //! A small table that forgets: a new string takes the place of the one that shares its slot. It must stay small enough
 //! to live in the first-level cache.
 
 use pyo3::{prelude::*, types::PyString};
 
-/// A power of two; with 48 bytes a slot, 12 KiB.
-const SLOTS: usize = 256;
+/// A power of two; with 40 bytes a slot, 20 KiB.
+const SLOTS: usize = 512;
 /// Longer strings are made anew each time: they are rare as keys, and comparing them costs what making them costs.
 const LONGEST_BYTES: usize = 30;
+/// Values up to this length are words of a vocabulary more often than not; longer ones are times, ids and texts.
+const LONGEST_WORD_BYTES: usize = 16;
 
 /// One remembered string.
 struct Slot {
@@ -51,13 +53,22 @@ impl Names {
     }
 }
 
+/// The string of a value: from the table if it is short.
+pub(crate) fn value<'py>(names: &mut Names, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+    if text.len() > LONGEST_WORD_BYTES { PyString::new(py, text) } else { names.get(py, text) }
+}
+
 /// A slot from the length and both ends: names that differ only in the middle share one, and take turns.
 fn slot_of(bytes: &[u8]) -> usize {
-    let edge = |chunk: &[u8]| chunk.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
-    let end = bytes.len().min(8);
-    let hash = (edge(&bytes[..end]) ^ edge(&bytes[bytes.len() - end..]).rotate_left(29) ^ bytes.len() as u64)
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (hash >> 56) as usize
+    let (head, tail) = if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
+    } else if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        (u64::from(u32::from_le_bytes(*head)), u64::from(u32::from_le_bytes(*tail)))
+    } else {
+        (bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)), 0)
+    };
+    let hash = (head ^ tail.rotate_left(29) ^ bytes.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash >> (u64::BITS - SLOTS.ilog2())) as usize
 }
 
 #[cfg(test)]

@@ -70,7 +70,9 @@ impl RustWSEServer {
     /// What may be drained; refused where callbacks get it.
     fn drainable(&self) -> PyResult<Arc<Running>> {
         if matches!(self.state().mode, Mode::Callbacks(_)) {
-            return Err(PyRuntimeError::new_err("callbacks are set: they get every message, so there is nothing to drain"));
+            return Err(PyRuntimeError::new_err(
+                "callbacks are set: they get every message, so there is nothing to drain",
+            ));
         }
         self.started()
     }
@@ -317,7 +319,9 @@ fn start_error(error: StartError) -> PyErr {
     match &error {
         StartError::Listen { source, .. } | StartError::Resource { source, .. } => {
             let text = format!("{error}: {source}");
-            source.raw_os_error().map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
+            source
+                .raw_os_error()
+                .map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
         }
         StartError::Config(refused) => PyValueError::new_err(refused.to_string()),
     }

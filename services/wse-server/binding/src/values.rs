@@ -9,7 +9,7 @@ use pyo3::{
 };
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::names::Names;
+use crate::names::{self, Names};
 
 /// What becomes of integers between 2^63 and 2^64.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,9 @@ impl<'a, 'py> Decoder<'a, 'py> {
 
     /// A JSON message.
     pub(crate) fn json(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
-        let mut deserializer = serde_json::Deserializer::from_slice(data);
+        // Checked once for the whole text instead of once for each string in it.
+        let text = simdutf8::basic::from_utf8(data).map_err(malformed)?;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
         let value = self.deserialize(&mut deserializer).map_err(malformed)?;
         deserializer.end().map_err(malformed)?;
         self.shorten(value)
@@ -55,9 +57,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
     fn shorten(&mut self, value: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Malformed> {
         if let Ok(envelope) = value.cast::<PyDict>() {
             let py = self.py;
-            for (long, short) in
-                [(intern!(py, "type"), intern!(py, "t")), (intern!(py, "payload"), intern!(py, "p"))]
-            {
+            for (long, short) in [(intern!(py, "type"), intern!(py, "t")), (intern!(py, "payload"), intern!(py, "p"))] {
                 rename(envelope, long, short).map_err(malformed)?;
             }
         }
@@ -118,7 +118,7 @@ impl<'de, 'py> Visitor<'de> for &mut Decoder<'_, 'py> {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(PyString::new(self.py, value).into_any())
+        Ok(names::value(self.names, self.py, value).into_any())
     }
 
     fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Self::Value, E> {
