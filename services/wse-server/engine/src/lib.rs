@@ -19,8 +19,9 @@
 //!
 //! Everything that was received and that the application hasn't let go of (queued, or in a [`Batch`] that lives) counts
 //! against `max_inbound_queue_size` and `max_inbound_queue_bytes`. Beyond them a shard stops reading, or drops and
-//! counts, as [`InboundOverflow`] says. The limit is looked at before each read of a connection, so that it can be
-//! exceeded by what one read brings (256 KiB) per shard when the engine is told never to drop.
+//! counts, as [`InboundOverflow`] says. Each shard looks at the limit whenever it has handed over what it collected (4096
+//! messages at most) and stops in the middle of a read; so the limit can be exceeded by what the other shards collect meanwhile. Events
+//! of connections are never dropped; beyond twice the limit nobody is let in.
 
 mod clock;
 mod config;

@@ -4,6 +4,7 @@
 //! Sockets are registered once, edge-triggered, and what is ready is remembered in a list. So a shard that waits for the
 //! application neither spins nor stops writing, and a connection that floods is read once per round like the others.
 
+mod accept;
 mod open;
 mod read;
 mod take;
@@ -17,10 +18,7 @@ use std::{
     time::Instant,
 };
 
-use rustix::{
-    event::{Timespec, epoll},
-    net::{SocketFlags, accept_with},
-};
+use rustix::event::{Timespec, epoll};
 
 use self::{read::Progress, tend::Tending};
 use crate::{
@@ -33,15 +31,11 @@ use crate::{
     key::ConnectionKey,
     outbound::{Backlog, Command},
     server::Shared,
-    stats::{Book, CloseReason, Counters, RejectReason, SendDropReason},
+    stats::{Book, CloseReason, Counters, SendDropReason},
 };
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
-/// Clients let in per round, so that a storm of them doesn't keep the others waiting.
-const ACCEPTS_PER_ROUND: usize = 64;
-/// How long to wait before accepting again when there are no descriptors left, in milliseconds.
-const ACCEPT_RETRY_MILLIS: u64 = 50;
 /// How long to wait before looking again whether an arena has come back, in milliseconds. Nobody tells when one does.
 const ARENA_RETRY_MILLIS: u64 = 5;
 /// Books of closed connections that are kept for someone to fetch.
@@ -226,66 +220,6 @@ impl Shard {
     fn remove(&mut self, mut connection: Box<Connection>, reason: CloseReason) {
         self.table.release(connection.key);
         self.core.forget(&mut connection, reason);
-    }
-
-    fn accept(&mut self) {
-        let now = self.core.now_millis;
-        if self.accept_retry_millis.is_some_and(|retry| retry <= now) {
-            self.accept_retry_millis = None;
-            self.is_accepting = true;
-        }
-        if !self.is_accepting || self.core.shared.inbound.held.flooded_by_events() {
-            // An application that drains nothing gets no more clients either.
-            self.accept_retry_millis =
-                self.is_accepting.then_some(now + ACCEPT_RETRY_MILLIS).or(self.accept_retry_millis);
-            self.is_accepting = false;
-            return;
-        }
-        for _ in 0..ACCEPTS_PER_ROUND {
-            let Some(listener) = &self.listener else { return };
-            match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => self.admit(socket),
-                Err(rustix::io::Errno::AGAIN) => {
-                    self.is_accepting = false;
-                    return;
-                }
-                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
-                    tracing::warn!("no descriptors left for another connection");
-                    self.is_accepting = false;
-                    self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
-                    return;
-                }
-                // The client gave up in between.
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Takes a fresh connection in. Its request is usually here already.
-    fn admit(&mut self, socket: OwnedFd) {
-        let Ok(mut connection) = self.table.insert(socket, self.core.now_millis) else {
-            self.core.counters.rejected[RejectReason::Full as usize] += 1;
-            return;
-        };
-        let key = connection.key;
-        let mut progress = self.core.open(&mut connection);
-        if !matches!(progress, Progress::Gone(_)) && !self.register(&connection) {
-            progress = Progress::Gone(CloseReason::Error);
-        }
-        if connection.has_input() {
-            connection.is_listed = true;
-            self.ready.push_back(key);
-        }
-        self.tending.watch_new(&connection, &self.core);
-        self.settle(connection, progress);
-    }
-
-    fn register(&self, connection: &Connection) -> bool {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(connection.key.as_u64());
-        epoll::add(&self.epoll, &connection.socket, data, flags)
-            .inspect_err(|error| tracing::warn!(%error, "failed to watch a connection"))
-            .is_ok()
     }
 
     /// Reads on if the application has let go, and asks to be woken if it hasn't.

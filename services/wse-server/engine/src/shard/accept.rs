@@ -1,0 +1,80 @@
+//! Taking clients from the listener, a few per round.
+
+use std::os::fd::OwnedFd;
+
+use rustix::{
+    event::epoll,
+    net::{SocketFlags, accept_with},
+};
+
+use super::{Shard, read::Progress};
+use crate::{
+    connection::Connection,
+    stats::{CloseReason, RejectReason},
+};
+
+/// Clients let in per round, so that a storm of them doesn't keep the others waiting.
+const ACCEPTS_PER_ROUND: usize = 64;
+/// How long to wait before accepting again when there are no descriptors left, in milliseconds.
+const ACCEPT_RETRY_MILLIS: u64 = 50;
+impl Shard {
+    pub(super) fn accept(&mut self) {
+        let now = self.core.now_millis;
+        if self.accept_retry_millis.is_some_and(|retry| retry <= now) {
+            self.accept_retry_millis = None;
+            self.is_accepting = true;
+        }
+        if !self.is_accepting || self.core.shared.inbound.held.flooded_by_events() {
+            // An application that drains nothing gets no more clients either.
+            self.accept_retry_millis =
+                self.is_accepting.then_some(now + ACCEPT_RETRY_MILLIS).or(self.accept_retry_millis);
+            self.is_accepting = false;
+            return;
+        }
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let Some(listener) = &self.listener else { return };
+            match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.admit(socket),
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.is_accepting = false;
+                    return;
+                }
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
+                    tracing::warn!("no descriptors left for another connection");
+                    self.is_accepting = false;
+                    self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
+                    return;
+                }
+                // The client gave up in between.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes a fresh connection in. Its request is usually here already.
+    fn admit(&mut self, socket: OwnedFd) {
+        let Ok(mut connection) = self.table.insert(socket, self.core.now_millis) else {
+            self.core.counters.rejected[RejectReason::Full as usize] += 1;
+            return;
+        };
+        let key = connection.key;
+        let mut progress = self.core.open(&mut connection);
+        if !matches!(progress, Progress::Gone(_)) && !self.register(&connection) {
+            progress = Progress::Gone(CloseReason::Error);
+        }
+        if connection.has_input() {
+            connection.is_listed = true;
+            self.ready.push_back(key);
+        }
+        self.tending.watch_new(&connection, &self.core);
+        self.settle(connection, progress);
+    }
+
+    fn register(&self, connection: &Connection) -> bool {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(connection.key.as_u64());
+        epoll::add(&self.epoll, &connection.socket, data, flags)
+            .inspect_err(|error| tracing::warn!(%error, "failed to watch a connection"))
+            .is_ok()
+    }
+}
