@@ -21,6 +21,7 @@ REASONS = {
     ReasonKind.SEND_RATE: "too little of the schedule was sent",
     ReasonKind.SERVICE_RESTARTED: "the service died or was replaced during the trial",
     ReasonKind.CLOCK_STEP: "a clock jumped",
+    ReasonKind.READING_LATE: "the service's counters were not read at the window's edges",
     ReasonKind.WINDOW_SHORT: "too few samples for an objective's percentile",
     ReasonKind.CONFORMANCE: "the service failed its protocol check",
     ReasonKind.ISOLATION: "a CPU was shared that the plan asked for exclusively",
