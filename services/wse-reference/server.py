@@ -22,7 +22,7 @@ from types import FrameType
 from wse_server._wse_accel import RustWSEServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
-from bench_application import Books, count_events
+from bench_application import Books, count_events, deliver_until
 from bench_server import AUDIENCE, ISSUER, METRICS_OFFSET, SECRET
 
 HOST = "127.0.0.1"
@@ -86,8 +86,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
-        while not self.stopping:
-            self._deliver()
+        deliver_until(lambda: self.stopping, self._deliver)
         self.server.stop()
         while self._deliver():
             pass

@@ -9,9 +9,15 @@ who counts.
 import re
 import struct
 import threading
+import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+# A loop that finds less than this waits a little for more: handing over a few messages costs as much as handing over
+# hundreds, and so does waking up. Nobody waits for this application's answer.
+FEW_MESSAGES = 256
+LINGER_SECONDS = 0.002
 
 Counts = tuple[int, int, int]
 """Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
@@ -102,6 +108,13 @@ class Place(NamedTuple):
     """The length of all that."""
     mark: bytes
     """The byte after a JSON number."""
+
+
+def deliver_until(stopping: Callable[[], bool], deliver: Callable[[], int]) -> None:
+    """Deliver again and again; `deliver` waits for the first message and says how many it found."""
+    while not stopping():
+        if 0 < deliver() < FEW_MESSAGES:
+            time.sleep(LINGER_SECONDS)
 
 
 def find_number(data: bytes) -> tuple[int, Place | None] | None:

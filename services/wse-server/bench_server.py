@@ -16,6 +16,8 @@ import time
 from types import FrameType
 from typing import Literal
 
+from bench_application import Books, count_events, count_messages, deliver_until
+
 SECRET = b"bench-secret-key-for-testing-only"
 ISSUER = AUDIENCE = "wse-bench"
 TOKEN_SECONDS = 3600
@@ -83,7 +85,6 @@ class Service:
         # Imported here, so that --token-only needs nothing built.
         from wse_server import RustWSEServer
 
-        from bench_application import Books
 
         if metrics_port is None:
             metrics_port = port + METRICS_OFFSET if port else 0
@@ -119,8 +120,7 @@ class Service:
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
         deliver = self._deliver_events if self.delivery == "dict" else self._deliver_batch
-        while not self.stopping:
-            deliver()
+        deliver_until(lambda: self.stopping, deliver)
         self.server.stop()
         while deliver():
             pass
@@ -139,8 +139,6 @@ class Service:
         print(json.dumps(line), flush=True)
 
     def _deliver_batch(self) -> int:
-        from bench_application import count_messages
-
         batch = self.server.drain_batch(BATCH_MESSAGES, DRAIN_MS)
         messages, events = batch.tuples(), batch.events()
         with self.books.lock:
@@ -154,8 +152,6 @@ class Service:
         return len(batch)
 
     def _deliver_events(self) -> int:
-        from bench_application import count_events
-
         events = self.server.drain_inbound(BATCH_MESSAGES, DRAIN_MS)
         with self.books.lock:
             count_events(events, self.books)
