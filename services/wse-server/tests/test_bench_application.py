@@ -6,6 +6,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+import bench_application
 from bench_application import UINT64, Books, count_events, count_messages
 
 TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
@@ -134,6 +135,21 @@ def test_a_connection_whose_announcement_was_lost_has_books_too() -> None:
     )
     assert books.connections() == {"one": (3, 5, 1)}
     count_events([("disconnect", "never seen", None)], books)
+
+
+def test_the_loop_lingers_after_a_few_messages_but_not_after_many_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(bench_application.time, "sleep", slept.append)
+    rounds = [0, bench_application.FEW_MESSAGES, 1, 0]
+    lingered = []
+
+    def deliver() -> int:
+        lingered.append(len(slept))
+        return rounds.pop(0)
+
+    bench_application.deliver_until(lambda: not rounds, deliver)
+    assert lingered == [0, 0, 0, 1]
+    assert slept == [bench_application.LINGER_SECONDS]
 
 
 def test_columns_hold_machine_words() -> None:
