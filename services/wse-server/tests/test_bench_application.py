@@ -1,5 +1,6 @@
 """The witness: what it counts, and that it can't be fooled by where a number stands."""
 
+import time
 from array import array
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_a_connection_whose_announcement_was_lost_has_books_too() -> None:
 
 def test_the_loop_lingers_after_a_few_messages_but_not_after_many_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(bench_application.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     rounds = [0, bench_application.FEW_MESSAGES, 1, 0]
     lingered = []
 
