@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
+/// How many bytes are looked at one by one before a vector search begins.
+const NEAR: usize = 16;
 /// How far from the end a type may start to be found without walking, in bytes.
 const LONGEST_AT_BACK: usize = 64;
 
@@ -53,16 +55,17 @@ fn type_at_back(text: &[u8]) -> Option<Range<usize>> {
 /// How many bytes a string has whose opening quote was just passed; none if it has escapes or no end.
 #[inline]
 fn string_end(rest: &[u8]) -> Option<usize> {
-    // Types are short: a loop beats a vector search for the first sixteen bytes.
-    for (index, byte) in rest.iter().take(16).enumerate() {
-        match byte {
-            b'"' => return Some(index),
-            b'\\' => return None,
-            _ => {}
-        }
-    }
-    let length = memchr2(b'"', b'\\', rest)?;
+    let length = next_delimiter(rest)?;
     (rest[length] == b'"').then_some(length)
+}
+
+/// How far the next quote or backslash is.
+#[inline]
+fn next_delimiter(rest: &[u8]) -> Option<usize> {
+    // Keys and most values are short: a loop beats a vector search until that has paid for its start.
+    let is_delimiter = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let (near, far) = rest.split_at(rest.len().min(NEAR));
+    near.iter().position(is_delimiter).or_else(|| memchr2(b'"', b'\\', far).map(|at| at + NEAR))
 }
 
 /// Walks the whole object, keeping an eye on depth.
@@ -171,7 +174,7 @@ impl Walker<'_> {
         let start = self.at + 1;
         let mut at = start;
         loop {
-            at += memchr2(b'"', b'\\', self.text.get(at..)?)?;
+            at += next_delimiter(self.text.get(at..)?)?;
             if self.text[at] == b'"' {
                 self.at = at + 1;
                 return Some(start..at);
@@ -184,21 +187,34 @@ impl Walker<'_> {
     fn skip_value(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
-            match self.peek()? {
+            let rest = self.text.get(self.at..)?;
+            self.at += rest.iter().position(|byte| IS_STRUCTURE[usize::from(*byte)])?;
+            match self.text[self.at] {
                 b'"' => {
                     self.string()?;
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
-                b'}' | b']' if depth == 0 => return Some(()),
-                b'}' | b']' => depth -= 1,
-                b',' if depth == 0 => return Some(()),
-                _ => {}
+                b',' if depth > 0 => {}
+                _ if depth == 0 => return Some(()),
+                _ => depth -= 1,
             }
             self.at += 1;
         }
     }
 }
+
+/// The bytes at which a walk over a value has to look twice.
+static IS_STRUCTURE: [bool; 256] = {
+    let mut table = [false; 256];
+    let structure = b"\"{}[],";
+    let mut index = 0;
+    while index < structure.len() {
+        table[structure[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
