@@ -85,7 +85,6 @@ class Service:
         # Imported here, so that --token-only needs nothing built.
         from wse_server import RustWSEServer
 
-
         if metrics_port is None:
             metrics_port = port + METRICS_OFFSET if port else 0
         self.host = host
