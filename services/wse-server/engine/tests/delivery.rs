@@ -89,13 +89,14 @@ fn a_server_told_to_drop_counts_each_message_that_it_drops() {
     let clients: Vec<_> = flood(&server, 2, messages).into_iter().map(|client| client.join().unwrap()).collect();
     until("receiving", || server.stats().messages.received == 2 * messages);
     assert_balanced(&server);
-    // Two of the thousand are the connect events.
-    assert_eq!(server.stats().messages.queued, 998);
-    assert_eq!(server.inbound_dropped_count(), 2 * messages - 998);
+    // Two of the thousand are connect events, unless one came when it was full: events are never dropped.
+    let queued = server.stats().messages.queued;
+    assert!((998..=999).contains(&queued), "{queued}");
+    assert_eq!(server.inbound_dropped_count(), 2 * messages - queued);
     let by_connection = server.connection_books().connections;
-    assert_eq!(by_connection.iter().map(|book| book.dropped).sum::<u64>(), 2 * messages - 998);
+    assert_eq!(by_connection.iter().map(|book| book.dropped).sum::<u64>(), 2 * messages - queued);
     assert!(by_connection.iter().all(|book| book.received == messages && book.open));
-    drain(&server, 998);
+    drain(&server, queued as usize);
     for (mut client, _) in clients {
         client.send_text("room again");
     }
