@@ -1,0 +1,181 @@
+//! What arrives on a session: bytes to frames, frames to messages, messages to answers.
+
+use rustix::io::Errno;
+
+use super::{Session, Stage};
+use crate::{
+    clock::monotonic_ns,
+    connect::{Upgrade, check_upgrade, reason},
+    context::{Context, Pattern},
+    frame::{self, Opcode},
+    recorder::Metric,
+    replies::Matched,
+    workload::{Admission, Received, Workload},
+};
+
+impl Session {
+    pub(super) fn on_readable<W: Workload>(&mut self, cx: &mut Context<W>) {
+        let Some(socket) = &self.socket else { return };
+        let mut buffer = std::mem::take(&mut cx.read_buffer);
+        let before = self.input.len();
+        if buffer.len() < before * 2 {
+            buffer.resize(before * 2, 0);
+        }
+        buffer[..before].copy_from_slice(&self.input);
+        let read = rustix::io::read(socket, &mut buffer[before..]);
+        match read {
+            Ok(0) => self.on_end_of_stream(cx),
+            Ok(length) => {
+                self.input.clear();
+                cx.tally.bytes_received += length as u64;
+                let used = self.consume(cx, &buffer[..before + length], monotonic_ns());
+                if self.socket.is_some() {
+                    self.input.extend_from_slice(&buffer[used..before + length]);
+                    if self.input.is_empty() {
+                        self.input = Vec::new();
+                    }
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => self.end(cx, reason(&error.into())),
+        }
+        cx.read_buffer = buffer;
+    }
+
+    pub(super) fn on_end_of_stream<W: Workload>(&mut self, cx: &mut Context<W>) {
+        self.end(cx, "eof");
+    }
+
+    /// Takes all complete parts of `bytes`; returns how many bytes that were.
+    pub(super) fn consume<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
+        let mut used = 0;
+        if self.stage == Stage::Upgrading {
+            match check_upgrade(bytes, &self.key) {
+                Upgrade::Incomplete => return 0,
+                Upgrade::Failed(reason) => {
+                    self.end(cx, &reason);
+                    return bytes.len();
+                }
+                Upgrade::Done(length) => {
+                    used = length;
+                    self.stage = Stage::Greeting;
+                    self.key = String::new();
+                }
+            }
+        }
+        while self.socket.is_some() {
+            match frame::parse(&bytes[used..]) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    used += frame.length;
+                    self.on_frame(cx, &frame, now_ns);
+                }
+                Err(_) => self.end(cx, "protocol"),
+            }
+        }
+        used
+    }
+
+    pub(super) fn on_frame<W: Workload>(&mut self, cx: &mut Context<W>, frame: &frame::Frame<'_>, now_ns: u64) {
+        match (frame.opcode, frame.last) {
+            (Opcode::Ping, _) => self.send_control(cx, Opcode::Pong, frame.payload),
+            (Opcode::Pong, _) => {}
+            (Opcode::Close, _) => self.on_close(cx, frame.payload),
+            (Opcode::Text | Opcode::Binary, true) if self.fragments.is_none() => {
+                self.on_message(cx, frame.opcode, frame.payload, now_ns);
+            }
+            (Opcode::Text | Opcode::Binary, false) if self.fragments.is_none() => {
+                self.fragments = Some(Box::new((frame.opcode, frame.payload.to_vec())));
+            }
+            (Opcode::Continuation, last) => match self.fragments.take() {
+                None => self.end(cx, "protocol"),
+                Some(mut fragments) => {
+                    fragments.1.extend_from_slice(frame.payload);
+                    if last {
+                        self.on_message(cx, fragments.0, &fragments.1, now_ns);
+                    } else {
+                        self.fragments = Some(fragments);
+                    }
+                }
+            },
+            _ => self.end(cx, "protocol"),
+        }
+    }
+
+    pub(super) fn on_message<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
+        match self.stage {
+            Stage::Greeting => match cx.workload.admit(opcode, payload) {
+                Admission::Waiting => {}
+                Admission::Refused(reason) => self.end(cx, &reason),
+                Admission::Ready { connection_id } => self.on_ready(cx, connection_id, now_ns),
+            },
+            Stage::Open | Stage::Closing if cx.workload.expects_replies() => {
+                match cx.workload.classify(opcode, payload) {
+                    Received::Other => {}
+                    Received::Wrong => self.on_wrong(cx, now_ns),
+                    Received::Reply { sequence } => self.on_reply(cx, sequence, now_ns),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_ready<W: Workload>(&mut self, cx: &mut Context<W>, connection_id: String, now_ns: u64) {
+        self.id = connection_id;
+        self.stage = Stage::Open;
+        self.was_open = true;
+        cx.opened(now_ns);
+        if let Some(greeting) = cx.workload.greeting().map(<[u8]>::to_vec) {
+            self.send_unnumbered(cx, &greeting);
+        }
+        if let (Pattern::Storm { .. }, Some(load)) = (cx.pattern, &mut cx.load) {
+            let ready_ns = monotonic_ns();
+            load.recorder.record(Metric::Handshake, ready_ns.saturating_sub(self.started_ns), ready_ns);
+        }
+    }
+
+    pub(super) fn on_reply<W: Workload>(&mut self, cx: &mut Context<W>, sequence: u64, now_ns: u64) {
+        let n = sequence.wrapping_sub(cx.workload.first_sequence());
+        match self.outstanding.reply(n) {
+            Matched::Duplicate => cx.tally.duplicates += 1,
+            Matched::Unknown => self.on_wrong(cx, now_ns),
+            Matched::Answer { slot, reordered } => {
+                self.replies += 1;
+                cx.tally.replies += 1;
+                cx.tally.reorders += u64::from(reordered);
+                if let Some(load) = &mut cx.load
+                    && load.phases.in_window(slot.due_ns)
+                {
+                    load.recorder.record(Metric::Response, now_ns.saturating_sub(slot.due_ns), now_ns);
+                    if matches!(cx.pattern, Pattern::Open { .. }) {
+                        load.recorder.record(Metric::Service, now_ns.saturating_sub(slot.sent_ns), now_ns);
+                    }
+                }
+                self.play(cx, now_ns);
+            }
+        }
+    }
+
+    pub(super) fn on_wrong<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
+        if self.outstanding.settle_oldest() {
+            cx.tally.wrong += 1;
+            self.play(cx, now_ns);
+        } else {
+            cx.tally.duplicates += 1;
+        }
+    }
+
+    pub(super) fn on_close<W: Workload>(&mut self, cx: &mut Context<W>, payload: &[u8]) {
+        let code = payload.first_chunk::<2>().map_or(1005, |code| u16::from_be_bytes(*code));
+        match self.stage {
+            Stage::Closing => self.stage = Stage::Closed,
+            Stage::Open => {
+                // Answered, so that a service which waits for it is not kept; then nothing more is expected.
+                self.send_control(cx, Opcode::Close, payload.first_chunk::<2>().map_or(&[], |code| &code[..]));
+                self.end(cx, &format!("close_{code}"));
+            }
+            Stage::Closed | Stage::Ended => {}
+            _ => self.end(cx, &format!("close_{code}")),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a session sends: due messages, floods, what a blocked write left, control frames.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::{Session, Stage};
+use crate::{
+    clock::monotonic_ns,
+    connect::reason,
+    context::{Context, Pattern},
+    frame::{Opcode, append, progress},
+    phases::Phase,
+    recorder::Metric,
+    workload::{Messages, Workload},
+};
+
+impl Session {
+    /// Ping-pong: starts taking part.
+    pub(crate) fn join<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
+        if self.stage == Stage::Open {
+            self.playing = true;
+            cx.playing += 1;
+            self.play(cx, now_ns);
+        }
+    }
+
+    /// Ping-pong: sends the next message, unless this connection has done its share.
+    pub(super) fn play<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
+        let (Pattern::PingPong { per_connection }, Some(load), true) = (cx.pattern, &cx.load, self.playing) else {
+            return;
+        };
+        let go = match load.phases.at(now_ns) {
+            Phase::Hold | Phase::WarmUp => true,
+            Phase::Window => per_connection.is_none_or(|most| self.window_messages < most),
+            Phase::Drain | Phase::Over => false,
+        };
+        if !go || self.stage != Stage::Open {
+            return self.leave(cx);
+        }
+        self.window_messages += u32::from(load.phases.in_window(now_ns));
+        self.offer(cx, now_ns);
+        self.pump(cx);
+    }
+
+    pub(super) fn leave<W: Workload>(&mut self, cx: &mut Context<W>) {
+        if self.playing {
+            self.playing = false;
+            cx.playing -= 1;
+        }
+    }
+
+    /// A message is due. A blocked socket doesn't stop the clock: it waits with its due time.
+    pub(crate) fn offer<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
+        self.count_due(cx, 1, due_ns);
+        if self.stage != Stage::Open {
+            cx.tally.unsent += 1;
+            return;
+        }
+        self.backlog.push_back(due_ns);
+    }
+
+    /// Hands the socket what is due, as far as it takes it.
+    pub(crate) fn pump<W: Workload>(&mut self, cx: &mut Context<W>) {
+        while self.out.is_empty() && !self.backlog.is_empty() && self.stage == Stage::Open {
+            if self.overrun(cx) {
+                return;
+            }
+            cx.batch.clear();
+            let mut count = 0;
+            while count < cx.coalesce
+                && let Some(due_ns) = self.backlog.pop_front()
+            {
+                self.outstanding.compose(due_ns);
+                self.compose(cx, cx.unix_us(due_ns));
+                count += 1;
+            }
+            self.write_batch(cx, count);
+        }
+    }
+
+    /// Hands the socket one batch; epoll brings us back for the next, so that all connections get their turn.
+    #[inline]
+    pub(super) fn flood<W: Workload>(&mut self, cx: &mut Context<W>) {
+        if self.overrun(cx) {
+            return;
+        }
+        cx.batch.clear();
+        for _ in 0..cx.coalesce {
+            self.compose(cx, 0);
+        }
+        // No clock here: a flood's window is cut by the thread, a batch of connections at a time.
+        cx.tally.due += cx.coalesce;
+        self.write_batch(cx, cx.coalesce);
+    }
+
+    #[inline]
+    pub(super) fn compose<W: Workload>(&mut self, cx: &mut Context<W>, unix_us: u64) {
+        let sequence = cx.workload.first_sequence() + self.next;
+        let opcode = cx.messages.opcode();
+        let mask = cx.masks.next_mask();
+        cx.batch.push(opcode, cx.messages.payload(sequence, unix_us), mask);
+        self.next += 1;
+    }
+
+    pub(super) fn count_due<W: Workload>(&self, cx: &mut Context<W>, count: u64, due_ns: u64) {
+        cx.tally.due += count;
+        if cx.load.as_ref().is_some_and(|load| load.phases.in_window(due_ns)) {
+            cx.tally.window_due += count;
+        }
+    }
+
+    /// Ends a connection whose sequence numbers are used up.
+    #[inline]
+    pub(super) fn overrun<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
+        let over = self.next + cx.coalesce > cx.workload.most_messages();
+        if over {
+            self.end(cx, "sequence_wrap");
+        }
+        over
+    }
+
+    #[inline]
+    pub(super) fn write_batch<W: Workload>(&mut self, cx: &mut Context<W>, count: u64) {
+        let Some(socket) = &self.socket else { return };
+        let bytes = cx.batch.bytes();
+        match rustix::io::write(socket, bytes) {
+            Ok(length) if length == bytes.len() => {
+                cx.tally.writes += 1;
+                cx.tally.bytes_sent += length as u64;
+                self.count_sent(cx, count);
+            }
+            Ok(length) => {
+                cx.tally.writes += 1;
+                cx.tally.bytes_sent += length as u64;
+                let progress = progress(bytes, length);
+                self.out = bytes[progress.boundary..].to_vec();
+                self.out_at = length - progress.boundary;
+                self.count_sent(cx, progress.data_frames);
+                self.watch_writes(cx);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.out = bytes.to_vec();
+                self.watch_writes(cx);
+            }
+            Err(error) => self.write_failed(cx, error),
+        }
+    }
+
+    /// Writes the rest of what is queued.
+    pub(super) fn flush<W: Workload>(&mut self, cx: &mut Context<W>) {
+        while self.out_at < self.out.len() {
+            let Some(socket) = &self.socket else { return };
+            match rustix::io::write(socket, &self.out[self.out_at..]) {
+                Ok(length) => {
+                    cx.tally.writes += 1;
+                    cx.tally.bytes_sent += length as u64;
+                    self.out_at += length;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return self.write_failed(cx, error),
+            }
+        }
+        if self.stage == Stage::Upgrading {
+            // Not frames: sent in full or not at all.
+            if self.out_at == self.out.len() {
+                self.drop_out();
+            }
+        } else {
+            let progress = progress(&self.out, self.out_at);
+            if progress.boundary == self.out.len() {
+                self.drop_out();
+            } else {
+                self.out.drain(..progress.boundary);
+                self.out_at -= progress.boundary;
+            }
+            self.count_data_frames(cx, progress.data_frames);
+        }
+        self.watch_writes(cx);
+    }
+
+    pub(super) fn drop_out(&mut self) {
+        self.out = Vec::new();
+        self.out_at = 0;
+    }
+
+    /// The socket refuses bytes: what the service sent last may say why.
+    pub(super) fn write_failed<W: Workload>(&mut self, cx: &mut Context<W>, error: Errno) {
+        let reading = !cx.read_buffer.is_empty();
+        if reading {
+            self.on_readable(cx);
+        }
+        self.end(cx, reason(&io::Error::from(error)));
+    }
+
+    pub(super) fn count_data_frames<W: Workload>(&mut self, cx: &mut Context<W>, frames: u64) {
+        let unnumbered = frames.min(self.out_unnumbered);
+        self.out_unnumbered -= unnumbered;
+        self.unnumbered += unnumbered;
+        self.count_sent(cx, frames - unnumbered);
+    }
+
+    #[inline]
+    pub(super) fn count_sent<W: Workload>(&mut self, cx: &mut Context<W>, count: u64) {
+        self.sent += count;
+        cx.tally.sent += count;
+        if !cx.tracks_due() || count == 0 {
+            return;
+        }
+        let now_ns = monotonic_ns();
+        let open = matches!(cx.pattern, Pattern::Open { .. });
+        let load = &mut cx.load;
+        self.outstanding.sent(count, now_ns, |slot| {
+            if let Some(load) = load
+                && open
+                && load.phases.in_window(slot.due_ns)
+            {
+                load.recorder.record(Metric::Delay, now_ns.saturating_sub(slot.due_ns), now_ns);
+            }
+        });
+        if !cx.workload.expects_replies() {
+            self.outstanding.settle_sent();
+        }
+    }
+
+    /// Sends a text message that carries no number. Only when nothing else is queued, so that it is first in `out`.
+    pub(super) fn send_unnumbered<W: Workload>(&mut self, cx: &mut Context<W>, payload: &[u8]) {
+        if self.out.is_empty() {
+            append(&mut self.out, Opcode::Text, payload, cx.masks.next_mask());
+            self.out_unnumbered = 1;
+            self.flush(cx);
+        }
+    }
+
+    pub(super) fn send_control<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8]) {
+        append(&mut self.out, opcode, payload, cx.masks.next_mask());
+        self.flush(cx);
+    }
+}
