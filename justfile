@@ -58,6 +58,10 @@ fuzz SECONDS="120": _cargo-fuzz
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis {{BUNDLE}}
 
+# put the overview and a chart of a bundle into the README
+readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
+    python3 tools/readme_results.py {{BUNDLE}} {{CHART}}
+
 # microbenchmarks beside the code
 microbench *FILTER:
     cargo bench --locked -p wse-engine -p loadgen-core -- {{FILTER}}
