@@ -31,10 +31,10 @@ def main() -> int:
     (ROOT / IMAGE).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(bundle / "report" / sys.argv[2], ROOT / IMAGE)
     machine = run["machines"][0]
+    where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
     text = (
-        f"The tier of each ladder that says most, medians over repeats with their range; `{run['command']}` at commit\n"
-        f"`{run['commit'][:12]}`, {machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}, "
-        "service on one CPU and generator on the other.\n\n"
+        f"The tier of each ladder that says most, medians over repeats with their range. `{run['command']}` at commit\n"
+        f"`{run['commit'][:12]}`; {where}; service on one CPU, generator on the other.\n\n"
         f"{table}\n\n![Messages per second, written, delivered and dropped, at each tier]({IMAGE})\n"
     )
     readme = (ROOT / "README.md").read_text()
