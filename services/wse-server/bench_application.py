@@ -183,25 +183,12 @@ def number_elsewhere(message: Any) -> Any:
     return message.get("seq")
 
 
-def count_messages(messages: Iterable[tuple[int, str | None, bytes]], books: Books) -> None:
-    """Read messages as (connection, type, data) and enter them.
-
-    Neighbours of one connection are added up before they are entered: a flood comes in long runs.
-    """
-    current = -1
-    run: list[bytes] = []
+def count_runs(runs: Iterable[tuple[int, str | None, list[bytes]]], books: Books) -> None:
+    """Read messages as (connection, type, data of each), in runs of one connection and type, and enter them."""
     place = None
-    for connection, _type, data in messages:
-        if connection != current:
-            if run:
-                total, unnumbered, place = sum_run(run, place)
-                books.add(current, len(run), total, unnumbered)
-                run = []
-            current = connection
-        run.append(data)
-    if run:
-        total, unnumbered, _ = sum_run(run, place)
-        books.add(current, len(run), total, unnumbered)
+    for connection, _type, run in runs:
+        total, unnumbered, place = sum_run(run, place)
+        books.add(connection, len(run), total, unnumbered)
 
 
 def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:

@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Literal
 
-from bench_application import Books, count_events, count_messages, deliver_until
+from bench_application import Books, count_events, count_runs, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
 ISSUER = AUDIENCE = "wse-bench"
@@ -139,12 +139,12 @@ class Service:
 
     def _deliver_batch(self) -> int:
         batch = self.server.drain_batch(BATCH_MESSAGES, DRAIN_MS)
-        messages, events = batch.tuples(), batch.events()
+        runs, events = batch.runs(), batch.events()
         with self.books.lock:
             for kind, connection, connection_id, _ in events:
                 if kind != "disconnect":
                     self.books.open(connection, connection_id)
-            count_messages(messages, self.books)
+            count_runs(runs, self.books)
             for kind, connection, _, _ in events:
                 if kind == "disconnect":
                     self.books.close(connection)

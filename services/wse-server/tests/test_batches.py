@@ -1,6 +1,7 @@
 """`drain_batch()`: views and tuples on memory that the server gets back."""
 
 import gc
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -68,11 +69,23 @@ def test_tuples_are_the_messages_and_events_the_rest(running: Running) -> None:
     batch = drained(running, 5)
     key = batch[0].connection
     assert batch.tuples() == [(key, "trade", TEXT.encode()), (key, None, b"hello"), (key, None, b"\x00")]
+    assert batch.runs() == [(key, "trade", [TEXT.encode()]), (key, None, [b"hello", b"\x00"])]
     connection_id = batch[0].connection_id
     assert batch.events() == [
         ("auth_connect", key, connection_id, "bench-user"),
         ("disconnect", key, connection_id, ""),
     ]
+
+
+def test_runs_hold_every_message_once_and_in_order(running: Running) -> None:
+    with running.connect() as first, running.connect() as second:
+        for connection in (first, second, first):
+            for number in range(5):
+                connection.send(f'{{"t":"n{number // 3}","p":{{"n":{number}}}}}')
+    batch = drained(running, 15 + 4)
+    assert [(key, type_, data) for key, type_, run in batch.runs() for data in run] == batch.tuples()
+    for (key, type_, _), (next_key, next_type, _) in itertools.pairwise(batch.runs()):
+        assert (key, type_) != (next_key, next_type)
 
 
 def test_neighbours_share_their_key_and_type(running: Running) -> None:

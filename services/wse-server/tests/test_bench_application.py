@@ -8,7 +8,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 import bench_application
-from bench_application import UINT64, Books, count_events, count_messages
+from bench_application import UINT64, Books, count_events, count_runs
 
 TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
 
@@ -16,7 +16,7 @@ TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
 def counted(data: bytes) -> tuple[int, int, int]:
     books = Books()
     books.open(1, "one")
-    count_messages([(1, None, data)], books)
+    count_runs([(1, None, [data])], books)
     return books.totals()
 
 
@@ -64,8 +64,11 @@ def test_a_number_is_never_read_from_where_only_the_last_message_had_it(connecti
     ]
     for count in range(1, len(messages) + 1):
         books = Books()
-        rows = [(number % connections, None, data) for number, (data, _) in enumerate(messages[:count])]
-        count_messages(rows * 2, books)
+        runs = [
+            (key, None, [data for number, (data, _) in enumerate(messages[:count]) if number % connections == key])
+            for key in range(min(connections, count))
+        ]
+        count_runs(runs * 2, books)
         assert books.totals()[:2] == (2 * count, 2 * sum(number for _, number in messages[:count]))
 
 
@@ -73,8 +76,8 @@ def test_books_are_kept_per_connection_and_in_total() -> None:
     books = Books()
     for key in (1, 2):
         books.open(key, f"id{key}")
-    count_messages([(1, "t", (TRADE % number).encode()) for number in range(10)], books)
-    count_messages([(key, "t", (TRADE % number).encode()) for number in range(3) for key in (2, 1)], books)
+    count_runs([(1, "t", [(TRADE % number).encode() for number in range(10)])], books)
+    count_runs([(key, "t", [(TRADE % number).encode()]) for number in range(3) for key in (2, 1)], books)
     assert books.connections() == {"id1": (13, 48, 0), "id2": (3, 3, 0)}
     assert books.totals() == (16, 51, 0)
 
@@ -82,7 +85,7 @@ def test_books_are_kept_per_connection_and_in_total() -> None:
 def test_sums_are_modulo_two_to_the_64() -> None:
     books = Books()
     books.open(1, "one")
-    count_messages([(1, None, b'{"seq":18446744073709551615,"x":0}')] * 3, books)
+    count_runs([(1, None, [b'{"seq":18446744073709551615,"x":0}'] * 3)], books)
     assert books.totals() == (3, (3 * UINT64) & UINT64, 0)
     assert books.connections()["one"] == books.totals()
 

@@ -8,7 +8,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyList, PyString, PyTuple},
 };
-use wse_engine::{Batch, Kind, Segment};
+use wse_engine::{Batch, ConnectionKey, Kind, Segment};
 
 use crate::{events::kind_name, message::Message, running::Running};
 
@@ -96,6 +96,33 @@ impl MessageBatch {
             }
             PyList::new(py, rows)
         })
+    }
+
+    fn runs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let runs = PyList::empty(py);
+        self.running.with_names(|names| {
+            let mut of: (Option<ConnectionKey>, &[u8]) = (None, b"");
+            let mut run = Vec::new();
+            let mut hand_over = |of: (Option<ConnectionKey>, &[u8]), run: &mut Vec<Bound<'py, PyBytes>>| {
+                let (Some(key), false) = (of.0, run.is_empty()) else { return Ok(()) };
+                // A type that is no UTF-8 is none; the scan has checked it, so this only finds the empty one.
+                let text = std::str::from_utf8(of.1).ok().filter(|text| !text.is_empty());
+                runs.append((key.as_u64(), text.map(|text| names.get(py, text)), PyList::new(py, run.drain(..))?))
+            };
+            for segment in self.batch.segments() {
+                for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
+                    let type_start = entry.type_start as usize;
+                    let label = &segment.blob[type_start..type_start + usize::from(entry.type_len)];
+                    if of != (Some(entry.connection), label) {
+                        hand_over(of, &mut run)?;
+                        of = (Some(entry.connection), label);
+                    }
+                    run.push(PyBytes::new(py, &segment.blob[entry.start as usize..entry.end as usize]));
+                }
+            }
+            hand_over(of, &mut run)
+        })?;
+        Ok(runs)
     }
 
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
