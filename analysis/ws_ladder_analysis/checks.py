@@ -13,16 +13,16 @@ from typing import Any
 from . import wording
 from .bench_format import histogram
 from .bench_format.histogram import Values
-from .bench_format.plan import Closed, Objective, PercentileMs, Thresholds
+from .bench_format.plan import Objective, PercentileMs, Thresholds
 from .bench_format.result import BoundBy, Reading, TrialResult, Witness
 from .bench_format.run import Finished, Run, RunState
 from .bench_format.wire import FormatError
-from .ladders import objectives
+from .ladders import objectives, planned_window
 from .load import Bundle, Trial
 
 # Rates are divided in another order than the operator's.
 RATE_TOLERANCE = 1e-3
-# A closed loop that ended before this share of the time between the readings: its own window counts.
+# A load that ended before this share of the planned window ended by itself: its own window counts.
 ENDED_EARLY = 0.95
 # Figures that are copied or divided once may differ in the last digits only.
 ROUNDING = 1e-6
@@ -77,7 +77,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         *_outcomes(trial.result),
         *_sums(trial, trial.result),
         *_verdict(trial, trial.result, judges),
-        *_rates(trial, trial.result),
+        *_rates(trial, trial.result, planned_window(run.plan, trial.id.workload, trial.id.variant)),
         *_readings(trial.result),
         *_validity(trial, trial.result, run.plan.validity, judges),
     ]:
@@ -257,7 +257,7 @@ def _close(told: float | None, again: float | None, tolerance: float) -> bool:
     return abs(told - again) <= tolerance * max(abs(told), abs(again), 1e-9)
 
 
-def _rates(trial: Trial, result: TrialResult) -> Claims:
+def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
     figures = result.figures
     if not trial.workers or figures.window_seconds <= 0:
         return
@@ -273,18 +273,18 @@ def _rates(trial: Trial, result: TrialResult) -> Claims:
         again["accepted_per_second"] = result.connections.open / figures.window_seconds
     start, end = result.service.window_start, result.service.window_end
     if start is not None and end is not None and end.unix_ns > start.unix_ns:
-        again |= _service_rates(result, start, end)
+        again |= _service_rates(result, start, end, planned)
     for name, found in again.items():
         told = getattr(figures, name)
         if told is not None:
             yield f"{name} is {told:g} but the counters say {found:g}", _close(told, found, RATE_TOLERANCE)
 
 
-def _service_rates(result: TrialResult, start: Reading, end: Reading) -> dict[str, float]:
-    """Rates from the service's counters at the window's edges."""
+def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: float) -> dict[str, float]:
+    """Rates from the service's counters at the window's edges; a load that ended by itself has its own window."""
     between = (end.unix_ns - start.unix_ns) / 1e9
     window = result.figures.window_seconds
-    seconds = window if _ends_by_itself(result) and window < between * ENDED_EARLY else between
+    seconds = window if window < planned * ENDED_EARLY else between
     again = {
         "service_cpu_seconds": (end.cpu_ns - start.cpu_ns) / 1e9,
         "received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds,
@@ -293,13 +293,6 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading) -> dict[st
     if result.witness is Witness.APPLICATION and after is not None:
         again["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
     return again
-
-
-def _ends_by_itself(result: TrialResult) -> bool:
-    """Whether the load can end before the window: a storm, or so many messages per connection."""
-    load = result.load.model
-    counted = isinstance(load, Closed) and load.messages_per_connection is not None
-    return counted or result.figures.accepted_per_second is not None
 
 
 def _readings(result: TrialResult) -> Claims:

@@ -126,6 +126,13 @@ def objectives(plan: Plan, workload: str, variant: str) -> tuple[Objective, ...]
     )
 
 
+def planned_window(plan: Plan, workload: str, variant: str) -> float:
+    """Seconds of the window that the plan gives to trials of a ladder."""
+    found = [ladder for ladder in plan.ladders if (ladder.workload, ladder.variant) == (workload, variant)]
+    own = [ladder.window_seconds for ladder in found if ladder.window_seconds is not None]
+    return own[0] if own else plan.window_seconds
+
+
 def percentile(name: str, at: float) -> Getter:
     """Reads a percentile of a histogram, in nanoseconds."""
 
