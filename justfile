@@ -47,7 +47,7 @@ self-test: _bench-build
     cargo test --locked --release -p operator --features self-test --test self_test_harness -- --test-threads 1
 
 # the examples in the docs
-docs-test: _python-env
+docs-test: _bench-build
     {{python}} -m pytest -q docs
 
 # every fuzz target, two minutes together
