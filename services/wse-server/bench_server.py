@@ -1,6 +1,7 @@
 """The WSE engine as a service of the benchmarks: contract in `services/README.md`, loop in `bench_application.py`.
 
-It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks.
+It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks. Where
+others can reach the port, JWT_SECRET replaces it.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from typing import Literal
 from bench_application import Books, count_events, count_runs, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
+# RFC 7518, section 3.2: a key for HS256 is at least as long as its hash.
+SECRET_LEAST_BYTES = 32
 ISSUER = AUDIENCE = "wse-bench"
 TOKEN_SECONDS = 3600
 # The published benchmarks look for the metrics 1000 above the port.
@@ -30,18 +33,24 @@ DRAIN_MS = 50
 
 def main() -> None:
     """Run the service until SIGTERM or SIGINT."""
-    options = arguments().parse_args()
+    parser = arguments()
+    options = parser.parse_args()
+    # Not a flag: command lines are visible to everybody on a machine.
+    secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
+    if len(secret) < SECRET_LEAST_BYTES:
+        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {SECRET_LEAST_BYTES}")
     if options.token_only:
-        print(token(int(time.time())))
+        print(token(int(time.time()), secret))
         return
-    Service(options.host, options.port, options.metrics_port, options.max_connections, options.delivery).run()
+    Service(options.host, options.port, options.metrics_port, options.max_connections, options.delivery, secret).run()
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line; PORT, METRICS_PORT and DELIVERY are read where a flag is missing."""
+    """The command line; HOST, PORT, METRICS_PORT and DELIVERY are read where a flag is missing."""
     environment = os.environ
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    host = environment.get("HOST") or "127.0.0.1"
+    parser.add_argument("--host", default=host, help="address to listen on, also for metrics")
     parser.add_argument("--port", type=int, default=int(environment.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = environment.get("METRICS_PORT")
     parser.add_argument(
@@ -57,14 +66,14 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def token(now: int) -> str:
+def token(now: int, secret: bytes = SECRET) -> str:
     """An HS256 token for the benchmarks' user, valid for an hour from `now` (Unix seconds)."""
     claims = {"sub": "bench-user", "iss": ISSUER, "aud": AUDIENCE, "exp": now + TOKEN_SECONDS, "iat": now}
     parts = [
         _base64(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)
     ]
     signed = b".".join(parts)
-    return b".".join([signed, _base64(hmac.digest(SECRET, signed, hashlib.sha256))]).decode()
+    return b".".join([signed, _base64(hmac.digest(secret, signed, hashlib.sha256))]).decode()
 
 
 def _base64(data: bytes) -> bytes:
@@ -81,6 +90,7 @@ class Service:
         metrics_port: int | None,
         max_connections: int,
         delivery: Literal["dict", "batch", "discard"],
+        secret: bytes,
     ) -> None:
         # Imported here, so that --token-only needs nothing built.
         from wse_server import RustWSEServer
@@ -95,7 +105,7 @@ class Service:
             host,
             port,
             max_connections,
-            jwt_secret=SECRET,
+            jwt_secret=secret,
             jwt_issuer=ISSUER,
             jwt_audience=AUDIENCE,
             delivery="discard" if delivery == "discard" else "queue",

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from harness import wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from bench_server import token
+from bench_server import SECRET, token
 
 PROGRAM = Path(__file__).resolve().parents[1] / "bench_server.py"
 MESSAGES = 1000
@@ -38,19 +38,24 @@ class Service:
             body = answer.read().decode()
             return json.loads(body) if body.startswith("{") else body
 
-    def connect(self) -> ClientConnection:
+    def connect(self, secret: bytes = SECRET, greeting: str = '"server_ready"') -> ClientConnection:
         """A connection with a token, after its greeting."""
-        headers = {"Cookie": f"access_token={token(int(time.time()))}"}
+        headers = {"Cookie": f"access_token={token(int(time.time()), secret)}"}
         connection = connect(
             f"ws://{self.ready['address']}/wse", additional_headers=headers, compression=None, legacy=True
         )
-        assert '"server_ready"' in str(connection.recv(10))
+        assert greeting in str(connection.recv(10))
         return connection
 
     def stop(self) -> int:
         """Its exit code after SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(5)
+
+    def end(self) -> None:
+        """Without waiting for a farewell."""
+        self.process.kill()
+        self.process.communicate()
 
 
 @pytest.fixture(params=["batch", "dict"])
@@ -59,8 +64,21 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
     by_flag = request.param == "dict"
     service = Service("--delivery", request.param) if by_flag else Service(DELIVERY=request.param)
     yield service
-    service.process.kill()
-    service.process.communicate()
+    service.end()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Service]]:
+    """Starts services in an environment and ends them after the test."""
+    started: list[Service] = []
+
+    def start(*arguments: str, **environment: str) -> Service:
+        started.append(Service(*arguments, **environment))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.end()
 
 
 def test_the_ready_line_says_where_everything_is(service: Service) -> None:
@@ -143,3 +161,32 @@ def test_a_delivery_that_does_not_exist_is_refused() -> None:
     )
     assert refused.returncode == 2
     assert "'pigeon'" in refused.stderr
+
+
+def test_host_moves_both_ports_and_a_flag_outranks_it(start: Callable[..., Service]) -> None:
+    elsewhere = start(HOST="127.0.0.2")
+    assert elsewhere.ready["address"].startswith("127.0.0.2:")
+    assert elsewhere.ready["metrics_address"].startswith("127.0.0.2:")
+    assert elsewhere.get("/readyz")
+    home = start("--host", "127.0.0.1", HOST="127.0.0.2")
+    assert home.ready["metrics_address"].startswith("127.0.0.1:")
+
+
+def test_a_secret_of_ones_own_shuts_the_public_one_out(start: Callable[..., Service]) -> None:
+    secret = b"k" * 32
+    service = start(JWT_SECRET=secret.decode())
+    with service.connect(secret), service.connect(SECRET, greeting='"AUTH_FAILED"'):
+        pass
+
+
+def test_a_short_secret_is_refused_and_never_printed() -> None:
+    refused = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        env=os.environ | {"JWT_SECRET": "k3y-of-mine" * 2},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "JWT_SECRET has 22 bytes: HS256 needs at least 32" in refused.stderr
+    assert "k3y-of-mine" not in refused.stderr + refused.stdout
