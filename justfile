@@ -4,6 +4,8 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 python := ".venv/bin/python"
 tools := justfile_directory() / ".tools"
 export PATH := tools / "bin:" + env("PATH")
+# The interpreter that the binding is built and tested with.
+export PYO3_PYTHON := justfile_directory() / python
 
 # list the recipes
 default:
@@ -38,8 +40,9 @@ deny-advisories: _cargo-deny
 unit:
     cargo test --locked
 
-# Python: the wse_server package against real clients, the reference, the analysis
+# Python: the binding, the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env
+    LD_LIBRARY_PATH="$({{python}} -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')" cargo test --locked -p wse-binding
     {{python}} -m pytest
 
 # the harness measured against services with a known delay, flaw or ceiling

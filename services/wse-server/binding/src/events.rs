@@ -10,6 +10,7 @@ use wse_engine::{Batch, Kind, Message};
 use crate::{
     names::Names,
     running::Running,
+    shapes::Shapes,
     values::{Decoder, Integers},
 };
 
@@ -33,20 +34,22 @@ pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
 pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> Vec<Event<'py>> {
     let mut events = Vec::with_capacity(batch.len());
     running.with_names(|names| {
-        // A connection's messages come in runs.
-        let mut last = None;
-        for message in batch.iter() {
-            let id = match &last {
-                Some((key, id)) if *key == message.connection => Bound::clone(id),
-                _ => {
-                    let known = running.id(py, message.connection);
-                    known.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")))
-                }
-            };
-            last = Some((message.connection, id.clone()));
-            let (kind, data) = decode_one(py, running, names, &message);
-            events.push((kind_name(py, kind), id, data));
-        }
+        running.with_shapes(|shapes| {
+            // A connection's messages come in runs.
+            let mut last = None;
+            for message in batch.iter() {
+                let id = match &last {
+                    Some((key, id)) if *key == message.connection => Bound::clone(id),
+                    _ => {
+                        let known = running.id(py, message.connection);
+                        known.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")))
+                    }
+                };
+                last = Some((message.connection, id.clone()));
+                let (kind, data) = decode_one(py, running, names, shapes, &message);
+                events.push((kind_name(py, kind), id, data));
+            }
+        })
     });
     running.forget(batch.iter().filter(|message| message.kind == Kind::Disconnect).map(|message| message.connection));
     events
@@ -57,11 +60,12 @@ fn decode_one<'py>(
     py: Python<'py>,
     running: &Running,
     names: &mut Names,
+    shapes: &mut Shapes,
     message: &Message<'_>,
 ) -> (Kind, Bound<'py, PyAny>) {
     let mut decoder = Decoder::new(py, names, Integers::Reference);
     let value = match message.kind {
-        Kind::Json => match decoder.json(message.data) {
+        Kind::Json => match shapes.json(&mut decoder, message.message_type.unwrap_or(""), message.data) {
             Ok(value) => value,
             Err(_) => {
                 running.server.count_malformed(1);

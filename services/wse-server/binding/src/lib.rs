@@ -2,7 +2,7 @@
 //!
 //! [`server`] is the class that applications start; [`arguments`] checks what it is given; [`running`] is what it starts.
 //! Messages leave by [`batch`] and [`message`] (views), by [`events`] (decoded, the reference's shape) or by [`callbacks`];
-//! [`values`] decodes with the strings of [`names`]. [`application`] asks Python for its books. The typed contract is
+//! [`values`] decodes with the strings of [`names`], [`shapes`] what looks like a message before. [`application`] asks Python for its books. The typed contract is
 //! `python/wse_server/_wse_accel.pyi`.
 
 mod application;
@@ -14,6 +14,7 @@ mod message;
 mod names;
 mod running;
 mod server;
+mod shapes;
 mod values;
 
 /// The module; the package `wse_server` gives its classes their public names.

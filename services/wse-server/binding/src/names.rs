@@ -38,7 +38,7 @@ impl Names {
         if bytes.len() > LONGEST_BYTES {
             return PyString::new(py, text);
         }
-        let slot = &mut self.slots[slot_of(bytes)];
+        let slot = &mut self.slots[slot_of(bytes, SLOTS)];
         if slot.length as usize == bytes.len()
             && &slot.bytes[..bytes.len()] == bytes
             && let Some(text) = &slot.text
@@ -58,8 +58,9 @@ pub(crate) fn value<'py>(names: &mut Names, py: Python<'py>, text: &str) -> Boun
     if text.len() > LONGEST_WORD_BYTES { PyString::new(py, text) } else { names.get(py, text) }
 }
 
-/// A slot from the length and both ends: names that differ only in the middle share one, and take turns.
-fn slot_of(bytes: &[u8]) -> usize {
+/// One of `slots` (a power of two) from the length and both ends: names that differ only in the middle share one, and
+/// take turns.
+pub(crate) fn slot_of(bytes: &[u8], slots: usize) -> usize {
     let (head, tail) = if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
         (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
     } else if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
@@ -68,7 +69,7 @@ fn slot_of(bytes: &[u8]) -> usize {
         (bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)), 0)
     };
     let hash = (head ^ tail.rotate_left(29) ^ bytes.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (hash >> (u64::BITS - SLOTS.ilog2())) as usize
+    (hash >> (u64::BITS - slots.ilog2())) as usize
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{
 use pyo3::{prelude::*, types::PyString};
 use wse_engine::{Batch, ConnectionKey, Server};
 
-use crate::names::Names;
+use crate::{names::Names, shapes::Shapes};
 
 /// How long the engine may wait before we look for signals.
 const SIGNAL_SLICE: Duration = Duration::from_millis(50);
@@ -27,12 +27,20 @@ pub(crate) struct Running {
     finished: AtomicBool,
     /// The table of names, unless someone is using it.
     names: Mutex<Option<Names>>,
+    /// The shapes of messages, unless someone is using them.
+    shapes: Mutex<Option<Shapes>>,
     ids: Mutex<HashMap<u64, Py<PyString>, BuildHasherDefault<KeyHasher>>>,
 }
 
 impl Running {
     pub(crate) fn new(server: Server) -> Arc<Self> {
-        Arc::new(Self { server, finished: AtomicBool::new(false), names: Mutex::default(), ids: Mutex::default() })
+        Arc::new(Self {
+            server,
+            finished: AtomicBool::new(false),
+            names: Mutex::default(),
+            shapes: Mutex::default(),
+            ids: Mutex::default(),
+        })
     }
 
     /// Stops the engine. Not to be called with the interpreter held: the engine's threads may want it.
@@ -52,6 +60,14 @@ impl Running {
         let mut names = lock(&self.names).take().unwrap_or_default();
         let result = work(&mut names);
         *lock(&self.names) = Some(names);
+        result
+    }
+
+    /// Runs `work` with the shapes of messages, as [`Running::with_names`] does.
+    pub(crate) fn with_shapes<T>(&self, work: impl FnOnce(&mut Shapes) -> T) -> T {
+        let mut shapes = lock(&self.shapes).take().unwrap_or_default();
+        let result = work(&mut shapes);
+        *lock(&self.shapes) = Some(shapes);
         result
     }
 

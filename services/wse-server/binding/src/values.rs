@@ -37,6 +37,16 @@ impl<'a, 'py> Decoder<'a, 'py> {
         Self { py, names, integers }
     }
 
+    /// The interpreter.
+    pub(crate) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    /// A string, from the table of names if it is short.
+    pub(crate) fn string(&mut self, text: &str) -> Bound<'py, PyAny> {
+        names::value(self.names, self.py, text).into_any()
+    }
+
     /// A JSON message.
     pub(crate) fn json(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
         // Checked once for the whole text instead of once for each string in it.
@@ -118,7 +128,7 @@ impl<'de, 'py> Visitor<'de> for &mut Decoder<'_, 'py> {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(names::value(self.names, self.py, value).into_any())
+        Ok(self.string(value))
     }
 
     fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Self::Value, E> {

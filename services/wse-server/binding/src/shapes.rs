@@ -1,0 +1,442 @@
+//! Messages that look like one before: decoded by what differs from it.
+//!
+//! Messages of one type mostly have the same keys in the same order. Of one such message a [`Shape`] keeps the text, the
+//! places of its numbers, strings and words in it, and the objects that it became. The next message is compared with that
+//! text; where all that lies between the values is equal, its objects are copies of those kept, with the values put in
+//! that differ. Nothing is guessed: a message that differs in anything else is decoded in full.
+
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    types::{PyDict, PyList, PyString},
+};
+
+use crate::{
+    names,
+    values::{Decoder, Malformed},
+};
+
+/// How many shapes are kept, by message type; a power of two.
+const SHAPES: usize = 64;
+/// Longer messages are not worth a copy of their text.
+const LONGEST_BYTES: usize = 4096;
+const MOST_CONTAINERS: usize = 8;
+const MOST_SCALARS: usize = 32;
+/// Messages of other shapes that a shape outlives when it fitted none; each time that happens, twice as many.
+const FIRST_PATIENCE: u32 = 8;
+const LONGEST_PATIENCE: u32 = 1024;
+
+/// The shapes of the last messages, by type.
+pub(crate) struct Shapes {
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    shape: Option<Shape>,
+    /// How many messages may miss before another shape is learned; a hit pays for a miss.
+    credit: u32,
+    patience: u32,
+}
+
+impl Default for Shapes {
+    fn default() -> Self {
+        let entry = || Entry { shape: None, credit: 0, patience: FIRST_PATIENCE };
+        Self { entries: (0..SHAPES).map(|_| entry()).collect() }
+    }
+}
+
+impl Shapes {
+    /// Decodes a JSON message of a type as `decoder` would.
+    pub(crate) fn json<'py>(
+        &mut self,
+        decoder: &mut Decoder<'_, 'py>,
+        message_type: &str,
+        data: &[u8],
+    ) -> Result<Bound<'py, PyAny>, Malformed> {
+        let entry = &mut self.entries[names::slot_of(message_type.as_bytes(), SHAPES)];
+        if let Some(value) = entry.shape.as_ref().and_then(|shape| shape.decode(decoder, data)) {
+            entry.patience = FIRST_PATIENCE;
+            entry.credit = (entry.credit + 1).min(FIRST_PATIENCE);
+            return Ok(value);
+        }
+        let value = decoder.json(data)?;
+        if entry.credit > 0 {
+            entry.credit -= 1;
+        } else {
+            entry.shape = Shape::of(data, &value);
+            entry.credit = entry.patience;
+            entry.patience = (entry.patience * 2).min(LONGEST_PATIENCE);
+        }
+        Ok(value)
+    }
+}
+
+/// One message that others are compared with.
+struct Shape {
+    text: Box<[u8]>,
+    /// Each after the one that holds it.
+    containers: Vec<Container>,
+    /// In the order of the text.
+    scalars: Vec<Scalar>,
+}
+
+/// A dict or a list, and where it belongs; the outermost belongs nowhere.
+struct Container {
+    pattern: Pattern,
+    parent: Option<(usize, Place)>,
+}
+
+enum Pattern {
+    Dict(Py<PyDict>),
+    List(Py<PyList>),
+}
+
+/// A number, string or word: where its text is, and where its value belongs.
+struct Scalar {
+    start: usize,
+    end: usize,
+    holder: usize,
+    place: Place,
+}
+
+enum Place {
+    Key(Py<PyString>),
+    Index(usize),
+}
+
+/// A scalar that differs, and where its text is in the new message.
+type Difference = (usize, usize, usize);
+
+impl Shape {
+    /// The shape of a message and of what it became; absent when it is too large or has something unusual in it.
+    fn of(text: &[u8], value: &Bound<'_, PyAny>) -> Option<Self> {
+        if text.len() > LONGEST_BYTES {
+            return None;
+        }
+        let mut survey = Survey { text, at: 0, containers: Vec::new(), scalars: Vec::new() };
+        survey.value(value, None)?;
+        Some(Self { text: text.into(), containers: survey.containers, scalars: survey.scalars })
+    }
+
+    fn decode<'py>(&self, decoder: &mut Decoder<'_, 'py>, data: &[u8]) -> Option<Bound<'py, PyAny>> {
+        let mut room = [(0, 0, 0); MOST_SCALARS];
+        let differences = differences(&self.text, &self.scalars, data, &mut room)?;
+        let py = decoder.py();
+        let mut made = [const { None }; MOST_CONTAINERS];
+        for (index, container) in self.containers.iter().enumerate() {
+            let copy = match &container.pattern {
+                Pattern::Dict(dict) => dict.bind(py).copy().ok()?.into_any(),
+                Pattern::List(list) => list.bind(py).get_slice(0, usize::MAX >> 1).into_any(),
+            };
+            if let Some((holder, place)) = &container.parent {
+                put(made[*holder].as_ref()?, place, copy.clone())?;
+            }
+            made[index] = Some(copy);
+        }
+        for &(index, start, end) in differences {
+            let scalar = &self.scalars[index];
+            put(made[scalar.holder].as_ref()?, &scalar.place, scalar_value(decoder, &data[start..end])?)?;
+        }
+        made[0].take()
+    }
+}
+
+/// Compares a message with a shape's text: the scalars that differ; nothing when anything else does.
+fn differences<'r>(
+    text: &[u8],
+    scalars: &[Scalar],
+    data: &[u8],
+    room: &'r mut [Difference; MOST_SCALARS],
+) -> Option<&'r [Difference]> {
+    let (mut known, mut at, mut found) = (0, 0, 0);
+    for (index, scalar) in scalars.iter().enumerate() {
+        at = same(&text[known..scalar.start], data, at)?;
+        known = scalar.end;
+        let token = &text[scalar.start..scalar.end];
+        match same(token, data, at) {
+            // A number may go on where the known one ended.
+            Some(end) if token[0] == b'"' || !data.get(end).is_some_and(|byte| is_of_number(*byte)) => at = end,
+            _ => {
+                let end = at + scalar_length(&data[at..])?;
+                room[found] = (index, at, end);
+                found += 1;
+                at = end;
+            }
+        }
+    }
+    (same(&text[known..], data, at)? == data.len()).then_some(&room[..found])
+}
+
+/// Where `data` goes on after `expected`, if that is what it has at `at`.
+fn same(expected: &[u8], data: &[u8], at: usize) -> Option<usize> {
+    let end = at + expected.len();
+    (data.get(at..end)? == expected).then_some(end)
+}
+
+/// How long the scalar is that `text` starts with; absent for containers and for strings with escapes.
+fn scalar_length(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'"' => {
+            let end = 1 + text[1..].iter().position(|byte| matches!(byte, b'"' | b'\\' | ..=0x1F))?;
+            (text[end] == b'"').then_some(end + 1)
+        }
+        b't' | b'f' | b'n' => Some(text.iter().take_while(|byte| byte.is_ascii_lowercase()).count()),
+        _ => Some(text.iter().take_while(|byte| is_of_number(**byte)).count()).filter(|length| *length > 0),
+    }
+}
+
+fn is_of_number(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
+}
+
+/// The value of a scalar's text; absent when it is malformed.
+fn scalar_value<'py>(decoder: &mut Decoder<'_, 'py>, token: &[u8]) -> Option<Bound<'py, PyAny>> {
+    match token {
+        [b'"', text @ .., b'"'] => Some(decoder.string(simdutf8::basic::from_utf8(text).ok()?)),
+        // As many digits as surely fit.
+        [b'1'..=b'9', rest @ ..] if rest.len() < 18 && rest.iter().all(u8::is_ascii_digit) => {
+            let number = token.iter().fold(0_i64, |number, digit| number * 10 + i64::from(digit - b'0'));
+            number.into_bound_py_any(decoder.py()).ok()
+        }
+        _ => decoder.json(token).ok(),
+    }
+}
+
+fn put<'py>(holder: &Bound<'py, PyAny>, place: &Place, value: Bound<'py, PyAny>) -> Option<()> {
+    match place {
+        Place::Key(key) => holder.cast::<PyDict>().ok()?.set_item(key, value).ok(),
+        Place::Index(index) => holder.cast::<PyList>().ok()?.set_item(*index, value).ok(),
+    }
+}
+
+/// Finds the containers and scalars of a text that is known to be valid JSON.
+struct Survey<'a> {
+    text: &'a [u8],
+    at: usize,
+    containers: Vec<Container>,
+    scalars: Vec<Scalar>,
+}
+
+impl Survey<'_> {
+    fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Place)>) -> Option<()> {
+        match self.next()? {
+            b'{' => self.dict(value.cast::<PyDict>().ok()?, parent),
+            b'[' => self.list(value.cast::<PyList>().ok()?, parent),
+            _ => {
+                let (holder, place) = parent?;
+                let start = self.at;
+                self.at += scalar_length(&self.text[start..])?;
+                self.scalars.push(Scalar { start, end: self.at, holder, place });
+                (self.scalars.len() <= MOST_SCALARS).then_some(())
+            }
+        }
+    }
+
+    fn dict(&mut self, dict: &Bound<'_, PyDict>, parent: Option<(usize, Place)>) -> Option<()> {
+        let outermost = parent.is_none();
+        let holder = self.container(Pattern::Dict(dict.copy().ok()?.unbind()), parent)?;
+        let mut entries = 0;
+        while self.item(b'}')? {
+            let start = self.at;
+            self.at += scalar_length(&self.text[start..])?;
+            let key = std::str::from_utf8(&self.text[start + 1..self.at - 1]).ok()?;
+            let key = match (dict.contains(key).ok()?, key) {
+                (false, "type") if outermost => "t",
+                (false, "payload") if outermost => "p",
+                _ => key,
+            };
+            let value = dict.get_item(key).ok()??;
+            let key = PyString::intern(dict.py(), key).unbind();
+            self.next()?;
+            self.at += 1;
+            self.value(&value, Some((holder, Place::Key(key))))?;
+            entries += 1;
+        }
+        // A key that came twice has one value, and two places in the text.
+        (entries == dict.len()).then_some(())
+    }
+
+    fn list(&mut self, list: &Bound<'_, PyList>, parent: Option<(usize, Place)>) -> Option<()> {
+        let holder = self.container(Pattern::List(list.get_slice(0, list.len()).unbind()), parent)?;
+        let mut index = 0;
+        while self.item(b']')? {
+            self.value(&list.get_item(index).ok()?, Some((holder, Place::Index(index))))?;
+            index += 1;
+        }
+        Some(())
+    }
+
+    fn container(&mut self, pattern: Pattern, parent: Option<(usize, Place)>) -> Option<usize> {
+        self.at += 1;
+        self.containers.push(Container { pattern, parent });
+        (self.containers.len() <= MOST_CONTAINERS).then_some(self.containers.len() - 1)
+    }
+
+    /// Whether another item follows; steps over the comma before it or over what closes the container.
+    fn item(&mut self, close: u8) -> Option<bool> {
+        let byte = self.next()?;
+        self.at += usize::from(byte == b',' || byte == close);
+        self.next_if(byte != close)
+    }
+
+    fn next_if(&mut self, more: bool) -> Option<bool> {
+        if more {
+            self.next()?;
+        }
+        Some(more)
+    }
+
+    /// The next byte that isn't white space.
+    fn next(&mut self) -> Option<u8> {
+        self.at += self.text[self.at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.text.get(self.at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{names::Names, values::Integers};
+
+    /// Decodes messages of one type in a row, each with the shapes that those before left, and in full.
+    fn decode_both(messages: &[&str], check: impl Fn(Result<Bound<'_, PyAny>, Malformed>, Option<Bound<'_, PyAny>>)) {
+        Python::initialize();
+        Python::attach(|py| {
+            let (mut names, mut shapes) = (Names::default(), Shapes::default());
+            for message in messages {
+                let mut decoder = Decoder::new(py, &mut names, Integers::Reference);
+                let in_full = decoder.json(message.as_bytes()).ok();
+                check(shapes.json(&mut decoder, "t", message.as_bytes()), in_full);
+            }
+        });
+    }
+
+    fn assert_equal(messages: &[&str]) {
+        decode_both(messages, |by_shape, in_full| match (by_shape, in_full) {
+            (Ok(by_shape), Some(in_full)) => {
+                // Their representations differ where True meets 1, 1.0 meets 1, or the order of keys differs.
+                assert_eq!(by_shape.repr().unwrap().to_string(), in_full.repr().unwrap().to_string(), "{messages:?}");
+            }
+            (by_shape, in_full) => assert!(by_shape.is_err() && in_full.is_none(), "{messages:?}"),
+        });
+    }
+
+    #[test]
+    fn a_message_like_the_last_one_becomes_what_it_says() {
+        let first = r#"{"p":{"a":"x","n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"}"#;
+        for second in [
+            first,
+            r#"{"p":{"a":"y","n":2,"f":2.5,"l":["w",{"v":0}],"b":false},"t":"trade"}"#,
+            r#"{"p":{"a":"","n":12,"f":1.55,"l":["",{"v":"null"}],"b":"true"},"t":"trade"}"#,
+            r#"{"p":{"a":1,"n":"1","f":-0,"l":[1e3,{"v":18446744073709551615}],"b":1},"t":"other"}"#,
+            r#"{"p":{"a":"\u00e9\n","n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"}"#,
+            r#"{"p":{"a":"é","n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"}"#,
+            r#"{"p":{"a":{},"n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"} "#,
+        ] {
+            assert_equal(&[first, second, first]);
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_stays_malformed_however_like_the_last_one_it_is() {
+        let first = r#"{"p":{"a":"x","n":1},"t":"trade"}"#;
+        for second in [
+            r#"{"p":{"a":"x","n":01},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":1.},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":-},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":1e},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":tru},"t":"trade"}"#,
+            r#"{"p":{"a":"x","n":},"t":"trade"}"#,
+            r#"{"p":{"a":"x,"n":1},"t":"trade"}"#,
+            "{\"p\":{\"a\":\"\u{1}\",\"n\":1},\"t\":\"trade\"}",
+            r#"{"p":{"a":"x","n":1},"t":"trade""#,
+            r#"{"p":{"a":"x","n":1},"t":"trade"}}"#,
+        ] {
+            assert_equal(&[first, second, first]);
+        }
+    }
+
+    #[test]
+    fn long_names_of_the_envelope_and_keys_that_come_twice_are_decoded_as_ever() {
+        for message in [
+            r#"{"type":"a","payload":{"type":1,"payload":2}}"#,
+            r#"{"type":"a","t":"b","payload":1}"#,
+            r#"{"a":1,"b":2,"a":3}"#,
+            r#"{"type":1,"type":2}"#,
+            r#"[1,2,[3]]"#,
+            " { \"a\" : [ 1 , { } , [ ] ] } ",
+            "7",
+        ] {
+            let other = message.replace('1', "41");
+            assert_equal(&[message, &other, message]);
+        }
+    }
+
+    #[test]
+    fn messages_share_nothing_that_can_be_changed() {
+        let message = r#"{"p":{"l":[1,{"k":2}]},"t":"a"}"#;
+        decode_both(&[message; 4], |decoded, _| {
+            let payload = decoded.unwrap().get_item("p").unwrap();
+            let list = payload.get_item("l").unwrap();
+            assert_eq!(list.repr().unwrap().to_string(), "[1, {'k': 2}]");
+            list.get_item(1).unwrap().set_item("k", 5).unwrap();
+            list.set_item(0, 5).unwrap();
+            payload.set_item("new", 5).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_shape_that_fits_nothing_any_more_is_replaced_and_one_that_fits_half_is_kept() {
+        Python::initialize();
+        Python::attach(|py| {
+            let (mut names, mut shapes) = (Names::default(), Shapes::default());
+            let mut text = |message: &str| {
+                let mut decoder = Decoder::new(py, &mut names, Integers::Reference);
+                shapes.json(&mut decoder, "t", message.as_bytes()).unwrap();
+                let entry = &shapes.entries[names::slot_of(b"t", SHAPES)];
+                entry.shape.as_ref().map(|shape| String::from_utf8(shape.text.to_vec()).unwrap()).unwrap()
+            };
+            for _ in 0..100 {
+                assert_eq!(text(r#"{"a":1}"#), r#"{"a":1}"#);
+                assert_eq!(text(r#"{"b":1}"#), r#"{"a":1}"#);
+            }
+            let last = (0..100).map(|_| text(r#"{"c":1}"#)).last().unwrap();
+            assert_eq!(last, r#"{"c":1}"#);
+        });
+    }
+
+    /// JSON texts of few structures with varied values, so that shapes fit often and just not.
+    fn message() -> impl Strategy<Value = String> {
+        let scalar = prop_oneof![
+            any::<i64>().prop_map(|number| number.to_string()),
+            (0_u8..20).prop_map(|number| number.to_string()),
+            any::<u64>().prop_map(|number| number.to_string()),
+            any::<f64>()
+                .prop_filter("JSON has finite numbers", |number| number.is_finite())
+                .prop_map(|n| format!("{n:e}")),
+            "[a-c\"\\\\\u{e9}\u{1f600}]{0,3}".prop_map(|text| serde_json::to_string(&text).unwrap()),
+            prop_oneof![Just("true"), Just("false"), Just("null"), Just("[]"), Just("{}"), Just("01"), Just("\"")]
+                .prop_map(str::to_owned),
+        ];
+        let structure = prop_oneof![
+            Just(r#"{"p":{"a":$,"b":[$,$]},"t":$}"#),
+            Just(r#"{"payload":{"a":$},"type":$}"#),
+            Just(r#"{"p":[{"a":$},{"a":$}],"t":"x"}"#),
+            Just("[$,$]"),
+            Just("$"),
+        ];
+        (structure, prop::collection::vec(scalar, 3)).prop_map(|(structure, scalars)| {
+            scalars.iter().fold(structure.to_owned(), |text, scalar| text.replacen('$', scalar, 1)).replace('$', "1")
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_row_of_messages_becomes_what_each_says(messages in prop::collection::vec(message(), 1..12)) {
+            assert_equal(&messages.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+}
