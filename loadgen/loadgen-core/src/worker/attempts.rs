@@ -1,0 +1,67 @@
+//! Opening a thread's connections: as many attempts at once as the plan allows, or at the pace of a storm.
+
+use super::{LOOK_NS, LoadThread};
+use crate::{
+    clock::monotonic_ns,
+    context::Pattern,
+    error::Error,
+    schedule::{ConstantRate, Schedule},
+    session::Stage,
+    workload::Workload,
+};
+
+/// An attempt that has not led to a ready connection by then has failed.
+const ATTEMPT_TIMEOUT_NS: u64 = 15_000_000_000;
+
+impl<W: Workload> LoadThread<W> {
+    /// Opens connections until all have been attempted and have an outcome, or until a moment.
+    pub(super) fn connect(&mut self, until_ns: u64) -> Result<(), Error> {
+        let mut pace = match self.plan.pattern {
+            Pattern::Storm { rate_per_second: Some(rate) } => {
+                let start = self.cx.load.as_ref().map_or(0, |load| load.phases.start_ns);
+                Some((start, Schedule::Constant(ConstantRate::new(rate, self.plan.share))))
+            }
+            _ => None,
+        };
+        let mut due = pace.as_mut().map(|(start, schedule)| *start + schedule.next_due_ns());
+        loop {
+            let now = monotonic_ns();
+            if now >= until_ns {
+                return Ok(());
+            }
+            while self.attempted < self.sessions.len()
+                && (self.cx.connections.in_flight < self.plan.in_flight || due.is_some())
+                && due.is_none_or(|due| due <= now)
+            {
+                self.attempt(due.unwrap_or_else(monotonic_ns));
+                due = pace.as_mut().map(|(start, schedule)| *start + schedule.next_due_ns());
+            }
+            if self.attempted == self.sessions.len() && self.cx.connections.in_flight == 0 {
+                return Ok(());
+            }
+            self.turn(until_ns.min(due.unwrap_or(u64::MAX)).min(now + 10 * LOOK_NS))?;
+            self.give_up_old_attempts();
+        }
+    }
+
+    fn attempt(&mut self, due_ns: u64) {
+        let source = self.sources.source(self.plan.first_connection + self.attempted as u32);
+        let session = &mut self.sessions[self.attempted];
+        session.connect(&mut self.cx, self.plan.target, source, due_ns, &mut self.random);
+        self.attempted += 1;
+    }
+
+    fn give_up_old_attempts(&mut self) {
+        let now = monotonic_ns();
+        while let Some(session) = self.sessions[..self.attempted].get_mut(self.oldest_attempt) {
+            if session.stage < Stage::Open {
+                if now < session.started_ns + ATTEMPT_TIMEOUT_NS {
+                    return;
+                }
+                let why = if session.stage == Stage::Greeting { "ready_timeout" } else { "timeout" };
+                session.give_up(&mut self.cx, why);
+            }
+            self.oldest_attempt += 1;
+        }
+    }
+}

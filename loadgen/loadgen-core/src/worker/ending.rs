@@ -1,0 +1,74 @@
+//! The end of a trial: what is on its way arrives, both sides say goodbye, the books are closed.
+
+use bench_format::result::WindowCounts;
+
+use super::{LOOK_NS, LoadThread, ThreadResult};
+use crate::{
+    clock::monotonic_ns,
+    context::{Context, Pattern},
+    error::Error,
+    session::Stage,
+    workload::Workload,
+};
+
+/// How long the service may take to end the stream after both sides have said goodbye.
+const LINGER_NS: u64 = 500_000_000;
+
+impl<W: Workload> LoadThread<W> {
+    /// Waits until nothing is on its way, not past the deadline.
+    pub(super) fn drain(&mut self) -> Result<(), Error> {
+        let deadline = self.phases().drain_deadline_ns();
+        loop {
+            let now = monotonic_ns();
+            if now >= deadline || self.sessions.iter().all(|session| session.is_settled(&self.cx)) {
+                return Ok(());
+            }
+            self.turn_for(LOOK_NS, deadline)?;
+        }
+    }
+
+    /// Says goodbye to every service end and waits for its answer, not past the deadline.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        for session in &mut self.sessions {
+            session.close(&mut self.cx);
+        }
+        let patience = self.cx.load.as_ref().map_or(LINGER_NS, |load| load.phases.drain_ns);
+        let deadline = monotonic_ns() + patience;
+        let mut all_answered_ns = None;
+        loop {
+            let now = monotonic_ns();
+            let waiting = |stage: Stage| !matches!(stage, Stage::Idle | Stage::Closed | Stage::Ended);
+            if !self.sessions.iter().any(|session| waiting(session.stage)) {
+                let since = *all_answered_ns.get_or_insert(now);
+                if now >= since + LINGER_NS || self.sessions.iter().all(|session| session.stage != Stage::Closed) {
+                    break;
+                }
+            }
+            if now >= deadline {
+                break;
+            }
+            self.turn_for(LOOK_NS, deadline)?;
+        }
+        for session in &mut self.sessions {
+            session.give_up(&mut self.cx, "unclosed");
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> ThreadResult {
+        let books = self.sessions.iter().filter_map(|session| session.book(&self.cx)).collect();
+        let Context { tally, connections, load, .. } = self.cx;
+        let (from, to) = (self.window_from.unwrap_or_default(), self.window_to.unwrap_or(tally));
+        let flood = self.plan.pattern == Pattern::Flood;
+        let window = WindowCounts {
+            duration_ns: load.as_ref().map_or(0, |load| load.phases.window_end_ns - load.phases.window_start_ns),
+            due: if flood { to.due - from.due } else { tally.window_due },
+            sent: to.sent - from.sent,
+            replies: to.replies - from.replies,
+            writes: to.writes - from.writes,
+            cpu_ns: 0,
+        };
+        let recorded = load.map(|load| load.recorder.finish());
+        ThreadResult { tally, window, connections, recorded, books, skew_ns: self.skew_ns }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a thread does while there is load, one method per pattern; each leaves with the window's edges marked.
+
+use bench_format::plan::Arrivals;
+
+use super::LoadThread;
+use crate::{
+    clock::monotonic_ns,
+    error::Error,
+    phases::Phases,
+    schedule::{ConstantRate, PoissonArrivals, Schedule},
+    session::Stage,
+    workload::Workload,
+};
+
+/// In an open loop, replies are read after at most this many messages that were due.
+const DUE_PER_TURN: usize = 64;
+
+impl<W: Workload> LoadThread<W> {
+    pub(super) fn storm(&mut self) -> Result<(), Error> {
+        self.mark(monotonic_ns());
+        self.connect(self.phases().window_end_ns)?;
+        let last = self.cx.connections.last_outcome_ns;
+        for session in &mut self.sessions {
+            if session.stage < Stage::Open {
+                session.give_up(&mut self.cx, "window_over");
+            }
+        }
+        self.end_window(if last == 0 { monotonic_ns() } else { last });
+        Ok(())
+    }
+
+    pub(super) fn ping_pong(&mut self) -> Result<(), Error> {
+        for session in &mut self.sessions {
+            session.join(&mut self.cx, monotonic_ns());
+        }
+        loop {
+            let now = monotonic_ns();
+            self.mark(now);
+            let phases = self.phases();
+            if now >= phases.window_end_ns || self.cx.playing == 0 {
+                self.end_window(now);
+                return Ok(());
+            }
+            let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
+            self.turn(edge)?;
+        }
+    }
+
+    pub(super) fn open_loop(&mut self, rate_per_second: f64, arrivals: Arrivals) -> Result<(), Error> {
+        let Phases { start_ns, window_end_ns, .. } = self.phases();
+        // A slot of the schedule is one write: its messages are due together.
+        let rate = rate_per_second / self.cx.coalesce as f64;
+        let mut schedule = match arrivals {
+            Arrivals::Constant => Schedule::Constant(ConstantRate::new(rate, self.plan.share)),
+            Arrivals::Poisson => Schedule::Poisson(PoissonArrivals::new(rate, self.plan.share, self.plan.seed)),
+        };
+        let mut due = start_ns + schedule.next_due_ns();
+        let mut turn = 0;
+        loop {
+            let now = monotonic_ns();
+            self.mark(now);
+            let mut burst = 0;
+            while due <= now && due < window_end_ns && burst < DUE_PER_TURN && !self.sessions.is_empty() {
+                let session = &mut self.sessions[turn];
+                (0..self.cx.coalesce).for_each(|_| session.offer(&mut self.cx, due));
+                session.pump(&mut self.cx);
+                turn = (turn + 1) % self.sessions.len();
+                due = start_ns + schedule.next_due_ns();
+                burst += 1;
+            }
+            if now >= window_end_ns && due >= window_end_ns {
+                return Ok(());
+            }
+            self.turn(due.min(window_end_ns))?;
+        }
+    }
+
+    pub(super) fn flood(&mut self) -> Result<(), Error> {
+        self.cx.flooding = true;
+        for session in &mut self.sessions {
+            session.watch_writes(&mut self.cx);
+        }
+        while self.cx.flooding {
+            let now = monotonic_ns();
+            self.cut_flood(now);
+            let phases = self.phases();
+            let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
+            self.turn(edge)?;
+        }
+        for session in &mut self.sessions {
+            session.watch_writes(&mut self.cx);
+        }
+        Ok(())
+    }
+
+    pub(super) fn cut_flood(&mut self, now_ns: u64) {
+        self.mark(now_ns);
+        self.cx.flooding = self.window_to.is_none();
+    }
+
+    /// Takes the counters when the window's edges are passed.
+    #[inline]
+    fn mark(&mut self, now_ns: u64) {
+        let phases = self.phases();
+        if self.window_from.is_none() && now_ns >= phases.window_start_ns {
+            self.window_from = Some(self.cx.tally);
+        }
+        if self.window_to.is_none() && now_ns >= phases.window_end_ns {
+            self.window_to = Some(self.cx.tally);
+        }
+    }
+
+    fn end_window(&mut self, now_ns: u64) {
+        let load = self.cx.load.as_mut().expect("load has started");
+        load.phases.end_window(now_ns);
+        load.recorder.end_window(load.phases.window_end_ns);
+        self.mark(now_ns.max(self.phases().window_end_ns));
+    }
+}

@@ -1,0 +1,58 @@
+//! A thread's one place to wait: the kernel's events, and what has to be looked after now and then.
+
+use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
+
+use super::{LoadThread, SWEEP_NS, WAKE, kernel};
+use crate::{clock::monotonic_ns, error::Error, workload::Workload};
+
+/// In a flood the clock is read after this many batches: at one message per batch that is about 0.2 ms.
+const BATCHES_PER_CLOCK: usize = 32;
+/// A connection that was idle at this many sweeps in a row sends something: after 12 to 16 s, never more than 20.
+const IDLE_SWEEPS: u8 = 3;
+
+impl<W: Workload> LoadThread<W> {
+    /// Handles events for a while: what looks at every connection must not do so at every event.
+    pub(super) fn turn_for(&mut self, duration_ns: u64, deadline_ns: u64) -> Result<(), Error> {
+        self.next_look_ns = (monotonic_ns() + duration_ns).min(deadline_ns);
+        while monotonic_ns() < self.next_look_ns {
+            self.turn(self.next_look_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for events, at the latest until a moment, and handles them.
+    pub(super) fn turn(&mut self, until_ns: u64) -> Result<(), Error> {
+        let now = monotonic_ns();
+        if now >= self.next_sweep_ns {
+            self.sweep(now);
+        }
+        let wait_ns = until_ns.min(self.next_sweep_ns).saturating_sub(now);
+        let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+        self.events.clear();
+        match epoll::wait(&self.cx.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(kernel("wait for events")(errno)),
+        }
+        for at in 0..self.events.len() {
+            let event = self.events[at];
+            let slot = event.data.u64();
+            if slot == WAKE {
+                // The message is in the channel; the counter only wakes us up.
+                let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
+                continue;
+            }
+            self.sessions[slot as usize].on_event(&mut self.cx, event.flags);
+            if self.cx.flooding && at % BATCHES_PER_CLOCK == BATCHES_PER_CLOCK - 1 {
+                self.cut_flood(monotonic_ns());
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, now_ns: u64) {
+        self.next_sweep_ns = now_ns + SWEEP_NS;
+        for session in &mut self.sessions {
+            session.sweep(&mut self.cx, IDLE_SWEEPS);
+        }
+    }
+}
