@@ -1,0 +1,219 @@
+//! The load threads of a worker: what each is given, what they report, and their books added up.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+};
+
+use bench_format::{plan::Load, trial::Assignment};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    connect::resolve,
+    context::Pattern,
+    error::Error,
+    schedule::Share,
+    worker::{self, Command, Report, ThreadPlan, ThreadResult},
+    workload::Workload,
+};
+
+/// What all threads said when they were ready.
+#[derive(Default)]
+pub(super) struct Prepared {
+    pub(super) open: u32,
+    pub(super) failed: BTreeMap<String, u64>,
+    pub(super) congestion_control: Option<String>,
+}
+
+/// The threads of a worker.
+pub(super) struct Threads {
+    commands: Vec<(Sender<Command>, Arc<OwnedFd>)>,
+    reports: Receiver<Report>,
+}
+
+impl Threads {
+    /// One thread per CPU that may be used, none without a connection.
+    pub(super) fn start<W: Workload>(
+        workload: W,
+        assignment: &Assignment,
+        pattern: Pattern,
+        cpu_limit: f64,
+        wall_offset_ns: i64,
+    ) -> Result<Self, Error> {
+        let target = resolve(&assignment.address)?;
+        let count = (cpu_limit.ceil() as u32).min(assignment.connections).max(1);
+        let workload = Arc::new(workload);
+        let (report, reports) = channel();
+        let mut threads = Self { commands: Vec::new(), reports };
+        for index in 0..count {
+            let from = part(assignment.connections, index, count);
+            let plan = ThreadPlan {
+                target,
+                host: assignment.address.clone(),
+                connections: part(assignment.connections, index + 1, count) - from,
+                first_connection: assignment.first_connection + from,
+                in_flight: in_flight(assignment, count),
+                pattern: over_all_workers(pattern, assignment.workers),
+                coalesce: assignment.message.coalesce,
+                share: Share {
+                    index: u64::from(assignment.worker + assignment.workers * index),
+                    of: u64::from(assignment.workers * count),
+                },
+                seed: assignment.seed,
+                wall_offset_ns,
+            };
+            threads.spawn(Arc::clone(&workload), plan, report.clone())?;
+        }
+        Ok(threads)
+    }
+
+    fn spawn<W: Workload>(&mut self, workload: Arc<W>, plan: ThreadPlan, report: Sender<Report>) -> Result<(), Error> {
+        let kernel = |what| move |source| Error::Kernel { what, source };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| kernel("create a wake-up descriptor")(errno.into()))?;
+        let wake = Arc::new(wake);
+        let (command, commands) = channel();
+        let descriptor = Arc::clone(&wake);
+        thread::Builder::new()
+            .name(format!("load-{}", self.commands.len()))
+            .spawn(move || worker::run(workload, plan, descriptor, commands, report))
+            .map_err(kernel("start a load thread"))?;
+        self.commands.push((command, wake));
+        Ok(())
+    }
+
+    pub(super) fn command(&self, command: impl Fn() -> Command) {
+        for (sender, wake) in &self.commands {
+            // A thread that is gone has reported why, or is missed at the next report.
+            let _ = sender.send(command());
+            let _ = rustix::io::write(&**wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn report(&self) -> Result<Report, Error> {
+        match self.reports.recv() {
+            Ok(Report::Failed(error)) => Err(error),
+            Ok(report) => Ok(report),
+            Err(_) => Err(Error::ThreadDied),
+        }
+    }
+
+    pub(super) fn prepared(&self) -> Result<Prepared, Error> {
+        let mut all = Prepared::default();
+        for _ in &self.commands {
+            if let Report::Ready { open, failed, congestion_control } = self.report()? {
+                all.open += open;
+                failed.into_iter().for_each(|(reason, count)| *all.failed.entry(reason).or_default() += count);
+                all.congestion_control = all.congestion_control.or(congestion_control);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Waits until every thread has ended its window. A quick thread may be finished before a slow one ends its own.
+    pub(super) fn window_ended(&self) -> Result<Vec<ThreadResult>, Error> {
+        let mut early = Vec::new();
+        let mut missing = self.commands.len();
+        while missing > 0 {
+            match self.report()? {
+                Report::WindowEnded => missing -= 1,
+                Report::Finished(result) => early.push(*result),
+                Report::Ready { .. } | Report::Failed(_) => {}
+            }
+        }
+        Ok(early)
+    }
+
+    pub(super) fn finished(self, early: Vec<ThreadResult>) -> Result<ThreadResult, Error> {
+        let mut results = early;
+        while results.len() < self.commands.len() {
+            if let Report::Finished(result) = self.report()? {
+                results.push(*result);
+            }
+        }
+        results
+            .into_iter()
+            .reduce(|mut all, result| {
+                all.add(result);
+                all
+            })
+            .ok_or(Error::ThreadDied)
+    }
+
+    pub(super) fn abandon(&self) {
+        self.command(|| Command::Stop);
+        for _ in &self.commands {
+            let _ = self.report();
+        }
+    }
+}
+
+/// Where part `index` of `of` begins when `whole` is cut evenly.
+fn part(whole: u32, index: u32, of: u32) -> u32 {
+    (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
+}
+
+fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
+    let over_all = match assignment.load {
+        Load::Closed { in_flight, .. } => in_flight,
+        Load::Open { .. } => 256,
+    };
+    (over_all / (assignment.workers * threads)).max(1)
+}
+
+/// An assignment's rate is the worker's share; schedules are cut out of the whole.
+fn over_all_workers(pattern: Pattern, workers: u32) -> Pattern {
+    let workers = f64::from(workers);
+    match pattern {
+        Pattern::Open { rate_per_second, arrivals } => {
+            Pattern::Open { rate_per_second: rate_per_second * workers, arrivals }
+        }
+        Pattern::Storm { rate_per_second } => {
+            Pattern::Storm { rate_per_second: rate_per_second.map(|rate| rate * workers) }
+        }
+        closed => closed,
+    }
+}
+
+impl ThreadResult {
+    fn add(&mut self, other: ThreadResult) {
+        self.tally.add(&other.tally);
+        self.connections.add(other.connections);
+        let (mine, theirs) = (&mut self.window, &other.window);
+        mine.duration_ns = mine.duration_ns.max(theirs.duration_ns);
+        mine.due += theirs.due;
+        mine.sent += theirs.sent;
+        mine.replies += theirs.replies;
+        mine.writes += theirs.writes;
+        self.recorded = match (self.recorded.take(), other.recorded) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.add(theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
+        self.books.extend(other.books);
+        if other.skew_ns.abs() > self.skew_ns.abs() {
+            self.skew_ns = other.skew_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_whole_without_overlap() {
+        for (whole, of) in [(10, 3), (1, 1), (7, 7), (100_003, 16)] {
+            let borders: Vec<_> = (0..=of).map(|index| part(whole, index, of)).collect();
+            assert_eq!((borders[0], borders[of as usize]), (0, whole));
+            assert!(borders.windows(2).all(|pair| pair[1] - pair[0] <= whole.div_ceil(of)));
+        }
+    }
+}
