@@ -2,23 +2,29 @@
 //!
 //! Pure. The rules are those of `docs/METHODOLOGY.md`; a plan run by the operator applies more of them.
 
+mod books;
+mod figures;
+mod problems;
+
 use std::collections::BTreeMap;
 
 use bench_format::{
-    books::{Books, Equation, compare_connections},
-    histogram::{Histogram, Recorder, percentile_ns},
-    plan::{Load, Message, Thresholds},
+    books::Books,
+    histogram::Histogram,
+    plan::{Load, Message},
     result::{ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence, WorkerResult},
     service::{ApplicationStats, ConnectionBooks, MessageStats},
 };
 use loadgen_core::merge::{Merged, merge};
 use serde::Serialize;
 
+pub use self::figures::PERCENTILES;
+use self::{
+    books::{books, unnumbered},
+    figures::{figures, percentiles},
+    problems::problems,
+};
 use crate::workloads::Workload;
-
-/// Percentiles that are printed, where the samples carry them.
-pub const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 /// What a tier was asked to do.
 #[derive(Clone, Debug, Serialize)]
@@ -157,212 +163,6 @@ impl Measured {
             messages,
         }
     }
-}
-
-fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
-    let mut all: BTreeMap<_, _> = PERCENTILES
-        .iter()
-        .map(|(name, percentile)| ((*name).to_owned(), percentile_ns(recorder, *percentile)))
-        .collect();
-    all.insert("max".into(), percentile_ns(recorder, 100.0));
-    all
-}
-
-fn figures(
-    asked: &Asked,
-    workload: Workload,
-    window: &WindowCounts,
-    connections: &ConnectionCounts,
-    messages: &MessageCounts,
-    results: &[WorkerResult],
-    service: Option<&ServiceView>,
-) -> Figures {
-    let seconds = window.duration_ns as f64 / 1e9;
-    let rate = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
-    let storm = workload == Workload::ConnectionStorm;
-    let in_window = service.and_then(|view| view.window.as_ref());
-    let service_rate =
-        |count: fn(&MessageStats) -> u64| in_window.map(|(stats, seconds)| count(stats) as f64 / seconds);
-    let cpu_seconds = window.cpu_ns as f64 / 1e9;
-    let attempts = if storm { connections.attempted } else { messages.due };
-    let failures = if storm {
-        connections.attempted - connections.open
-    } else {
-        messages.wrong + messages.lost + messages.unsent + messages.dropped.values().sum::<u64>()
-    };
-    Figures {
-        window_seconds: seconds,
-        due_per_second: rate(window.due).filter(|_| matches!(asked.load, Load::Open { .. })),
-        written_per_second: rate(window.sent).filter(|_| !storm),
-        received_per_second: service_rate(|stats| stats.received),
-        delivered_per_second: match workload.witness() {
-            Witness::Application => service_rate(|stats| stats.delivered),
-            _ => rate(window.replies).filter(|_| !storm),
-        },
-        dropped_per_second: service_rate(|stats| stats.dropped.values().sum()),
-        accepted_per_second: rate(connections.open).filter(|_| storm),
-        messages_per_write: (window.writes > 0).then(|| window.sent as f64 / window.writes as f64),
-        worker_cpu_seconds: Some(cpu_seconds),
-        worker_cpu_share: results
-            .iter()
-            .map(|result| {
-                result.window.cpu_ns as f64 / (result.window.duration_ns.max(1) as f64 * result.evidence.cpu_limit)
-            })
-            .reduce(f64::max),
-        worker_cpu_seconds_per_million: (window.sent > 0).then(|| cpu_seconds * 1e6 / window.sent as f64),
-        failed_share: (attempts > 0).then(|| failures as f64 / attempts as f64),
-        ..Figures::default()
-    }
-}
-
-fn books(
-    connections: &ConnectionCounts,
-    messages: &MessageCounts,
-    results: &[WorkerResult],
-    service: Option<&ServiceView>,
-    witness: Witness,
-) -> Books {
-    let MessageCounts { due, sent, delivered, late, wrong, lost, unsent, .. } = *messages;
-    let dropped = messages.dropped.values().sum();
-    let term = |name: &str, value| (name.to_owned(), value);
-    let failed = connections.failed.values().sum();
-    let mut equations = vec![
-        Equation::new(
-            "attempted = open + failed",
-            connections.attempted,
-            [term("open", connections.open), term("failed", failed)],
-        ),
-        Equation::new("due = sent + unsent", due, [term("sent", sent), term("unsent", unsent)]),
-    ];
-    let consumed = service.map_or(0, |view| view.whole.consumed);
-    match witness {
-        Witness::None => {}
-        Witness::Reply => equations.push(Equation::new(
-            "sent = delivered + late + wrong + lost",
-            sent,
-            [term("delivered", delivered), term("late", late), term("wrong", wrong), term("lost", lost)],
-        )),
-        Witness::Application => equations.push(Equation::new(
-            "sent + unnumbered = delivered + consumed + dropped + lost",
-            sent + unnumbered(results),
-            [term("delivered", delivered), term("consumed", consumed), term("dropped", dropped), term("lost", lost)],
-        )),
-    }
-    let workers: Vec<_> = results.iter().flat_map(|result| result.books.iter().cloned()).collect();
-    let Some(view) = service else { return Books { equations, connections: None } };
-    let whole = &view.whole;
-    equations.push(Equation::new(
-        "sent + unnumbered = received by the service",
-        sent + unnumbered(results),
-        [term("received", whole.received)],
-    ));
-    equations.push(Equation::new(
-        "received = consumed + delivered + dropped + queued",
-        whole.received,
-        [
-            term("consumed", whole.consumed),
-            term("delivered", whole.delivered),
-            term("dropped", whole.dropped.values().sum()),
-            term("queued", whole.queued),
-        ],
-    ));
-    if let (Witness::Application, Some(application), 0) = (witness, view.application, dropped) {
-        let sum = workers.iter().fold(0_u64, |sum, book| sum.wrapping_add(book.sequence_sum));
-        equations.push(Equation::new(
-            "sum of sequence numbers sent = seen by the application",
-            sum,
-            [term("application", application.sequence_sum)],
-        ));
-    }
-    let connections = view.connections.as_ref().map(|books| compare_connections(&workers, &books.connections));
-    Books { equations, connections }
-}
-
-/// Hellos and the like, over all workers.
-fn unnumbered(results: &[WorkerResult]) -> u64 {
-    results.iter().flat_map(|result| &result.books).map(|book| book.unnumbered).sum()
-}
-
-/// Everything that keeps a tier from being a clean result, in words.
-fn problems(asked: &Asked, workload: Workload, measured: &Measured, results: &[WorkerResult]) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut expect = |fine: bool, words: String| {
-        if !fine {
-            problems.push(words);
-        }
-    };
-    let Measured { connections, messages, window, books, .. } = measured;
-    let open = connections.open;
-    expect(
-        open == u64::from(asked.tier),
-        format!("{open} of {} connections opened{}", asked.tier, reasons(&connections.failed)),
-    );
-    let early: u64 = connections.closed_early.values().sum();
-    expect(early == 0, format!("{early} connections ended early{}", reasons(&connections.closed_early)));
-    for (count, words) in [
-        (messages.lost, "sent, but lost"),
-        (messages.wrong, "answered wrongly"),
-        (messages.unsent, "due, but never sent"),
-        (messages.duplicates, "answered twice"),
-    ] {
-        expect(count == 0, format!("{count} messages {words}"));
-    }
-    if let (Workload::PingLatency, Load::Closed { messages_per_connection: Some(pings), .. }) = (workload, &asked.load)
-    {
-        let wanted = u64::from(*pings) * u64::from(asked.tier);
-        expect(window.replies == wanted, format!("{} of {wanted} pings answered in the window", window.replies));
-    }
-    for equation in books.equations.iter().filter(|equation| !equation.holds()) {
-        expect(false, format!("unaccounted: {}: {} against {}", equation.name, equation.left, equation.right));
-    }
-    if let Some(check) = &books.connections {
-        let examples = check.examples.join("; ");
-        expect(
-            check.mismatched == 0,
-            format!("unaccounted: books of {} connections differ: {examples}", check.mismatched),
-        );
-    }
-    if matches!(asked.load, Load::Open { .. }) {
-        problems.extend(generator_problems(workload, measured, results));
-    }
-    problems
-}
-
-/// Whether the generator kept its own schedule.
-fn generator_problems(workload: Workload, measured: &Measured, results: &[WorkerResult]) -> Vec<String> {
-    let limits = Thresholds::default();
-    let mut problems = Vec::new();
-    let delay_ns = measured.percentiles.get("delay_ns").and_then(|delay| delay.get("p99").copied().flatten());
-    if let Some(delay_ms) = delay_ns.map(|ns| ns as f64 / 1e6).filter(|ms| *ms > limits.delay_p99_ms) {
-        problems.push(format!(
-            "generator_late: p99 of its delay is {delay_ms:.1} ms, allowed are {} ms",
-            limits.delay_p99_ms
-        ));
-    }
-    if let Some(share) = measured.figures.worker_cpu_share.filter(|share| *share > limits.worker_cpu_share) {
-        problems.push(format!(
-            "generator_cpu: a worker used {:.0} % of its CPU, allowed are {:.0} %",
-            share * 100.0,
-            limits.worker_cpu_share * 100.0
-        ));
-    }
-    for WorkerEvidence { throttled_periods, periods, .. } in results.iter().map(|result| &result.evidence) {
-        if let (Some(throttled), Some(periods)) = (throttled_periods, periods)
-            && *throttled as f64 > *periods as f64 * limits.throttled_share
-        {
-            problems.push(format!("generator_cpu: throttled in {throttled} of {periods} periods"));
-        }
-    }
-    let (due, sent) = (measured.window.due, measured.window.sent);
-    if workload != Workload::ConnectionStorm && (sent as f64) < due as f64 * limits.send_share {
-        problems.push(format!("send_rate: {sent} of {due} due messages were sent in the window"));
-    }
-    problems
-}
-
-fn reasons(reasons: &BTreeMap<String, u64>) -> String {
-    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,103 @@
+//! The equations of a tier: the generator's own, and those that the service's counters add. Pure.
+
+use bench_format::{
+    books::{Books, Equation, compare_connections},
+    result::{ConnectionCounts, MessageCounts, Witness, WorkerResult},
+};
+
+use super::ServiceView;
+
+/// The equations; without the service's counters only those of the generator.
+pub(super) fn books(
+    connections: &ConnectionCounts,
+    messages: &MessageCounts,
+    results: &[WorkerResult],
+    service: Option<&ServiceView>,
+    witness: Witness,
+) -> Books {
+    let mut equations = offered(connections, messages);
+    equations.extend(fates(messages, results, service, witness));
+    let Some(view) = service else { return Books { equations, connections: None } };
+    let workers: Vec<_> = results.iter().flat_map(|result| result.books.iter().cloned()).collect();
+    equations.extend(received(view, messages.sent + unnumbered(results)));
+    let nothing_dropped = messages.dropped.values().all(|count| *count == 0);
+    if let (Witness::Application, Some(application), true) = (witness, view.application, nothing_dropped) {
+        let sum = workers.iter().fold(0_u64, |sum, book| sum.wrapping_add(book.sequence_sum));
+        equations.push(Equation::new(
+            "sum of sequence numbers sent = seen by the application",
+            sum,
+            [term("application", application.sequence_sum)],
+        ));
+    }
+    let connections = view.connections.as_ref().map(|books| compare_connections(&workers, &books.connections));
+    Books { equations, connections }
+}
+
+/// Hellos and the like, over all workers.
+pub(super) fn unnumbered(results: &[WorkerResult]) -> u64 {
+    results.iter().flat_map(|result| &result.books).map(|book| book.unnumbered).sum()
+}
+
+fn term(name: &str, value: u64) -> (String, u64) {
+    (name.to_owned(), value)
+}
+
+/// What the generator attempted, by its own count.
+fn offered(connections: &ConnectionCounts, messages: &MessageCounts) -> Vec<Equation> {
+    let failed = connections.failed.values().sum();
+    vec![
+        Equation::new(
+            "attempted = open + failed",
+            connections.attempted,
+            [term("open", connections.open), term("failed", failed)],
+        ),
+        Equation::new(
+            "due = sent + unsent",
+            messages.due,
+            [term("sent", messages.sent), term("unsent", messages.unsent)],
+        ),
+    ]
+}
+
+/// What became of what was sent, says the witness.
+fn fates(
+    messages: &MessageCounts,
+    results: &[WorkerResult],
+    service: Option<&ServiceView>,
+    witness: Witness,
+) -> Option<Equation> {
+    let MessageCounts { sent, delivered, late, wrong, lost, .. } = *messages;
+    let dropped = messages.dropped.values().sum();
+    let consumed = service.map_or(0, |view| view.whole.consumed);
+    match witness {
+        Witness::None => None,
+        Witness::Reply => Some(Equation::new(
+            "sent = delivered + late + wrong + lost",
+            sent,
+            [term("delivered", delivered), term("late", late), term("wrong", wrong), term("lost", lost)],
+        )),
+        Witness::Application => Some(Equation::new(
+            "sent + unnumbered = delivered + consumed + dropped + lost",
+            sent + unnumbered(results),
+            [term("delivered", delivered), term("consumed", consumed), term("dropped", dropped), term("lost", lost)],
+        )),
+    }
+}
+
+/// What the service received, and what it did with it.
+fn received(view: &ServiceView, sent: u64) -> [Equation; 2] {
+    let whole = &view.whole;
+    [
+        Equation::new("sent + unnumbered = received by the service", sent, [term("received", whole.received)]),
+        Equation::new(
+            "received = consumed + delivered + dropped + queued",
+            whole.received,
+            [
+                term("consumed", whole.consumed),
+                term("delivered", whole.delivered),
+                term("dropped", whole.dropped.values().sum()),
+                term("queued", whole.queued),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,98 @@
+//! Everything that keeps a tier from being a clean result, in words. Pure.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    plan::{Load, Thresholds},
+    result::{WorkerEvidence, WorkerResult},
+};
+
+use super::{Asked, Measured};
+use crate::workloads::Workload;
+
+/// Everything that keeps a tier from being a clean result, in words.
+pub(super) fn problems(
+    asked: &Asked,
+    workload: Workload,
+    measured: &Measured,
+    results: &[WorkerResult],
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut expect = |fine: bool, words: String| {
+        if !fine {
+            problems.push(words);
+        }
+    };
+    let Measured { connections, messages, window, books, .. } = measured;
+    let open = connections.open;
+    expect(
+        open == u64::from(asked.tier),
+        format!("{open} of {} connections opened{}", asked.tier, reasons(&connections.failed)),
+    );
+    let early: u64 = connections.closed_early.values().sum();
+    expect(early == 0, format!("{early} connections ended early{}", reasons(&connections.closed_early)));
+    for (count, words) in [
+        (messages.lost, "sent, but lost"),
+        (messages.wrong, "answered wrongly"),
+        (messages.unsent, "due, but never sent"),
+        (messages.duplicates, "answered twice"),
+    ] {
+        expect(count == 0, format!("{count} messages {words}"));
+    }
+    if let (Workload::PingLatency, Load::Closed { messages_per_connection: Some(pings), .. }) = (workload, &asked.load)
+    {
+        let wanted = u64::from(*pings) * u64::from(asked.tier);
+        expect(window.replies == wanted, format!("{} of {wanted} pings answered in the window", window.replies));
+    }
+    for equation in books.equations.iter().filter(|equation| !equation.holds()) {
+        expect(false, format!("unaccounted: {}: {} against {}", equation.name, equation.left, equation.right));
+    }
+    if let Some(check) = &books.connections {
+        let examples = check.examples.join("; ");
+        expect(
+            check.mismatched == 0,
+            format!("unaccounted: books of {} connections differ: {examples}", check.mismatched),
+        );
+    }
+    if matches!(asked.load, Load::Open { .. }) {
+        problems.extend(generator_problems(workload, measured, results));
+    }
+    problems
+}
+
+/// Whether the generator kept its own schedule.
+fn generator_problems(workload: Workload, measured: &Measured, results: &[WorkerResult]) -> Vec<String> {
+    let limits = Thresholds::default();
+    let mut problems = Vec::new();
+    let delay_ns = measured.percentiles.get("delay_ns").and_then(|delay| delay.get("p99").copied().flatten());
+    if let Some(delay_ms) = delay_ns.map(|ns| ns as f64 / 1e6).filter(|ms| *ms > limits.delay_p99_ms) {
+        problems.push(format!(
+            "generator_late: p99 of its delay is {delay_ms:.1} ms, allowed are {} ms",
+            limits.delay_p99_ms
+        ));
+    }
+    if let Some(share) = measured.figures.worker_cpu_share.filter(|share| *share > limits.worker_cpu_share) {
+        problems.push(format!(
+            "generator_cpu: a worker used {:.0} % of its CPU, allowed are {:.0} %",
+            share * 100.0,
+            limits.worker_cpu_share * 100.0
+        ));
+    }
+    for WorkerEvidence { throttled_periods, periods, .. } in results.iter().map(|result| &result.evidence) {
+        if let (Some(throttled), Some(periods)) = (throttled_periods, periods)
+            && *throttled as f64 > *periods as f64 * limits.throttled_share
+        {
+            problems.push(format!("generator_cpu: throttled in {throttled} of {periods} periods"));
+        }
+    }
+    let (due, sent) = (measured.window.due, measured.window.sent);
+    if workload != Workload::ConnectionStorm && (sent as f64) < due as f64 * limits.send_share {
+        problems.push(format!("send_rate: {sent} of {due} due messages were sent in the window"));
+    }
+    problems
+}
+
+fn reasons(reasons: &BTreeMap<String, u64>) -> String {
+    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
