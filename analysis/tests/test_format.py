@@ -18,11 +18,16 @@ SOURCES = ROOT / "loadgen/bench-format/src"
 RENAMED = {"Histogram": "WireHistogram", "WireLadder": "Ladder", "WirePlan": "Plan"}
 
 
-def rust_structs(file: Path) -> dict[str, set[str]]:
+def rust_text(module: str) -> str:
+    """The source of a module and of those inside it."""
+    files = [SOURCES / f"{module}.rs", *sorted((SOURCES / module).glob("*.rs"))]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def rust_structs(module: str) -> dict[str, set[str]]:
     """Public structs of a module with their public fields."""
-    text = file.read_text(encoding="utf-8")
     found = {}
-    for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+    for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", rust_text(module), re.MULTILINE | re.DOTALL):
         found[RENAMED.get(name, name)] = set(re.findall(r"^    pub (\w+):", body, re.MULTILINE))
     return found
 
@@ -34,7 +39,7 @@ ELSEWHERE = {"Started", "ConnectionBooks", "ConnectionBook", "Interval", "Worker
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_struct_has_the_fields_of_its_rust_twin(module: str) -> None:
-    twins = rust_structs(SOURCES / f"{module}.rs")
+    twins = rust_structs(module)
     assert twins
     for name, rust_fields in twins.items():
         if name not in ELSEWHERE and rust_fields:
@@ -43,12 +48,12 @@ def test_every_struct_has_the_fields_of_its_rust_twin(module: str) -> None:
 
 
 def test_a_trial_id_has_the_fields_of_its_rust_twin() -> None:
-    twin = rust_structs(SOURCES / "trial.rs")["TrialId"]
+    twin = rust_structs("trial")["TrialId"]
     assert {field.name for field in dataclasses.fields(result.TrialId)} == twin
 
 
 def test_reasons_and_bounds_are_those_of_rust() -> None:
-    text = (SOURCES / "result.rs").read_text(encoding="utf-8")
+    text = rust_text("result")
     for name, kind in (("ReasonKind", result.ReasonKind), ("BoundBy", result.BoundBy), ("Witness", result.Witness)):
         match = re.search(rf"pub enum {name} \{{(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
         assert match

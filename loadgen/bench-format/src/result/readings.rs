@@ -1,0 +1,52 @@
+//! The service's side of a trial: its counters, CPU and memory as they were read around it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::service::{ConnectionBook, ServiceStats};
+
+/// Readings of the service around a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceReadings {
+    /// Before the workers connected.
+    pub before: Option<Reading>,
+    /// At the window's start.
+    pub window_start: Option<Reading>,
+    /// At the window's end.
+    pub window_end: Option<Reading>,
+    /// After the drain.
+    pub after: Option<Reading>,
+}
+
+/// `service.json`: the service's side of a trial, as it was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceFile {
+    /// See [`crate::SCHEMA`].
+    pub schema: u32,
+    /// Its counters, CPU and memory around the trial.
+    pub readings: ServiceReadings,
+    /// Its books on each connection; absent where it keeps none.
+    pub connections: Option<Vec<ConnectionBook>>,
+}
+
+/// One reading of the service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// When, unix nanoseconds.
+    pub unix_ns: u64,
+    /// Its process id: another one means that it was restarted.
+    pub pid: u32,
+    /// CPU used since its start, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident memory, in bytes.
+    pub rss_bytes: u64,
+    /// CPUs that it may use.
+    pub cpu_limit: f64,
+    /// Throttled CPU periods so far; absent where no quota is in force.
+    pub throttled_periods: Option<u64>,
+    /// Its own counters.
+    pub stats: ServiceStats,
+}

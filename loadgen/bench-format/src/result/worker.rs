@@ -1,0 +1,182 @@
+//! What a worker uploads: its counts, its histograms, its books, and how it fared itself.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{environment::Environment, histogram::Histogram, trial::TrialId};
+
+/// `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerResult {
+    /// See [`crate::SCHEMA`].
+    pub schema: u32,
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// As in the assignment.
+    pub attempt: u32,
+    /// The worker's index.
+    pub worker: u32,
+    /// Who says that a message arrived.
+    pub witness: Witness,
+    /// Connections over the whole trial.
+    pub connections: ConnectionCounts,
+    /// Messages from the start of warm-up to the end of the drain.
+    pub messages: MessageCounts,
+    /// The measured window alone.
+    pub window: WindowCounts,
+    /// Histograms of the window by name with unit: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`.
+    pub histograms: BTreeMap<String, Histogram>,
+    /// The same values, second by second.
+    #[serde(default)]
+    pub intervals: Vec<Interval>,
+    /// One entry for each connection that was opened.
+    #[serde(default)]
+    pub books: Vec<WorkerBook>,
+    /// How the worker itself fared.
+    pub evidence: WorkerEvidence,
+    /// The worker's machine.
+    pub environment: Environment,
+}
+
+/// Who says that a message arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Witness {
+    /// Counted inside the application that received it.
+    Application,
+    /// The answer proves it.
+    Reply,
+    /// Nobody: no throughput figure is published.
+    #[default]
+    None,
+}
+
+/// Connections over a whole trial. `attempted = open + sum(failed)`; `closed_early` of the open ones didn't last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionCounts {
+    /// Attempts.
+    pub attempted: u64,
+    /// Reached the protocol's "ready".
+    pub open: u64,
+    /// Failed before that, by reason.
+    pub failed: BTreeMap<String, u64>,
+    /// Ended before the worker closed them, by reason.
+    pub closed_early: BTreeMap<String, u64>,
+}
+
+/// Messages, each with exactly one outcome:
+/// `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MessageCounts {
+    /// Scheduled, or offered by a closed loop.
+    pub due: u64,
+    /// Handed to the socket in full.
+    pub sent: u64,
+    /// Arrived, says the witness. A worker whose witness is the application leaves 0: the operator fills it in.
+    pub delivered: u64,
+    /// Arrived, but after the objective's time.
+    pub late: u64,
+    /// Answered wrongly.
+    pub wrong: u64,
+    /// Dropped by the service and counted there, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Sent and never accounted for.
+    pub lost: u64,
+    /// Due but never handed to the socket.
+    pub unsent: u64,
+    /// Answers that came twice; apart from outcomes.
+    pub duplicates: u64,
+    /// Answers out of order; apart from outcomes.
+    pub reorders: u64,
+    /// Bytes written to sockets, headers included.
+    pub bytes_sent: u64,
+    /// Bytes read from sockets, headers included.
+    pub bytes_received: u64,
+}
+
+/// Counters over the measured window only, from the worker's side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowCounts {
+    /// Length, in nanoseconds, as it was.
+    pub duration_ns: u64,
+    /// Messages due in it.
+    pub due: u64,
+    /// Messages handed to sockets in it: "client-written", never a throughput figure.
+    pub sent: u64,
+    /// Answers received in it.
+    pub replies: u64,
+    /// Write system calls in it.
+    pub writes: u64,
+    /// CPU that the worker used in it, in nanoseconds, kernel included.
+    pub cpu_ns: u64,
+}
+
+/// Histograms of one second of the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Interval {
+    /// Nanoseconds from the window's start to this interval's.
+    pub start_ns: u64,
+    /// Its length, in nanoseconds.
+    pub duration_ns: u64,
+    /// As in [`WorkerResult::histograms`].
+    pub histograms: BTreeMap<String, Histogram>,
+}
+
+/// A worker's books on one connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerBook {
+    /// The id that the service gave it; empty when it gave none.
+    pub id: String,
+    /// Numbered messages handed to the socket in full.
+    pub sent: u64,
+    /// Sum of their sequence numbers, modulo 2^64.
+    pub sequence_sum: u64,
+    /// Unnumbered messages handed to the socket (hellos and such).
+    pub unnumbered: u64,
+    /// Answers received to the numbered ones.
+    pub replies: u64,
+}
+
+/// How a worker itself fared: its innocence, or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerEvidence {
+    /// Program and version.
+    pub program: String,
+    /// When load was to start, unix nanoseconds of the coordinator's clock.
+    pub start_at_unix_ns: u64,
+    /// How late it started, in nanoseconds.
+    pub start_skew_ns: i64,
+    /// This machine's clock minus the coordinator's, in nanoseconds.
+    pub clock_offset_ns: i64,
+    /// Uncertainty of that offset: half the best round trip, in nanoseconds.
+    pub clock_uncertainty_ns: u64,
+    /// How far wall clock and monotonic clock drifted apart during the trial, in nanoseconds: a step shows here.
+    pub clock_step_ns: i64,
+    /// CPUs that the worker may use, after affinity and quota.
+    pub cpu_limit: f64,
+    /// CPU used over the whole trial, in seconds.
+    pub cpu_seconds: f64,
+    /// CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force.
+    pub throttled_periods: Option<u64>,
+    /// See `throttled_periods`.
+    pub periods: Option<u64>,
+    /// `measured` or `not_measured`.
+    pub throttling: String,
+    /// Peak resident memory, in bytes.
+    pub rss_bytes: u64,
+    /// Whether TCP_NODELAY was set.
+    pub nodelay: bool,
+    /// TCP congestion control in force on the sockets.
+    pub congestion_control: String,
+}
