@@ -1,0 +1,56 @@
+//! A plan without mistakes, and what its checks depend on.
+
+use std::path::Path;
+
+use bench_format::plan::WirePlan;
+
+use super::{Surroundings, mistakes};
+use crate::{
+    plan::Mistake,
+    registry::{BookKeeping, Protocol, Registry, Service},
+};
+
+pub(crate) fn registry() -> Registry {
+    let protocol = Protocol {
+        worker: "fake-worker".into(),
+        workloads: vec!["throughput".into(), "ping-latency".into(), "connection-storm".into()],
+        formats: vec!["json".into(), "msgpack".into()],
+    };
+    let service = Service {
+        description: String::new(),
+        protocol: "wse".into(),
+        command: vec!["true".into()],
+        version: vec![],
+        env: Default::default(),
+        books: BookKeeping::Connections,
+    };
+    Registry {
+        root: "/".into(),
+        protocols: [("wse".into(), protocol)].into(),
+        services: [("ours".into(), service.clone()), ("theirs".into(), service)].into(),
+    }
+}
+
+pub(crate) fn surroundings() -> Surroundings {
+    Surroundings { cpus: 2, no_fractions: None }
+}
+
+pub(crate) fn minimal() -> WirePlan {
+    let text = "schema: 1\nname: minimal\nwhy: a test\nseed: 1\nservices: [ours]\nwindow_seconds: 1\n\
+                ladders:\n- workload: throughput\n  tiers: [10]\n  load: {model: closed}\n";
+    crate::plan::read::parse(text, Path::new("plan.yaml")).unwrap()
+}
+
+/// The mistakes of the minimal plan after a change.
+pub(crate) fn found(change: impl FnOnce(&mut WirePlan)) -> Vec<String> {
+    let mut plan = minimal();
+    change(&mut plan);
+    mistakes(&plan, Path::new("p.yaml"), &registry(), &surroundings()).iter().map(Mistake::to_string).collect()
+}
+
+/// The only one.
+pub(crate) fn one(change: impl FnOnce(&mut WirePlan)) -> String {
+    let found = found(change);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
