@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundles import example
+from tests.bundles.example import example
 from ws_ladder_analysis.load import Bundle, read_bundle
 from ws_ladder_analysis.report import Report, write_report
 

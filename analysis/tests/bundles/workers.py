@@ -1,0 +1,116 @@
+"""The workers' side of a trial: counts, books and evidence as they upload them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
+from tests.bundles.histograms import Json, histogram
+from tests.bundles.spec import START_NS, TrialSpec, shares
+
+
+def message_counts(spec: TrialSpec, due: int, delivered: int, dropped: int, lost: int) -> Json:
+    """Outcomes of messages."""
+    return {
+        "due": due,
+        "sent": due,
+        "delivered": delivered,
+        "late": 0,
+        "wrong": 0,
+        "dropped": {"inbound_overflow": dropped} if dropped else {},
+        "lost": lost,
+        "unsent": 0,
+        "duplicates": 0,
+        "reorders": 0,
+        "bytes_sent": due * (spec.message["size_bytes"] + 8),
+        "bytes_received": due * 4,
+    }
+
+
+def connection_counts(attempted: int, failed: int) -> Json:
+    """Outcomes of connections."""
+    return {
+        "attempted": attempted,
+        "open": attempted - failed,
+        "failed": {"refused": failed} if failed else {},
+        "closed_early": {},
+    }
+
+
+def evidence(spec: TrialSpec) -> Json:
+    """How a worker fared."""
+    return {
+        "program": "wse-bench 0.1.0",
+        "start_at_unix_ns": START_NS,
+        "start_skew_ns": 212_000,
+        "clock_offset_ns": -3_100,
+        "clock_uncertainty_ns": 41_000,
+        "clock_step_ns": 900,
+        "cpu_limit": 1.0 / spec.workers,
+        "cpu_seconds": spec.worker_share * spec.seconds * 1.3 / spec.workers,
+        "throttled_periods": None,
+        "periods": None,
+        "throttling": "not_measured",
+        "rss_bytes": 21_000_000,
+        "nodelay": True,
+        "congestion_control": "cubic",
+    }
+
+
+def environment() -> Json:
+    """A machine."""
+    return {
+        "host": "bench-1",
+        "kernel": "6.1.0-amd64",
+        "cpu_model": "AMD EPYC 7B13",
+        "cpus": 2,
+        "cpus_allowed": "0-1",
+        "memory_bytes": 8 * 2**30,
+        "virtualised": True,
+        "congestion_control": "cubic",
+        "somaxconn": "4096",
+        "port_range": "1024 65535",
+        "tcp_rmem": "4096 131072 6291456",
+        "tcp_wmem": "4096 16384 4194304",
+        "open_files": 1_048_576,
+    }
+
+
+def worker_books(spec: TrialSpec) -> list[Json]:
+    """Every connection as the workers saw it."""
+    return [
+        {"id": f"c-{index}", "sent": sent, "sequence_sum": index * 7, "unnumbered": 0, "replies": 0}
+        for index, sent in enumerate(shares(spec.due, spec.tier))
+    ]
+
+
+def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]) -> Iterator[Json]:
+    """What each worker uploads."""
+    all_books = worker_books(spec)
+    columns = zip(*(shares(total, spec.workers) for total in (spec.due, spec.tier, spec.failed)), strict=True)
+    for index, (due, connections, failed) in enumerate(columns):
+        sent = 0 if spec.storm else due
+        yield {
+            "schema": 1,
+            "run": run,
+            "trial": spec.id,
+            "attempt": 1,
+            "worker": index,
+            "witness": spec.witness,
+            "connections": connection_counts(connections, failed),
+            "messages": message_counts(spec, sent, 0, 0, 0),
+            "window": {
+                "duration_ns": int(spec.seconds * 1e9),
+                "due": sent,
+                "sent": sent,
+                "replies": sent if spec.witness == "reply" else 0,
+                "writes": sent,
+                "cpu_ns": int(spec.worker_share * spec.seconds * 1e9 / spec.workers),
+            },
+            "histograms": {name: histogram(values) for name, values in parts[index].items()},
+            "intervals": [],
+            "books": [] if spec.storm or spec.totals_only else all_books[index :: spec.workers],
+            "evidence": evidence(spec),
+            "environment": environment(),
+        }
