@@ -102,7 +102,7 @@ impl Bench<'_> {
         asked: &Asked,
     ) -> anyhow::Result<(Vec<WorkerResult>, Option<ServiceView>)> {
         let before = match &self.stats {
-            Some(stats) => Some(Before { others: others(stats)?, stats: stats.read()? }),
+            Some(stats) => Some(Before { others: others(stats)?, stats: at_rest(stats, self.cli.drain)? }),
             None => None,
         };
         let assignments = assignments(self.cli, asked);
@@ -153,6 +153,12 @@ struct Before {
     stats: Timed,
     /// Connections that are not this trial's.
     others: HashSet<String>,
+}
+
+/// A reading that nothing sent earlier can change any more.
+fn at_rest(stats: &Stats, drain_seconds: f64) -> anyhow::Result<Timed> {
+    let now = stats.read()?;
+    stats.settled(&now.stats, 0, Duration::from_secs_f64(drain_seconds))
 }
 
 fn others(stats: &Stats) -> anyhow::Result<HashSet<String>> {
