@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bench_format::{
-    plan::Load,
+    plan::{Figure, Load, Objective},
     result::{Reason, ReasonKind, ServiceReadings},
     service::{ServiceStats, Started},
     trial::{Assignment, TrialId},
@@ -207,6 +207,7 @@ impl<B: Backend> Trial<'_, B> {
                 warmup_ns: ladder.warmup.as_nanos() as u64,
                 window_ns: ladder.window.as_nanos() as u64,
                 drain_ns: plan.drain.as_nanos() as u64,
+                late_after_ns: late_after_ns(&ladder.objectives),
             }
         };
         (0..workers).map(assignment).collect()
@@ -315,6 +316,15 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
     }
 }
 
+/// The longest response that an objective allows some message: whatever takes longer is late.
+fn late_after_ns(objectives: &[Objective]) -> Option<u64> {
+    let allowed = objectives.iter().filter_map(|objective| match &objective.figure {
+        Figure::PercentileMs { histogram, .. } if histogram == "response" => objective.at_most,
+        _ => None,
+    });
+    allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
+}
+
 /// The same for every service, so that all of them get the same schedule; another for each tier and repeat.
 fn seed(plan: u64, trial: &TrialId) -> u64 {
     let TrialId { workload, variant, tier, process, repeat, .. } = trial;
@@ -343,6 +353,19 @@ mod tests {
         let load = Load::Open { rate_per_second: 100.0, arrivals: Default::default() };
         let Load::Open { rate_per_second, .. } = load_of(&load, 0, 3, 34, 100) else { panic!("closed") };
         assert!((rate_per_second - 34.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_message_is_late_after_the_longest_response_that_an_objective_allows() {
+        let objective = |histogram: &str, percentile, at_most| Objective {
+            figure: Figure::PercentileMs { histogram: histogram.into(), percentile },
+            at_most: Some(at_most),
+            at_least: None,
+        };
+        let objectives =
+            [objective("response", 50.0, 2.0), objective("response", 99.0, 10.5), objective("delay", 99.0, 50.0)];
+        assert_eq!(late_after_ns(&objectives), Some(10_500_000));
+        assert_eq!(late_after_ns(&objectives[2..]), None);
     }
 
     #[test]

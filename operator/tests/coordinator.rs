@@ -40,6 +40,7 @@ fn assignment(worker: u32, workers: u32) -> Assignment {
         warmup_ns: 0,
         window_ns: 1,
         drain_ns: 1,
+        late_after_ns: None,
     }
 }
 

@@ -69,6 +69,9 @@ pub struct Assignment {
     pub window_ns: u64,
     /// Longest wait for what is in flight after the window, in nanoseconds.
     pub drain_ns: u64,
+    /// A reply that takes longer, in nanoseconds, is `late` in place of `delivered`; absent without such an objective.
+    #[serde(default)]
+    pub late_after_ns: Option<u64>,
 }
 
 /// `POST /v1/workers`: a worker presents itself.

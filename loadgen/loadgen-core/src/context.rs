@@ -7,6 +7,7 @@ use crate::{
     frame::{Batch, Masks},
     phases::Phases,
     recorder::Recorder,
+    worker::ThreadPlan,
     workload::Workload,
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct Tally {
     pub(crate) unsent: u64,
     /// First answers.
     pub(crate) replies: u64,
+    /// Of the first answers, those that came after the objective's time.
+    pub(crate) late: u64,
     /// Wrong answers.
     pub(crate) wrong: u64,
     /// Answers that came twice or that nobody asked for.
@@ -91,6 +94,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) coalesce: u64,
     /// Wall clock minus monotonic clock, in nanoseconds.
     pub(crate) wall_offset_ns: i64,
+    /// Replies that take longer are late.
+    pub(crate) late_after_ns: u64,
     /// Set when load starts.
     pub(crate) load: Option<LoadState>,
     /// Sockets that become writable are given more messages.
@@ -106,18 +111,10 @@ pub(crate) struct LoadState {
 }
 
 impl<W: Workload> Context<W> {
-    pub(crate) fn new(
-        workload: Arc<W>,
-        host: &str,
-        epoll: OwnedFd,
-        seed: u64,
-        pattern: Pattern,
-        coalesce: u32,
-        wall_offset_ns: i64,
-    ) -> Self {
+    pub(crate) fn new(workload: Arc<W>, epoll: OwnedFd, seed: u64, plan: &ThreadPlan) -> Self {
         Self {
             messages: workload.messages(),
-            upgrade: UpgradeRequest::new(&*workload, host),
+            upgrade: UpgradeRequest::new(&*workload, &plan.host),
             workload,
             epoll,
             masks: Masks::new(seed),
@@ -125,9 +122,10 @@ impl<W: Workload> Context<W> {
             read_buffer: vec![0; READ_BUFFER],
             tally: Tally::default(),
             connections: ConnectionTally::default(),
-            pattern,
-            coalesce: u64::from(coalesce.max(1)),
-            wall_offset_ns,
+            pattern: plan.pattern,
+            coalesce: u64::from(plan.coalesce.max(1)),
+            wall_offset_ns: plan.wall_offset_ns,
+            late_after_ns: plan.late_after_ns,
             load: None,
             flooding: false,
             playing: 0,
@@ -176,6 +174,7 @@ impl Tally {
         self.sent += other.sent;
         self.unsent += other.unsent;
         self.replies += other.replies;
+        self.late += other.late;
         self.wrong += other.wrong;
         self.duplicates += other.duplicates;
         self.reorders += other.reorders;

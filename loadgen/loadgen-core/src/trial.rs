@@ -145,7 +145,8 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
         messages: MessageCounts {
             due: tally.due,
             sent: tally.sent,
-            delivered: if replies_counted { tally.replies } else { 0 },
+            delivered: if replies_counted { tally.replies - tally.late } else { 0 },
+            late: if replies_counted { tally.late } else { 0 },
             wrong: tally.wrong,
             lost: if replies_counted { tally.sent - answered } else { 0 },
             unsent: tally.unsent,

@@ -58,6 +58,8 @@ pub(crate) struct ThreadPlan {
     pub(crate) share: Share,
     pub(crate) seed: u64,
     pub(crate) wall_offset_ns: i64,
+    /// Replies that take longer are late.
+    pub(crate) late_after_ns: u64,
 }
 
 /// What the trial tells a thread.
@@ -151,7 +153,7 @@ impl<W: Workload> LoadThread<W> {
         // The default slack of 50 us would make every message late by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let random = plan.seed ^ (plan.share.index + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        let cx = Context::new(workload, &plan.host, epoll, random, plan.pattern, plan.coalesce, plan.wall_offset_ns);
+        let cx = Context::new(workload, epoll, random, &plan);
         Ok(Self {
             cx,
             sessions: (0..plan.connections).map(Session::new).collect(),

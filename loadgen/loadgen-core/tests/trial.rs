@@ -106,6 +106,7 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
     let service = Service::start(freeze);
     let mut assignment = assignment(&service.address, 1);
     (assignment.warmup_ns, assignment.window_ns) = (0, 1_000_000_000);
+    assignment.late_after_ns = Some(100_000_000);
     let result = trial(&assignment, open_loop(500.0));
     let response = values(&result, "response_ns");
     // Two fifths of the window are frozen: those messages wait 200 ms on average, the first of them 400 ms.
@@ -116,6 +117,9 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
         "{waited} of 500 waited longer than 100 ms; 150 are due so long before its end"
     );
     assert!(response.values().max() >= 380_000_000);
+    // The histogram's buckets are 0.1 % wide; the outcome is exact.
+    assert!(result.messages.late.abs_diff(waited) <= 1, "{} late, {waited} in the histogram", result.messages.late);
+    assert_eq!(result.messages.delivered + result.messages.late, 500);
     assert_eq!(result.messages.lost, 0);
 }
 

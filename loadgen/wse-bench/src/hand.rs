@@ -265,6 +265,7 @@ fn assignments(cli: &Cli, asked: &Asked) -> Vec<Assignment> {
             warmup_ns: if fixed { nanoseconds(cli.warmup) } else { 0 },
             window_ns: nanoseconds(window),
             drain_ns: nanoseconds(cli.drain),
+            late_after_ns: None,
         })
         .collect()
 }

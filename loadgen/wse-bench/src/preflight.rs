@@ -90,6 +90,7 @@ pub fn check_connectivity(address: &str, secret: &str) -> anyhow::Result<()> {
         warmup_ns: 0,
         window_ns: 16_000_000_000,
         drain_ns: 1_000_000_000,
+        late_after_ns: None,
     };
     let result = Workload::ConnectionStorm.run(&assignment, secret, &mut AtOnce)?;
     if result.connections.open == 1 {

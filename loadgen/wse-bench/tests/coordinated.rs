@@ -58,6 +58,7 @@ fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -
         warmup_ns: 0,
         window_ns: 200_000_000,
         drain_ns: 2_000_000_000,
+        late_after_ns: None,
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) mod fixture {
             warmup_ns: 0,
             window_ns: 1,
             drain_ns: 1,
+            late_after_ns: None,
         }
     }
 

@@ -143,10 +143,12 @@ impl Session {
                 self.replies += 1;
                 cx.tally.replies += 1;
                 cx.tally.reorders += u64::from(reordered);
+                let response_ns = now_ns.saturating_sub(slot.due_ns);
+                cx.tally.late += u64::from(response_ns > cx.late_after_ns);
                 if let Some(load) = &mut cx.load
                     && load.phases.in_window(slot.due_ns)
                 {
-                    load.recorder.record(Metric::Response, now_ns.saturating_sub(slot.due_ns), now_ns);
+                    load.recorder.record(Metric::Response, response_ns, now_ns);
                     if matches!(cx.pattern, Pattern::Open { .. }) {
                         load.recorder.record(Metric::Service, now_ns.saturating_sub(slot.sent_ns), now_ns);
                     }

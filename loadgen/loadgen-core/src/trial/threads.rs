@@ -66,6 +66,7 @@ impl Threads {
                 },
                 seed: assignment.seed,
                 wall_offset_ns,
+                late_after_ns: assignment.late_after_ns.unwrap_or(u64::MAX),
             };
             threads.spawn(Arc::clone(&workload), plan, report.clone())?;
         }

@@ -286,5 +286,6 @@ pub fn assignment(address: &str, connections: u32) -> Assignment {
         warmup_ns: 50_000_000,
         window_ns: 300_000_000,
         drain_ns: 5_000_000_000,
+        late_after_ns: None,
     }
 }
