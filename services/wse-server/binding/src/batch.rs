@@ -127,11 +127,14 @@ impl MessageBatch {
 
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let events = PyList::empty(py);
-        for message in self.batch.iter().filter(|message| !message.kind.is_message()) {
-            let id = self.running.id(py, message.connection);
-            let id = id.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")));
-            let detail = String::from_utf8_lossy(message.data);
-            events.append((kind_name(py, message.kind), message.connection.as_u64(), id, detail))?;
+        for segment in self.batch.segments() {
+            for entry in segment.entries.iter().filter(|entry| !entry.kind.is_message()) {
+                let message = segment.message(entry);
+                let id = self.running.id(py, message.connection);
+                let id = id.unwrap_or_else(|| PyString::new(py, message.message_type.unwrap_or("")));
+                let detail = String::from_utf8_lossy(message.data);
+                events.append((kind_name(py, message.kind), message.connection.as_u64(), id, detail))?;
+            }
         }
         Ok(events)
     }
