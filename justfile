@@ -73,13 +73,31 @@ microbench *FILTER:
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from the code: the JSON Schemas
+# write what is generated from the code: the JSON Schemas, and the plan's into the chart's
 generate:
     cargo run --quiet --locked -p bench-format --bin schemas -- docs/schemas
+    python3 tools/values_schema.py
 
 # fail if generated files are not committed
 generated: generate
-    git diff --exit-code -- docs/schemas
+    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json
+
+# the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
+[group("chart")]
+chart-check: _chart-tools
+    cargo build --locked --quiet -p operator
+    python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
+    tools/chart-check
+
+# the Helm chart's unit tests alone
+[group("chart")]
+chart-test *OPTIONS: _chart-tools
+    helm-unittest --strict {{OPTIONS}} charts/ws-ladder
+
+# write the chart's README.md from its values
+[group("chart")]
+chart-docs: _chart-tools
+    helm-docs --chart-search-root charts/ws-ladder --log-level warning
 
 # optimised for publishing: whole-program link-time optimisation
 dist:
@@ -105,3 +123,6 @@ _cargo-deny:
 
 _cargo-fuzz:
     @tools/cargo-tool cargo-fuzz
+
+_chart-tools:
+    @tools/chart-tools

@@ -61,6 +61,9 @@ def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("rust-toolchain.toml", wanted, file, "" if file == wanted else f'set channel = "{wanted}" there')
     found = version_in(output("rustup", "run", "nightly", "rustc", "--version"))
     yield Finding("rust-nightly", "any", found, "" if found else "rustup toolchain install nightly")
+    minimum = pins["go"]["version"].removeprefix(">=")
+    found = version_in(output("go", "version"))
+    yield Finding("go", f">={minimum}", found, "" if at_least(found, minimum) else f"install Go {minimum} or later")
     minimum = pins["python"]["version"].removeprefix(">=")
     found = ".".join(map(str, sys.version_info[:3]))
     yield Finding(
@@ -84,6 +87,24 @@ def tools(pins: dict[str, Any]) -> Iterator[Finding]:
             found = stamp.read_text().strip() if stamp.exists() else ""
             mend = f"tools/cargo-tool {name}"
         yield Finding(name, wanted, found or "not installed yet", "" if found == wanted else mend)
+
+
+def go_tools(pins: dict[str, Any]) -> Iterator[Finding]:
+    """Programs of the module tools/go: its go.mod must say what is pinned, and they must be built."""
+    locked = dict(re.findall(r"^\s*(\S+) v(\S+)", (ROOT / "tools/go/go.mod").read_text(), re.MULTILINE))
+    for name, pin in pins.items():
+        found = locked.get(pin["package"], "not in tools/go/go.mod")
+        mend = "" if found == pin["version"] else f"cd tools/go && go get {pin['package']}@v{pin['version']}"
+        if not mend and not (ROOT / ".tools/bin" / name).exists():
+            found, mend = "not built yet", "tools/chart-tools"
+        yield Finding(name, pin["version"], found, mend)
+
+
+def schemas(pins: dict[str, Any]) -> Iterator[Finding]:
+    for name, pin in pins.items():
+        stamp = ROOT / f".tools/{name}-schemas.version"
+        found = version_in(stamp.read_text()) if stamp.exists() else "not made yet"
+        yield Finding(f"{name} schemas", pin["version"], found, "" if found == pin["version"] else "tools/chart-tools")
 
 
 def locked_crates() -> dict[str, set[str]]:
@@ -137,6 +158,8 @@ def main() -> int:
     findings = [
         *toolchains(pins["toolchains"]),
         *tools(pins["tools"]),
+        *go_tools(pins.get("go", {})),
+        *schemas(pins.get("schemas", {})),
         *crates(pins.get("crates", {})),
         *python_packages(pins.get("python", {})),
     ]

@@ -1,0 +1,48 @@
+{{/*
+The two files that the operator reads. `toYaml` and `toJson` keep whole numbers whole; printing one would turn 1000000
+into 1e+06.
+*/}}
+
+{{- define "ws-ladder.planFile" -}}
+{{ toYaml .Values.plan }}
+{{- end -}}
+
+{{- define "ws-ladder.clusterFile" -}}
+{{- $protocols := dict -}}
+{{- range $name, $protocol := .Values.protocols -}}
+{{- $_ := set $protocols $name (pick $protocol "worker" "workloads" "formats") -}}
+{{- end -}}
+{{- $services := dict -}}
+{{- range $name, $service := .Values.services -}}
+{{- if $service.enabled -}}
+{{- $entry := pick $service "description" "protocol" "books" -}}
+{{- $_ := set $entry "image" (include "ws-ladder.image" (dict "root" $ "image" $service.image)) -}}
+{{- $_ := set $services $name $entry -}}
+{{- end -}}
+{{- end -}}
+{{- $targets := list -}}
+{{- range include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- $target := pick . "service" "workload" "variant" "deployment" -}}
+{{- $_ := set $target "replicas" 1 -}}
+{{- $_ := set $target "ports" (dict "ws" 5006 "metrics" 9100 "evidence" 9101) -}}
+{{- $targets = append $targets $target -}}
+{{- end -}}
+{{- $jobs := list -}}
+{{- range include "ws-ladder.jobs" . | fromJsonArray -}}
+{{- $jobs = append $jobs (omit . "spec") -}}
+{{- end -}}
+schema: 1
+run_id: {{ .Values.run.id | quote }}
+release: {{ .Release.Name | quote }}
+namespace: {{ .Release.Namespace | quote }}
+lease: {{ include "ws-ladder.operator" . | quote }}
+coordinator_url: {{ include "ws-ladder.url" (dict "root" . "port" 8080) }}
+protocols:
+  {{- toYaml $protocols | nindent 2 }}
+services:
+  {{- toYaml $services | nindent 2 }}
+targets:
+  {{- toYaml $targets | nindent 2 }}
+jobs:
+  {{- toYaml $jobs | nindent 2 }}
+{{- end -}}

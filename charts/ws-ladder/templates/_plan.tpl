@@ -1,0 +1,82 @@
+{{/*
+What the plan asks for. Helm's `merge` and `default` take `false`, `0` and "" for nothing, so maps are laid over each
+other key by key here.
+*/}}
+
+{{/* The key of a service's value, after checking that the plan's word for it is there and switched on. */}}
+{{- define "ws-ladder.service" -}}
+{{- $service := index .root.Values.services .name -}}
+{{- if not $service -}}
+{{- fail (printf "plan.services: no service %q; known: %s" .name (keys .root.Values.services | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- if not $service.enabled -}}
+{{- fail (printf "plan.services: %s is switched off; set services.%s.enabled=true or take it out of the plan" .name .name) -}}
+{{- end -}}
+{{- if not (hasKey .root.Values.protocols $service.protocol) -}}
+{{- fail (printf "services.%s.protocol: no protocol %q; known: %s" .name $service.protocol (keys .root.Values.protocols | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, tiers}]. */}}
+{{- define "ws-ladder.climbs" -}}
+{{- $climbs := list -}}
+{{- $seen := dict -}}
+{{- $plan := .Values.plan -}}
+{{- range $index, $ladder := $plan.ladders -}}
+{{- $variant := dig "variant" "standard" $ladder -}}
+{{- $path := printf "%s/%s" $ladder.workload $variant -}}
+{{- if hasKey $seen $path -}}
+{{- fail (printf "plan.ladders[%d].variant: %s is there twice; give each a variant of its own" $index $path) -}}
+{{- end -}}
+{{- $_ := set $seen $path true -}}
+{{- range $service := $plan.services -}}
+{{- if or (not $ladder.services) (has $service $ladder.services) -}}
+{{- include "ws-ladder.service" (dict "root" $ "name" $service) -}}
+{{- $env := $ladder.service_env | default dict -}}
+{{- $deployment := include "ws-ladder.deployment" (dict "root" $ "service" $service "env" $env) -}}
+{{- $climbs = append $climbs (dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "deployment" $deployment "tiers" $ladder.tiers) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $climbs -}}
+{{- end -}}
+
+{{/* One Deployment for each service and environment, so that the operator never edits a pod template. */}}
+{{- define "ws-ladder.deployment" -}}
+{{- $name := printf "%s-%s" (include "ws-ladder.fullname" .root) (include "ws-ladder.part" .service) -}}
+{{- if .env -}}
+{{- $name = printf "%s-%s" $name (toJson .env | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- include "ws-ladder.cut" (dict "text" $name "max" 52) -}}
+{{- end -}}
+
+{{/* Maps of variables, later over earlier, as a list of `env`. */}}
+{{- define "ws-ladder.env" -}}
+{{- $all := dict -}}
+{{- range $map := . -}}
+{{- range $key, $value := $map -}}
+{{- $_ := set $all $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $value := $all }}
+- name: {{ $key | quote }}
+  value: {{ $value | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spec}]; `spec` is YAML. */}}
+{{- define "ws-ladder.jobs" -}}
+{{- $jobs := list -}}
+{{- range $climb := include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- range $tier := $climb.tiers -}}
+{{- $tier = int64 $tier -}}
+{{- $spec := include "ws-ladder.jobSpec" (dict "root" $ "climb" $climb "tier" $tier) -}}
+{{- $identity := list $.Release.Namespace $.Release.Name $climb.service $climb.workload $climb.variant $tier $.Values.run.id $spec | toJson -}}
+{{- $tail := printf "-%d-%s" $tier (sha256sum $identity | trunc 8) -}}
+{{- $front := printf "%s-%s-%s-%s" (include "ws-ladder.fullname" $) $climb.service $climb.workload $climb.variant -}}
+{{- $front = include "ws-ladder.cut" (dict "text" (include "ws-ladder.part" $front) "max" (sub 52 (len $tail)) "hashed" false) -}}
+{{- $jobs = append $jobs (dict "service" $climb.service "workload" $climb.workload "variant" $climb.variant "tier" $tier "job" (print $front $tail) "spec" $spec) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $jobs -}}
+{{- end -}}

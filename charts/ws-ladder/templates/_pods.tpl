@@ -1,0 +1,72 @@
+{{/* What the pods of all roles have in common. */}}
+
+{{/* `image`: an entry {repository, tag, digest}. A digest outranks a tag; without either it is the chart's appVersion. */}}
+{{- define "ws-ladder.image" -}}
+{{- $image := .image -}}
+{{- $repository := $image.repository -}}
+{{- with .root.Values.image.registry }}{{ $repository = printf "%s/%s" . $repository }}{{ end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository ($image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Requests = limits, so that the pod is Guaranteed. */}}
+{{- define "ws-ladder.resources" -}}
+limits:
+  cpu: {{ .cpu | quote }}
+  memory: {{ .memory | quote }}
+requests:
+  cpu: {{ .cpu | quote }}
+  memory: {{ .memory | quote }}
+{{- end -}}
+
+{{/* CPUs of a role of the plan, as a quantity; a whole number stays one, for the static CPU manager. */}}
+{{- define "ws-ladder.cpu" -}}
+{{- $cpus := 1 -}}
+{{- with dig "cpu" .role "cpus" nil .root.Values.plan }}{{ $cpus = . }}{{ end -}}
+{{- $milli := round (mulf $cpus 1000) 0 | int64 -}}
+{{- if mod $milli 1000 -}}
+{{- printf "%dm" $milli -}}
+{{- else -}}
+{{- div $milli 1000 -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ws-ladder.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+readOnlyRootFilesystem: true
+{{- end -}}
+
+{{/* The pod's own settings, from its role's `scheduling` and the images' secrets; `role` is a key of `scheduling`. */}}
+{{- define "ws-ladder.pod" -}}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with index .root.Values.scheduling .role }}
+{{- range $key := list "priorityClassName" "runtimeClassName" }}
+{{- with index $.root.Values.scheduling $.role $key }}
+{{ $key }}: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- range $key := list "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" }}
+{{- with index $.root.Values.scheduling $.role $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
