@@ -23,8 +23,8 @@ REASONS = {
     ReasonKind.CLOCK_STEP: "a clock jumped",
     ReasonKind.READING_LATE: "the service's counters were not read at the window's edges",
     ReasonKind.WINDOW_SHORT: "too few samples for an objective's percentile",
-    ReasonKind.CONFORMANCE: "the service failed its protocol check",
-    ReasonKind.ISOLATION: "a CPU was shared that the plan asked for exclusively",
+    ReasonKind.CONFORMANCE: "the service didn't answer a reading as its contract says",
+    ReasonKind.ISOLATION: "the service had no CPU of its own",
 }
 
 BOUNDS = {

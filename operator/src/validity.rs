@@ -1,4 +1,5 @@
-//! Whether a trial may be used at all: every rule of `docs/METHODOLOGY.md`, "Validity". Pure.
+//! Whether a trial may be used at all: the rules of `docs/METHODOLOGY.md`, "Validity", in order; those of the generator
+//! are in `validity/generator.rs`. Pure.
 //!
 //! Each reason says what was seen against what is allowed, in numbers.
 
@@ -22,6 +23,7 @@ const CLOCK_STEP_NS: u64 = 10_000_000;
 const READING_SHARE: f64 = 0.05;
 /// That difference in nanoseconds is allowed in any case: a scrape of a busy service takes its time.
 const READING_FLOOR_NS: u64 = 100_000_000;
+
 /// Judges a trial by every rule; reasons found while measuring come first.
 pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity {
     let mut reasons = measured.problems.clone();

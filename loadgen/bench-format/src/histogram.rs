@@ -1,4 +1,5 @@
-//! HdrHistograms on the wire: V2, deflated, base64, as every HdrHistogram library reads them.
+//! HdrHistograms: how values are recorded, how they travel (V2, deflated, base64, as every HdrHistogram library reads
+//! them), and when their samples carry a percentile.
 //!
 //! Merging is addition and therefore exact; nothing in ws-ladder averages percentiles.
 

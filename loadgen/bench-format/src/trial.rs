@@ -1,8 +1,8 @@
 //! What a worker is told: one assignment per trial, and the barrier around it.
 //!
 //! The protocol is worker-driven JSON over HTTP (`docs/PROTOCOL.md`, "Coordinator"): register, ask for the next
-//! assignment, report ready, get `start_at`, run, upload. Every message names (run, trial, worker, attempt), so a
-//! repeated request has the effect of one.
+//! assignment, report ready, get `start_at`, run, upload. What concerns a trial names (run, trial, attempt) and its
+//! worker, and all else only asks or says the same again: a repeated request has the effect of one.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The worker's side of the coordinator's protocol: register, next, ready, result.
 //!
-//! Every request names (run, trial, worker, attempt) and has the effect of one when it is repeated, so whatever the
-//! network does is answered by asking again. Blocking: load threads run beside it and need no runtime.
+//! A repeated request has the effect of one (`docs/PROTOCOL.md` says why), so whatever the network does is answered by
+//! asking again. Blocking: load threads run beside it and need no runtime.
 
 use std::{
     thread,

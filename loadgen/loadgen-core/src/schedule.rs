@@ -1,7 +1,7 @@
-//! When each message is due, worked out before the load starts.
+//! When each message is due: settled by rate, seed and share before the load starts, and worked out one by one.
 //!
-//! Pure. Latency counts from these times and not from the moment the socket took the bytes, so a service that stalls
-//! cannot hide its own delay. All times are nanoseconds after the start.
+//! Pure. Nothing that happens under load moves one. Latency counts from these times and not from the moment the socket
+//! took the bytes, so a service that stalls cannot hide its own delay. All times are nanoseconds after the start.
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 /// Rates are kept in millionths of a message per second, so that every division is one of integers.

@@ -1,4 +1,5 @@
-//! The command line: the seeds' flags, and what they lacked.
+//! The command line: the flags of the reference's own `wse-bench`, as its published benchmarks give them, and what they
+//! lacked.
 
 use bench_format::plan::Arrivals;
 use clap::{Parser, ValueEnum};
@@ -55,7 +56,7 @@ pub struct Cli {
     /// Encoding of throughput messages.
     #[arg(long, value_enum, default_value_t = FormatFlag::Json)]
     pub format: FormatFlag,
-    /// Size of throughput messages, in bytes: up to 64 means 54, up to 195 means 175, others as the seeds rounded them.
+    /// Size of throughput messages, in bytes: up to 64 means 54, up to 195 means 175, others are ten bytes short.
     #[arg(long, default_value_t = 175)]
     pub size: u32,
     /// Worker processes.
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_command_line_is_understood() {
+    fn the_command_line_of_the_published_benchmarks_is_understood() {
         let line = "wse-bench --host 127.0.0.1 --port 5006 --secret s --tiers 100,500 --duration 3 --test throughput \
                     --max-connections 500000 --output markdown --batch-size 500";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();

@@ -1,4 +1,4 @@
-//! `wse-bench`: load on WSE services. By hand with the seeds' flags, or as a worker of a coordinator.
+//! `wse-bench`: load on WSE services. By hand with the flags of the reference's own, or as a worker of a coordinator.
 //!
 //! | module | does |
 //! | --- | --- |

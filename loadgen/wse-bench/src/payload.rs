@@ -1,7 +1,7 @@
-//! The messages: the seeds' trade update in three formats and any size, and the ping.
+//! The messages: the trade update of the reference's published benchmarks, in three formats and any size, and the ping.
 //!
 //! Pure. Each message is a template in which only the sequence number changes, so its length never does (but for
-//! compressed ones). Keys are sorted, as the seeds' client sent them.
+//! compressed ones). Keys are sorted, as the client of those benchmarks sent them.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use loadgen_core::workload::{Messages, Opcode};
 pub const FIRST_SEQUENCE: u64 = 100_000_000;
 /// How many messages fit before the number would need a tenth digit.
 pub const MOST_MESSAGES: u64 = 900_000_000;
-/// The trade update's length, in bytes; the seeds' was the same.
+/// The trade update's length, in bytes; that of the published benchmarks was the same.
 pub const BASE_BYTES: usize = 175;
 /// Up to this size a message is the short one of 54 bytes.
 const SHORT_BYTES: usize = 64;
-/// What the seeds subtract for the `data` field of a padded message: a padded one is ten bytes short of its name.
+/// What the published benchmarks subtract for the `data` field of a padded message: it is ten bytes short of its name.
 const PADDING_OVERHEAD: usize = 20;
 /// Stands in a template for the sequence number.
 const NUMBER: &str = "100000000";
@@ -219,7 +219,7 @@ pub struct Compressed {
 
 impl Compressed {
     fn new(json: Template) -> Self {
-        // zlib's own default level: the seeds' clients used it.
+        // zlib's own default level: the published benchmarks' clients used it.
         Self { zlib: Compress::new(Compression::default(), true), out: Vec::with_capacity(json.bytes.len() + 64), json }
     }
 
@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn the_trade_update_has_the_size_of_the_seeds() {
+    fn the_trade_update_has_the_published_size() {
         for sequence in [FIRST_SEQUENCE, FIRST_SEQUENCE + MOST_MESSAGES - 1] {
             assert_eq!(message(Format::Json, 175, sequence).len(), BASE_BYTES);
         }
     }
 
     #[test]
-    fn other_sizes_are_those_of_the_seeds_too() {
+    fn other_sizes_are_the_published_ones_too() {
         let sizes = [64, 175, 256, 1024, 4096, 16_384, 65_536];
         let actual = sizes.map(|size| message(Format::Json, size, FIRST_SEQUENCE).len());
         assert_eq!(actual, [54, 175, 246, 1014, 4086, 16_374, 65_526]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_as_the_seeds_client_sent_them() {
+    fn keys_are_sorted_as_the_published_benchmarks_client_sent_them() {
         let text = String::from_utf8(message(Format::Json, 256, FIRST_SEQUENCE)).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         // serde_json's map is sorted.

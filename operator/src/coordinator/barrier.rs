@@ -1,7 +1,7 @@
 //! Where each worker stands in the trial, and what it is told next. Pure: no sockets, no clocks.
 //!
-//! Every message names (run, trial, worker, attempt), so a repeated request has the effect of one, and one that belongs
-//! to another trial is refused in words.
+//! What concerns a trial names (run, trial, attempt) and its worker: a repeated request has the effect of one, and one
+//! that belongs to another trial is refused in words.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! What workers upload: parsed and checked before it touches the state of the run.
+//! Reads and checks what a worker uploads, before it touches the state of the run.
 
 use std::hash::{DefaultHasher, Hasher};
 

@@ -68,7 +68,7 @@ impl Workload {
         }
     }
 
-    /// Connections per tier when nobody names any: those of the seeds.
+    /// Connections per tier when nobody names any: those of the reference's published benchmarks.
     pub fn default_tiers(self) -> Vec<u32> {
         let mut tiers = vec![100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
         if self == Self::ConnectionStorm {
