@@ -144,11 +144,11 @@ fn service_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping
     // A service with totals only may not count what it receives.
     if keeping == BookKeeping::Connections || delta.received > 0 {
         let sent = [("sent", merged.messages.sent), ("unnumbered", merged.unnumbered())];
-        equations.push(Equation::new("received (service) = sent (workers)", delta.received, terms(sent)));
+        equations.push(Equation::new("received (service) = sent + unnumbered (workers)", delta.received, terms(sent)));
         let mut fates = vec![("consumed".to_owned(), delta.consumed), ("delivered".to_owned(), delta.delivered)];
         fates.extend(drops(delta));
         fates.push(("queued".into(), delta.queued));
-        equations.push(Equation::new("received = consumed + delivered + dropped", delta.received, fates));
+        equations.push(Equation::new("received = consumed + delivered + dropped + queued", delta.received, fates));
     }
     equations
 }
@@ -249,7 +249,7 @@ mod tests {
             service[0].received = 10;
             service[0].application = Some(application);
         });
-        assert!(broken.contains(&"received (service) = sent (workers)".to_owned()), "{broken:?}");
+        assert!(broken.contains(&"received (service) = sent + unnumbered (workers)".to_owned()), "{broken:?}");
         assert!(broken.contains(&"sent = delivered (application) + dropped".to_owned()), "{broken:?}");
     }
 
@@ -281,7 +281,7 @@ mod tests {
         let books = books(&merged, &delta, Some(&[]), BookKeeping::Totals);
         let names: Vec<&str> = books.equations.iter().map(|equation| equation.name.as_str()).collect();
         assert!(books.balance() && books.connections.is_none());
-        assert!(!names.contains(&"received (service) = sent (workers)"), "{names:?}");
+        assert!(!names.contains(&"received (service) = sent + unnumbered (workers)"), "{names:?}");
         assert!(names.contains(&"sequence sum sent = sequence sum delivered"), "{names:?}");
     }
 

@@ -1,7 +1,7 @@
 //! Who counted what: one book per connection, and their sums.
 //!
 //! Each book has a lock of its own, and sums are taken over whole books, so that every reading satisfies
-//! `received = consumed + delivered + dropped` wherever the flaw lets it.
+//! `received = consumed + delivered + dropped + queued` wherever the flaw lets it.
 
 use std::{
     collections::{BTreeMap, HashMap},
