@@ -84,7 +84,7 @@ generated: generate
 
 # the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
 [group("chart")]
-chart-check: _chart-tools
+chart-check: _python-env _chart-tools
     cargo build --locked --quiet -p operator
     python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
     tools/chart-check

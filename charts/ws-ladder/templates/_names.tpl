@@ -35,7 +35,7 @@ is false because a hash follows anyhow.
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end -}}
 
-{{/* 43 characters leave room for `-operator`. A Service's name begins with a letter, a release's may not. */}}
+{{/* 42 characters leave room for the longest ending. A Service's name begins with a letter, a release's may not. */}}
 {{- define "ws-ladder.fullname" -}}
 {{- $name := include "ws-ladder.name" . -}}
 {{- $full := .Values.fullnameOverride -}}
@@ -43,7 +43,7 @@ is false because a hash follows anyhow.
 {{- $full = ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- end -}}
 {{- $full = regexReplaceAll "^([0-9])" (include "ws-ladder.part" $full) "r${1}" -}}
-{{- include "ws-ladder.cut" (dict "text" $full "max" 43) -}}
+{{- include "ws-ladder.cut" (dict "text" $full "max" 42) -}}
 {{- end -}}
 
 {{- define "ws-ladder.operator" -}}
