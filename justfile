@@ -89,6 +89,11 @@ chart-check: _python-env _chart-tools
     python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
     tools/chart-check
 
+# the Helm chart as it is published: chart-package 0.1.0 OWNER FOLDER
+[group("chart")]
+chart-package VERSION OWNER FOLDER: _chart-tools
+    tools/chart-package {{VERSION}} {{OWNER}} {{FOLDER}}
+
 # the Helm chart's unit tests alone
 [group("chart")]
 chart-test *OPTIONS: _chart-tools

@@ -14,6 +14,7 @@ import pytest
 
 CHART = Path(__file__).resolve().parents[1]
 TIER = "plan.ladders[0].workload=throughput,plan.ladders[0].load.model=closed,plan.ladders[0].tiers[0]=7"
+TOKEN = "auth.coordinatorToken=" + "t" * 32
 # Each changes something else of what the chart renders.
 CHANGES = [
     "",
@@ -40,6 +41,7 @@ CHANGES = [
     "operator.image.tag=other",
     "operator.resources.memory=1Gi",
     "auth.existingSecret=mine",
+    TOKEN,
     "scheduling.worker.nodeSelector.a=b",
     "scheduling.service.nodeSelector.a=b",
     "job.ttlSecondsAfterFinished=0",
@@ -129,7 +131,7 @@ def test_what_the_operator_reads_restarts_it(rendered: dict[str, dict[str, str]]
         assert found
         return found[0]
 
-    changed = ["", "run.id=first", "run.id=second", "plan.repeats=9", "plan.name=other", "auth.existingSecret=mine"]
+    changed = ["", "run.id=first", "run.id=second", "plan.repeats=9", "plan.name=other", TOKEN]
     assert len({annotation(values) for values in changed}) == len(changed)
     assert annotation("") == annotation("operator.resources.memory=1Gi")
 
