@@ -5,16 +5,13 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
-    histogram::{Recorder, percentile_ns},
+    histogram::{PERCENTILES, Recorder, percentile_ns},
     plan::Load,
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
 
 use crate::{accounts::ServiceDelta, judge::Measured, merge::Merged};
 
-/// Printed percentiles, with their names.
-const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;
 

@@ -1,6 +1,7 @@
 //! What a person sees on the terminal: a line per trial while it climbs, a table at the end.
 
 use bench_format::{
+    histogram::milliseconds,
     plan::Load,
     result::{BoundBy, TrialResult, Validity},
     run::{Run, TrialState},
@@ -45,7 +46,8 @@ pub fn key_figure(result: &TrialResult) -> String {
     };
     let latency = |name: &str, label: &str| {
         let percentiles = result.percentiles.get(name)?;
-        let ms = |p: &str| percentiles.get(p).copied().flatten().map_or("n/a".into(), milliseconds);
+        let printed = |ns: u64| format!("{} ms", milliseconds(ns));
+        let ms = |p: &str| percentiles.get(p).copied().flatten().map_or("n/a".into(), printed);
         let any = percentiles.values().any(Option::is_some);
         any.then(|| format!("{label} p50 {} p99 {}", ms("p50"), ms("p99")))
     };
@@ -124,11 +126,6 @@ fn shorten(text: &str) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
-}
-
-fn milliseconds(ns: u64) -> String {
-    let ms = ns as f64 / 1e6;
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
 }
 
 /// Three digits that matter: `980`, `12.3 k`, `4.56 M`.

@@ -1,5 +1,5 @@
 //! HdrHistograms: how values are recorded, how they travel (V2, deflated, base64, as every HdrHistogram library reads
-//! them), and when their samples carry a percentile.
+//! them), when their samples carry a percentile, and with how many digits a terminal shows it.
 //!
 //! Merging is addition and therefore exact; nothing in ws-ladder averages percentiles.
 
@@ -15,6 +15,10 @@ use serde::{Deserialize, Serialize};
 pub const HIGHEST_NS: u64 = 600_000_000_000;
 /// Significant decimal digits of every histogram.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
+/// The percentiles of every result, with their names.
+pub const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+const NS_PER_MS: u64 = 1_000_000;
 
 /// Why a histogram can't be read or merged.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +160,17 @@ pub fn samples_needed(percentile: f64) -> u64 {
     (0.01_f64.ln() / (percentile / 100.0).ln()).ceil() as u64
 }
 
+/// A value in milliseconds with the digits that a histogram can vouch for: `0.0420`, `1.69`, `87.5`, `1234`.
+pub fn milliseconds(value_ns: u64) -> String {
+    let magnitude = |ns: u64| ns.max(1).ilog10();
+    let below_the_first = u32::from(SIGNIFICANT_DIGITS) - 1;
+    let step = 10_u64.pow(magnitude(value_ns).saturating_sub(below_the_first)).min(NS_PER_MS);
+    let rounded = value_ns.saturating_add(step / 2) / step * step;
+    // Counted on what was rounded: 9.996 is 10.0, not 10.00.
+    let decimals = (NS_PER_MS.ilog10() + below_the_first).saturating_sub(magnitude(rounded)).min(NS_PER_MS.ilog10());
+    format!("{:.*}", decimals as usize, rounded as f64 / NS_PER_MS as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +206,14 @@ mod tests {
     #[test]
     fn the_needed_samples_are_those_of_the_published_table() {
         assert_eq!([99.0, 99.9, 99.99].map(samples_needed), [459, 4603, 46_050]);
+    }
+
+    #[test]
+    fn milliseconds_have_three_digits_that_matter_and_none_that_does_not() {
+        let values = [42, 850, 42_000, 380_000, 1_690_000, 9_996_000, 87_460_000, 498_700_000, 999_600_000];
+        let printed = ["0.000042", "0.000850", "0.0420", "0.380", "1.69", "10.0", "87.5", "499", "1000"];
+        assert_eq!(values.map(milliseconds), printed);
+        assert_eq!(milliseconds(12_345_678_901), "12346");
     }
 
     #[test]

@@ -18,7 +18,6 @@ use bench_format::{
 use loadgen_core::merge::{Merged, merge};
 use serde::Serialize;
 
-pub use self::figures::PERCENTILES;
 use self::{
     books::{books, unnumbered},
     figures::{figures, percentiles},

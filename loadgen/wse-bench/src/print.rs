@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bench_format::plan::Load;
+use bench_format::{histogram, plan::Load};
 
 use crate::{
     cli::Output,
@@ -190,11 +190,7 @@ fn cells(workload: Workload, outcome: &Outcome, measured: &Measured, with_servic
 }
 
 fn milliseconds(ns: Option<u64>) -> String {
-    match ns {
-        None => "n/a".into(),
-        Some(ns) if ns < 10_000_000 => format!("{:.3}", ns as f64 / 1e6),
-        Some(ns) => format!("{:.1}", ns as f64 / 1e6),
-    }
+    ns.map_or("n/a".into(), histogram::milliseconds)
 }
 
 fn rate(per_second: Option<f64>) -> String {
@@ -232,7 +228,7 @@ mod tests {
         assert_eq!(rate(Some(14_700_000.0)), "14.70M");
         assert_eq!(rate(Some(15_020.4)), "15,020");
         assert_eq!(milliseconds(Some(380_000)), "0.380");
-        assert_eq!(milliseconds(Some(498_700_000)), "498.7");
+        assert_eq!(milliseconds(Some(498_700_000)), "499");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
-    histogram::{Recorder, percentile_ns},
+    histogram::{PERCENTILES, Recorder, percentile_ns},
     plan::Load,
     result::{ConnectionCounts, Figures, MessageCounts, WindowCounts, Witness, WorkerResult},
     service::MessageStats,
@@ -11,10 +11,6 @@ use bench_format::{
 
 use super::{Asked, ServiceView};
 use crate::workloads::Workload;
-
-/// Percentiles that are printed, where the samples carry them.
-pub const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 /// What can be said of a histogram; absent where the samples can't carry it.
 pub(super) fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
