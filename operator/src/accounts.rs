@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use bench_format::{
     books::{Books, Equation, compare_connections},
+    merge::Merged,
     result::{MessageCounts, Witness},
     service::{ApplicationStats, ConnectionBook, ServiceStats},
 };
 
-use crate::{merge::Merged, registry::BookKeeping};
+use crate::registry::BookKeeping;
 
 /// What a service counted between two readings.
 #[derive(Clone, Debug, Default)]

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use bench_format::{
     histogram::{PERCENTILES, Recorder, percentile_ns},
+    merge::Merged,
     plan::Load,
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
 
-use crate::{accounts::ServiceDelta, judge::Measured, merge::Merged};
+use crate::{accounts::ServiceDelta, judge::Measured};
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;

@@ -2,6 +2,7 @@
 
 use bench_format::{
     SCHEMA,
+    merge::Merged,
     plan::{Load, Message, Objective, Thresholds},
     result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
     service::ConnectionBook,
@@ -12,7 +13,6 @@ use crate::{
     accounts::{self, ServiceDelta},
     coordinator::Upload,
     figures,
-    merge::Merged,
     registry::BookKeeping,
     validity, verdict,
 };

@@ -2,8 +2,8 @@
 //!
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers) and [`coordinator`] (what workers talk
-//! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`merge`], [`figures`], [`accounts`],
-//! [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
+//! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`bench_format::merge`], [`figures`],
+//! [`accounts`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
 
 pub mod accounts;
 pub mod assert;
@@ -16,7 +16,6 @@ pub mod evidence;
 pub mod figures;
 pub mod judge;
 pub mod measure;
-pub mod merge;
 pub mod plan;
 pub mod print;
 pub mod readings;

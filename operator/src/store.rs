@@ -11,13 +11,14 @@ use std::{
 
 use bench_format::{
     SCHEMA, SchemaTooNew,
+    merge::Merged,
     result::{ServiceFile, TrialResult},
     run::Run,
     trial::TrialId,
 };
 use serde::Serialize;
 
-use crate::{judge::Measured, merge::Merged};
+use crate::judge::Measured;
 use files::{Disk, Files};
 
 pub mod files;

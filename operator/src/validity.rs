@@ -10,12 +10,13 @@ mod generator;
 use bench_format::{
     books::Books,
     histogram::{percentile_ns, samples_needed},
+    merge::Merged,
     plan::{Figure, Load},
     result::{Reading, Reason, ReasonKind, Validity, WorkerResult},
 };
 
 use self::generator::{generator_cpu, generator_late, send_rate};
-use crate::{figures::ended_early, judge::Measured, merge::Merged};
+use crate::{figures::ended_early, judge::Measured};
 
 /// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;

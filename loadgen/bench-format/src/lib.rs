@@ -9,6 +9,7 @@
 //! | [`result`] | a worker ([`result::WorkerResult`]), then the operator ([`result::TrialResult`]) | the store, the analysis |
 //! | [`service`] | a service's `/stats` | the operator |
 //! | [`histogram`] | a worker | everyone: merging is addition |
+//! | [`merge`] | the operator, or `wse-bench` by hand, from workers' results | whoever judges them |
 //! | [`books`] | the operator | the analysis |
 //! | [`environment`] | whoever runs on a machine | the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
@@ -19,6 +20,7 @@
 pub mod books;
 pub mod environment;
 pub mod histogram;
+pub mod merge;
 pub mod plan;
 pub mod result;
 pub mod run;

@@ -14,7 +14,6 @@
 //! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
 //! | [`recorder`] | histograms |
 //! | [`evidence`] | how the generator itself fared |
-//! | [`merge`] | several workers' results into one |
 //! | [`progress`] | what a person sees meanwhile |
 
 pub mod clock;
@@ -24,7 +23,6 @@ pub mod coordinator;
 mod error;
 pub mod evidence;
 pub mod frame;
-pub mod merge;
 pub mod phases;
 pub mod progress;
 pub mod recorder;

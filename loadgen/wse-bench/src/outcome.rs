@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use bench_format::{
     books::Books,
     histogram::Histogram,
+    merge::Merged,
     plan::{Load, Message},
     result::{ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence, WorkerResult},
     service::{ApplicationStats, ConnectionBooks, MessageStats},
 };
-use loadgen_core::merge::{Merged, merge};
 use serde::Serialize;
 
 use self::{
@@ -110,7 +110,7 @@ impl Outcome {
         service: Option<ServiceView>,
         command: String,
     ) -> Self {
-        let merged = match merge(results) {
+        let merged = match Merged::of(results) {
             Ok(merged) => merged,
             Err(error) => return Self::failed(asked, error.to_string(), command),
         };
@@ -134,6 +134,7 @@ impl Measured {
         service: Option<&ServiceView>,
     ) -> Self {
         let by_application = workload.witness() == Witness::Application;
+        let intervals = merged.intervals_by_start();
         let mut messages = merged.messages;
         if let (true, Some(view)) = (by_application, service) {
             messages.delivered = view.application.map_or(view.whole.delivered, |application| application.delivered);
@@ -153,7 +154,7 @@ impl Measured {
                 .map(|(name, recorder)| (name.clone(), percentiles(recorder)))
                 .collect(),
             histograms: merged.histograms.iter().map(|(name, recorder)| (name.clone(), recorder.encode())).collect(),
-            intervals: merged.intervals,
+            intervals,
             books: books(&merged.connections, &messages, results, service, witness),
             service: service.map(|view| view.whole.clone()),
             workers: results.iter().map(|result| result.evidence.clone()).collect(),

@@ -2,11 +2,12 @@
 
 use bench_format::{
     books::Books,
+    merge::Merged,
     result::{Validity, WorkerResult},
 };
 
 use super::{results, validity};
-use crate::{judge::Measured, merge::Merged};
+use crate::judge::Measured;
 
 /// The reasons of a trial after a change, as `kind: detail`.
 pub(super) fn reasons(mut measured: Measured, change: impl FnOnce(&mut Measured)) -> Vec<String> {

@@ -1,12 +1,13 @@
 //! Whether the generator kept its own schedule: the rules of open-loop trials. Pure.
 
 use bench_format::{
+    merge::Merged,
     plan::Figure,
     result::{Reason, ReasonKind},
 };
 
 use super::{percent, reason, results};
-use crate::{figures::worker_share, judge::Measured, merge::Merged};
+use crate::{figures::worker_share, judge::Measured};
 
 /// Share of an objective's time by which the generator may be late.
 const LATE_SHARE: f64 = 0.05;

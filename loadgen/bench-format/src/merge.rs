@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bench_format::{
+use crate::{
     histogram::{self, Recorder},
-    result::{ConnectionCounts, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
+    result::{ConnectionCounts, Interval, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
 };
 
 /// Intervals are aligned by the second in which they start.
@@ -33,7 +33,7 @@ impl Merged {
     /// Adds results up.
     ///
     /// # Errors
-    /// When a histogram can't be read; uploads with such a histogram were refused before.
+    /// When a histogram can't be read.
     pub fn of<'a>(results: impl IntoIterator<Item = &'a WorkerResult>) -> Result<Self, histogram::Error> {
         let mut merged = Self::default();
         for result in results {
@@ -60,6 +60,20 @@ impl Merged {
             }
         }
         Ok(())
+    }
+
+    /// The interval histograms in the order of their starts, as they travel.
+    pub fn intervals_by_start(&self) -> Vec<Interval> {
+        let mut all: BTreeMap<u64, Interval> = BTreeMap::new();
+        for (name, intervals) in &self.intervals {
+            for (&start_ns, (duration_ns, recorder)) in intervals {
+                let empty = || Interval { start_ns, duration_ns: 0, histograms: BTreeMap::new() };
+                let interval = all.entry(start_ns).or_insert_with(empty);
+                interval.duration_ns = interval.duration_ns.max(*duration_ns);
+                interval.histograms.insert(name.clone(), recorder.encode());
+            }
+        }
+        all.into_values().collect()
     }
 
     /// Messages that carry no number (hellos and such), all connections together.
@@ -140,10 +154,30 @@ fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
 
 #[cfg(test)]
 mod tests {
-    use bench_format::result::Interval;
-
     use super::*;
-    use crate::coordinator::upload::fixture::worker_result;
+    use crate::trial::TrialId;
+
+    /// What a worker that did nothing uploads.
+    fn worker_result() -> WorkerResult {
+        let trial =
+            TrialId { service: "s".into(), workload: "w".into(), variant: "v".into(), tier: 1, process: 1, repeat: 1 };
+        WorkerResult {
+            schema: crate::SCHEMA,
+            run: "r".into(),
+            trial,
+            attempt: 1,
+            worker: 0,
+            witness: Witness::Reply,
+            connections: ConnectionCounts::default(),
+            messages: MessageCounts::default(),
+            window: WindowCounts::default(),
+            histograms: BTreeMap::new(),
+            intervals: Vec::new(),
+            books: Vec::new(),
+            evidence: Default::default(),
+            environment: Default::default(),
+        }
+    }
 
     fn recorder(values: std::ops::Range<u64>) -> Recorder {
         let mut recorder = Recorder::new();
@@ -153,7 +187,7 @@ mod tests {
 
     #[test]
     fn counts_are_sums_and_the_window_is_the_longest() {
-        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        let (mut left, mut right) = (worker_result(), worker_result());
         (left.messages.sent, right.messages.sent) = (3, 4);
         left.connections.failed.insert("timeout".into(), 1);
         right.connections.failed.insert("timeout".into(), 2);
@@ -165,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_merged_histogram_is_the_one_that_a_single_worker_would_have_recorded() {
-        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        let (mut left, mut right) = (worker_result(), worker_result());
         left.histograms.insert("response_ns".into(), recorder(1..500).encode());
         right.histograms.insert("response_ns".into(), recorder(500..900).encode());
         let merged = Merged::of([&left, &right]).unwrap();
@@ -179,17 +213,29 @@ mod tests {
             duration_ns: INTERVAL_NS,
             histograms: [("response_ns".into(), recorder(1..11).encode())].into(),
         };
-        let (mut left, mut right) = (worker_result(0, 1), worker_result(1, 1));
+        let (mut left, mut right) = (worker_result(), worker_result());
         left.intervals = vec![interval(0), interval(INTERVAL_NS + 3)];
         right.intervals = vec![interval(7), interval(INTERVAL_NS - 4)];
         let merged = Merged::of([&left, &right]).unwrap();
         let counts: Vec<u64> = merged.intervals["response_ns"].values().map(|(_, recorder)| recorder.count()).collect();
         assert_eq!(counts, [20, 20]);
+        let starts: Vec<u64> = merged.intervals_by_start().iter().map(|interval| interval.start_ns).collect();
+        assert_eq!(starts, [0, INTERVAL_NS]);
+    }
+
+    #[test]
+    fn an_interval_travels_with_all_its_histograms() {
+        let histograms: BTreeMap<_, _> =
+            ["delay_ns", "response_ns"].map(|name| (name.to_owned(), recorder(1..11).encode())).into();
+        let mut result = worker_result();
+        result.intervals = vec![Interval { start_ns: 0, duration_ns: 7, histograms: histograms.clone() }];
+        let merged = Merged::of([&result]).unwrap();
+        assert_eq!(merged.intervals_by_start(), [Interval { start_ns: 0, duration_ns: 7, histograms }]);
     }
 
     #[test]
     fn sequence_sums_wrap() {
-        let mut result = worker_result(0, 1);
+        let mut result = worker_result();
         let book = |sequence_sum| WorkerBook { sequence_sum, ..WorkerBook::default() };
         result.books = vec![book(u64::MAX), book(3)];
         assert_eq!(Merged::of([&result]).unwrap().sequence_sum(), 2);
