@@ -11,7 +11,7 @@ use bench_format::{
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
 
-use crate::{accounts::ServiceDelta, judge::Measured};
+use crate::{equations::ServiceDelta, judge::Measured};
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;

@@ -10,8 +10,8 @@ use bench_format::{
 };
 
 use crate::{
-    accounts::{self, ServiceDelta},
     coordinator::Upload,
+    equations::{self, ServiceDelta},
     figures,
     registry::BookKeeping,
     validity, verdict,
@@ -78,8 +78,8 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         witness => witness,
     };
     let mut messages = merged.messages.clone();
-    accounts::complete(&mut messages, witness, &delta);
-    let books = accounts::books(&merged, &delta, measured.connections.as_deref(), measured.keeping);
+    equations::complete(&mut messages, witness, &delta);
+    let books = equations::books(&merged, &delta, measured.connections.as_deref(), measured.keeping);
     let figures = figures::figures(measured, &merged, &messages, witness);
     let validity = validity::validity(measured, &merged, &books);
     let verdict = match validity {

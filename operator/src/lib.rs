@@ -3,15 +3,15 @@
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers) and [`coordinator`] (what workers talk
 //! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`bench_format::merge`], [`figures`],
-//! [`accounts`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
+//! [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
 
-pub mod accounts;
 pub mod assert;
 pub mod backend;
 pub mod cli;
 pub mod climb;
 pub mod clock;
 pub mod coordinator;
+pub mod equations;
 pub mod evidence;
 pub mod figures;
 pub mod judge;

@@ -14,10 +14,10 @@ use bench_format::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    accounts::ServiceDelta,
     backend::Backend,
     clock::unix_ns,
     coordinator::{Coordinator, Upload, barrier::Barrier},
+    equations::ServiceDelta,
     judge::Measured,
     plan::{Ladder, Plan},
     readings::{self, ServiceClient},
