@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bench_format::{
     plan::{Load, Message},
-    trial::{Assignment, Barrier as Answer, Clock, Next, TrialId},
+    trial::{Assignment, Clock, Next, Release, TrialId},
 };
 use fakes::worker::{Worker, client, empty_result, ready};
 use operator::{
@@ -88,13 +88,13 @@ async fn a_question_waits_for_its_answer() {
 async fn a_worker_that_stays_away_leaves_the_others_waiting() {
     let (coordinator, workers, http) = offered(2).await;
     let url = format!("{}/v1/workers/0/ready?wait_ms=20", coordinator.url());
-    let answer: Answer = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
-    assert!(matches!(answer, Answer::Wait));
+    let answer: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(answer, Release::Wait));
     assert_eq!(coordinator.ask(Barrier::not_ready), [1]);
     coordinator.abandon("worker 1 stayed away");
     let url = format!("{}/v1/workers/0/ready", coordinator.url());
-    let answer: Answer = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
-    assert!(matches!(answer, Answer::Abandoned { reason } if reason == "worker 1 stayed away"));
+    let answer: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(answer, Release::Abandoned { reason } if reason == "worker 1 stayed away"));
     assert!(matches!(workers[1].next(&http, 1).await, Next::Wait));
 }
 

@@ -121,7 +121,7 @@ pub struct Ready {
 /// The answer to [`Ready`], given when all workers are ready.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
-pub enum Barrier {
+pub enum Release {
     /// Not all are ready: ask again with the same [`Ready`].
     Wait,
     /// Load starts at this moment: unix nanoseconds of the coordinator's clock.

@@ -10,7 +10,7 @@ use std::{
 
 use bench_format::{
     result::WorkerResult,
-    trial::{Assignment, Barrier, Clock, Next, Ready, Registration},
+    trial::{Assignment, Clock, Next, Ready, Registration, Release},
 };
 use reqwest::{Method, StatusCode};
 use tokio::runtime::Runtime;
@@ -106,9 +106,9 @@ impl Coordinator {
         let path = format!("/v1/workers/{}/ready", self.worker);
         loop {
             match self.ask_for("report ready", Method::POST, &path, Some(ready))? {
-                Barrier::Wait => thread::sleep(FIRST_PAUSE / 10),
-                Barrier::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
-                Barrier::Abandoned { reason } => return Err(Error::Abandoned { reason }),
+                Release::Wait => thread::sleep(FIRST_PAUSE / 10),
+                Release::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
+                Release::Abandoned { reason } => return Err(Error::Abandoned { reason }),
             }
         }
     }

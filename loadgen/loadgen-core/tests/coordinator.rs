@@ -15,7 +15,7 @@ use axum::{
 };
 use bench_format::{
     result::{Witness, WorkerResult},
-    trial::{Barrier, Clock, Next, Ready, Registration},
+    trial::{Clock, Next, Ready, Registration, Release},
 };
 use loadgen_core::{
     Error, Pattern,
@@ -70,15 +70,15 @@ async fn next(State(seen): State<Shared>, Path(worker): Path<u32>) -> Json<Next>
     }
 }
 
-async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Barrier> {
+async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
     let mut seen = seen.lock().unwrap();
     seen.ready.push(ready);
     if seen.abandon {
-        return Json(Barrier::Abandoned { reason: "a worker is missing".into() });
+        return Json(Release::Abandoned { reason: "a worker is missing".into() });
     }
     match seen.ready.len() {
-        1 => Json(Barrier::Wait),
-        _ => Json(Barrier::Start { start_at_unix_ns: now_ns() + 100_000_000 }),
+        1 => Json(Release::Wait),
+        _ => Json(Release::Start { start_at_unix_ns: now_ns() + 100_000_000 }),
     }
 }
 

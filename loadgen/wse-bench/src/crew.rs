@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use bench_format::{
     result::WorkerResult,
-    trial::{Assignment, Barrier, Ready},
+    trial::{Assignment, Ready, Release},
 };
 use loadgen_core::{
     Error,
@@ -24,7 +24,7 @@ use crate::workloads::Workload;
 #[expect(clippy::large_enum_variant, reason = "one a trial; a box would only move the bytes")]
 enum Order {
     Work(Assignment),
-    Gate(Barrier),
+    Gate(Release),
 }
 
 /// From worker to parent.
@@ -88,8 +88,8 @@ impl Crew {
             }
         }
         let gate = match problems.first() {
-            None => Barrier::Start { start_at_unix_ns: start(open) },
-            Some(reason) => Barrier::Abandoned { reason: reason.clone() },
+            None => Release::Start { start_at_unix_ns: start(open) },
+            Some(reason) => Release::Abandoned { reason: reason.clone() },
         };
         for member in &mut self.0 {
             say(&mut member.input, &Order::Gate(gate.clone()))?;
@@ -159,10 +159,10 @@ impl Gate for PipeGate<'_> {
         say(&mut stdout().lock(), &Answer::Ready(ready)).map_err(abandoned)?;
         match hear(&mut stdin().lock()).map_err(abandoned)? {
             // Parent and workers share one clock.
-            Order::Gate(Barrier::Start { start_at_unix_ns }) => {
+            Order::Gate(Release::Start { start_at_unix_ns }) => {
                 Ok(StartAt { unix_ns: start_at_unix_ns, clock_offset_ns: 0, clock_uncertainty_ns: 0 })
             }
-            Order::Gate(Barrier::Abandoned { reason }) => Err(Error::Abandoned { reason }),
+            Order::Gate(Release::Abandoned { reason }) => Err(Error::Abandoned { reason }),
             _ => Err(Error::Abandoned { reason: "the parent answered with something else".into() }),
         }
     }

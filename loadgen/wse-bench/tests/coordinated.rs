@@ -17,7 +17,7 @@ use axum::{
 use bench_format::{
     plan::{Load, Message},
     result::{Witness, WorkerResult},
-    trial::{Assignment, Barrier, Clock, Next, Ready, Registration, TrialId},
+    trial::{Assignment, Clock, Next, Ready, Registration, Release, TrialId},
 };
 use service::{Flaw, Service};
 
@@ -67,12 +67,12 @@ async fn next(State(seen): State<Shared>) -> Json<Next> {
     if seen.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(seen.trials.remove(0))) }
 }
 
-async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Barrier> {
+async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
     let problem = ready.problem.clone();
     seen.lock().unwrap().ready.push(ready);
     Json(match problem {
-        Some(reason) => Barrier::Abandoned { reason },
-        None => Barrier::Start { start_at_unix_ns: now_ns() + 50_000_000 },
+        Some(reason) => Release::Abandoned { reason },
+        None => Release::Start { start_at_unix_ns: now_ns() + 50_000_000 },
     })
 }
 

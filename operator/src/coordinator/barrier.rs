@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bench_format::trial::{Assignment, Barrier as Answer, Next, Ready, Registration, TrialId};
+use bench_format::trial::{Assignment, Next, Ready, Registration, Release, TrialId};
 
 use super::upload::Upload;
 
@@ -137,7 +137,7 @@ impl Barrier {
     }
 
     /// A worker is ready, or says why it can't be; the answer is the start or "ask again".
-    pub fn ready(&mut self, worker: u32, ready: Ready) -> Result<Answer, Conflict> {
+    pub fn ready(&mut self, worker: u32, ready: Ready) -> Result<Release, Conflict> {
         self.same_run(&ready.run)?;
         let (trial, attempt) = (ready.trial.clone(), ready.attempt);
         let current = self.current.as_mut().filter(|current| current.is(&trial, attempt));
@@ -151,13 +151,13 @@ impl Barrier {
     }
 
     /// What a worker that is ready is told.
-    pub fn answer(&self, trial: &TrialId, attempt: u32) -> Result<Answer, Conflict> {
+    pub fn answer(&self, trial: &TrialId, attempt: u32) -> Result<Release, Conflict> {
         let current = self.current.as_ref().filter(|current| current.is(trial, attempt));
         let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
         Ok(match (&current.abandoned, current.start_at_unix_ns) {
-            (Some(reason), _) => Answer::Abandoned { reason: reason.clone() },
-            (None, Some(start_at_unix_ns)) => Answer::Start { start_at_unix_ns },
-            (None, None) => Answer::Wait,
+            (Some(reason), _) => Release::Abandoned { reason: reason.clone() },
+            (None, Some(start_at_unix_ns)) => Release::Start { start_at_unix_ns },
+            (None, None) => Release::Wait,
         })
     }
 
@@ -290,13 +290,13 @@ mod tests {
     #[test]
     fn nobody_starts_before_everybody_is_ready_and_released() {
         let mut barrier = offered(2);
-        assert!(matches!(barrier.ready(0, ready(1)), Ok(Answer::Wait)));
+        assert!(matches!(barrier.ready(0, ready(1)), Ok(Release::Wait)));
         assert_eq!((barrier.all_ready(), barrier.not_ready()), (None, vec![1]));
-        assert!(matches!(barrier.ready(1, ready(1)), Ok(Answer::Wait)));
+        assert!(matches!(barrier.ready(1, ready(1)), Ok(Release::Wait)));
         assert_eq!(barrier.all_ready(), Some(Ok(20)));
         barrier.release(7);
         for worker in [0, 1, 0] {
-            assert!(matches!(barrier.ready(worker, ready(1)), Ok(Answer::Start { start_at_unix_ns: 7 })));
+            assert!(matches!(barrier.ready(worker, ready(1)), Ok(Release::Start { start_at_unix_ns: 7 })));
         }
     }
 
@@ -368,7 +368,9 @@ mod tests {
         let mut barrier = offered(2);
         barrier.ready(0, ready(1)).unwrap();
         barrier.abandon("the service died");
-        assert!(matches!(barrier.ready(0, ready(1)), Ok(Answer::Abandoned { reason }) if reason == "the service died"));
+        assert!(
+            matches!(barrier.ready(0, ready(1)), Ok(Release::Abandoned { reason }) if reason == "the service died")
+        );
         assert!(matches!(barrier.next(1), Next::Wait));
     }
 

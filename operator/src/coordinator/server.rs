@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use bench_format::trial::{Barrier as Answer, Clock, Next, Ready, Registration};
+use bench_format::trial::{Clock, Next, Ready, Registration, Release};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -84,12 +84,12 @@ async fn ready(
     Path(worker): Path<u32>,
     Query(wait): Query<Wait>,
     Json(ready): Json<Ready>,
-) -> Result<Json<Answer>, Conflict> {
+) -> Result<Json<Release>, Conflict> {
     let deadline = wait.deadline();
     let mut changes = shared.changed.subscribe();
     let (trial, attempt) = (ready.trial.clone(), ready.attempt);
     let mut answer = shared.change(|barrier| barrier.ready(worker, ready))?;
-    while matches!(answer, Answer::Wait) && timeout_at(deadline, changes.changed()).await.is_ok() {
+    while matches!(answer, Release::Wait) && timeout_at(deadline, changes.changed()).await.is_ok() {
         answer = shared.look(|barrier| barrier.answer(&trial, attempt))?;
     }
     Ok(Json(answer))

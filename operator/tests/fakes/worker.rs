@@ -7,7 +7,7 @@ use bench_format::{
     environment::Environment,
     histogram::Recorder,
     result::{Interval, Witness, WorkerBook, WorkerResult},
-    trial::{Assignment, Barrier, Next, Ready, Registration},
+    trial::{Assignment, Next, Ready, Registration, Release},
 };
 use reqwest::Client;
 
@@ -77,9 +77,9 @@ impl Worker {
         let ready = ready(assignment);
         loop {
             match http.post(&url).json(&ready).send().await.unwrap().json().await.unwrap() {
-                Barrier::Wait => {}
-                Barrier::Start { start_at_unix_ns } => return start_at_unix_ns,
-                Barrier::Abandoned { reason } => panic!("abandoned: {reason}"),
+                Release::Wait => {}
+                Release::Start { start_at_unix_ns } => return start_at_unix_ns,
+                Release::Abandoned { reason } => panic!("abandoned: {reason}"),
             }
         }
     }
