@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 use crate::{
     connect::UpgradeRequest,
     frame::{Batch, Masks},
+    load_thread::ThreadPlan,
     phases::Phases,
     recorder::Recorder,
-    worker::ThreadPlan,
     workload::Workload,
 };
 

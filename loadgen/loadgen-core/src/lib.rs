@@ -9,7 +9,7 @@
 //! | [`workload`] | what a family of services adds |
 //! | [`connect`] | addresses, sockets, the upgrade |
 //! | [`schedule`], [`phases`] | when what is due; pure |
-//! | `worker` | one thread and its connections; holds the loop |
+//! | `load_thread` | one thread and its connections; holds the loop |
 //! | `session` | one WebSocket |
 //! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
 //! | [`recorder`] | histograms |
@@ -23,6 +23,7 @@ pub mod coordinator;
 mod error;
 pub mod evidence;
 pub mod frame;
+mod load_thread;
 pub mod phases;
 pub mod progress;
 pub mod recorder;
@@ -30,7 +31,6 @@ pub mod replies;
 pub mod schedule;
 mod session;
 pub mod trial;
-mod worker;
 pub mod workload;
 
 pub use context::Pattern;

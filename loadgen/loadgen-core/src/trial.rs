@@ -21,8 +21,8 @@ use crate::{
     context::Pattern,
     error::Error,
     evidence::{CpuCgroup, Throttling, cpu_limit, peak_rss_bytes},
+    load_thread::{Command, ThreadResult},
     phases::Phases,
-    worker::{Command, ThreadResult},
     workload::Workload,
 };
 

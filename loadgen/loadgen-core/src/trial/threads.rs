@@ -17,8 +17,8 @@ use crate::{
     connect::resolve,
     context::Pattern,
     error::Error,
+    load_thread::{self, Command, Report, ThreadPlan, ThreadResult},
     schedule::Share,
-    worker::{self, Command, Report, ThreadPlan, ThreadResult},
     workload::Workload,
 };
 
@@ -82,7 +82,7 @@ impl Threads {
         let descriptor = Arc::clone(&wake);
         thread::Builder::new()
             .name(format!("load-{}", self.commands.len()))
-            .spawn(move || worker::run(workload, plan, descriptor, commands, report))
+            .spawn(move || load_thread::run(workload, plan, descriptor, commands, report))
             .map_err(kernel("start a load thread"))?;
         self.commands.push((command, wake));
         Ok(())
