@@ -104,6 +104,16 @@ chart-test *OPTIONS: _chart-tools
 chart-docs: _chart-tools
     helm-docs --chart-search-root charts/ws-ladder --log-level warning
 
+# install the chart into kubectl's current cluster (values files and helm's options may follow); it loads nothing yet
+[group("kubernetes")]
+k8s-install *VALUES: _kubernetes-build
+    tools/k8s install {{VALUES}}
+
+# climb the chart's plan in kubectl's current cluster with a new run.id, and fetch its bundle with the report
+[group("kubernetes")]
+bench-ladder-k8s *VALUES: _kubernetes-build
+    tools/k8s bench {{VALUES}}
+
 # optimised for publishing: whole-program link-time optimisation
 dist:
     cargo build --locked --profile dist -p wse-bench -p operator
@@ -116,6 +126,10 @@ clean:
 _bench-build: _python-env
     cargo build --locked --release --quiet -p operator -p wse-bench -p self-test-service
     tools/build-extension
+
+# what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
+_kubernetes-build: _python-env _chart-tools
+    cargo build --locked --release --quiet -p operator -p operator-kubernetes
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt services/wse-server/requirements-test.txt
