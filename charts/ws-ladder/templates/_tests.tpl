@@ -26,4 +26,11 @@ spec:
         {{- include "ws-ladder.resources" .root.Values.tests.resources | nindent 8 }}
       securityContext:
         {{- include "ws-ladder.containerSecurity" . | nindent 8 }}
+      # `assert` fetches what decides before it judges.
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+  volumes:
+    - name: tmp
+      emptyDir: {}
 {{- end -}}
