@@ -118,8 +118,18 @@ bench-ladder-k8s *VALUES: _kubernetes-build
 dist:
     cargo build --locked --profile dist -p wse-bench -p operator
 
+# a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
+[group("kubernetes")]
+e2e-up:
+    @e2e/up
+
+# end the cluster that e2e-up started
+[group("kubernetes")]
+e2e-down:
+    @e2e/down
+
 # forget everything built or fetched into this checkout
-clean:
+clean: e2e-down
     rm -rf target .venv .tools fuzz/target
 
 # what a ladder needs: release binaries, the Python environment, the engine's extension module

@@ -153,6 +153,32 @@ def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(name, pin["version"], found, mend)
 
 
+def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
+    """Modules of which the end-to-end test's cluster is built."""
+    text = "\n".join((ROOT / f"e2e/cluster/{folder}/go.mod").read_text() for folder in ("kube", "local-path"))
+    locked = dict(re.findall(r"^\s*(\S+) v(\S+)", text, re.MULTILINE))
+    for name, pin in pins.items():
+        found = locked.get(pin["package"], "not in go.mod")
+        mend = "" if found == pin["version"] else f"change {name} in e2e/cluster or its pin in versions.lock.toml"
+        yield Finding(f"cluster {name}", pin["version"], found, mend)
+
+
+def debian(pins: dict[str, Any]) -> Iterator[Finding]:
+    for name, pin in pins.items():
+        found = version_in(output("dpkg-query", "-W", "-f", "${Version}", name))
+        good = at_least(found, pin["version"].removeprefix(">="))
+        yield Finding(name, pin["version"], found or "not installed yet", "" if good else "just e2e-up (installs it)")
+
+
+def images(pins: dict[str, Any]) -> Iterator[Finding]:
+    """The Dockerfiles repeat the pins as defaults, for builders that are called by hand."""
+    files = [ROOT / f"{folder}/Dockerfile" for folder in ("operator", "loadgen/wse-bench", "services/wse-server")]
+    for name, pin in pins.items():
+        found = {tag for file in files for tag in re.findall(rf"/{name}:(\S+)", file.read_text())}
+        mend = "" if found == {pin["version"]} else f"set {name}:{pin['version']} in the Dockerfiles"
+        yield Finding(f"image {name}", pin["version"], ", ".join(sorted(found)), mend)
+
+
 def main() -> int:
     pins = tomllib.loads((ROOT / "versions.lock.toml").read_text())
     findings = [
@@ -162,6 +188,9 @@ def main() -> int:
         *schemas(pins.get("schemas", {})),
         *crates(pins.get("crates", {})),
         *python_packages(pins.get("python", {})),
+        *images(pins.get("images", {})),
+        *cluster(pins.get("cluster", {})),
+        *debian(pins.get("debian", {})),
     ]
     for finding in findings:
         print(f"{'ok ' if finding.good else 'MEND'} {finding.name:24} pinned {finding.pinned:12} found {finding.found}")
