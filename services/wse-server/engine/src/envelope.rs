@@ -25,9 +25,9 @@ pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, now_mill
     )
 }
 
-/// The answer to `client_hello`, which is `object`.
-pub(crate) fn server_hello(object: &[u8], connection: Uuid, config: &Config, now_millis: u64) -> String {
-    let version = protocol_version(object).min(PROTOCOL_VERSION);
+/// The answer to `client_hello`.
+pub(crate) fn server_hello(hello: Hello, connection: Uuid, config: &Config, now_millis: u64) -> String {
+    let version = hello.protocol_version.min(PROTOCOL_VERSION);
     let now = Timestamp(now_millis);
     let (capacity, refill) = RATE_LIMIT;
     let (largest, ping_millis) = (config.max_message_size, config.ping_interval.as_millis());
@@ -37,15 +37,35 @@ pub(crate) fn server_hello(object: &[u8], connection: Uuid, config: &Config, now
     )
 }
 
-/// The version that a client speaks: 1 if it doesn't say.
-fn protocol_version(hello: &[u8]) -> u64 {
-    #[derive(Deserialize)]
-    struct Hello {
-        #[serde(alias = "payload")]
-        p: Value,
+/// What the answers need of a message: its payload, whatever the format was.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default, alias = "payload")]
+    p: Value,
+}
+
+/// What a hello says for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// The version that the client speaks: 1 if it doesn't say.
+    protocol_version: u64,
+}
+
+impl Hello {
+    /// Reads a JSON object. One that can't be parsed says nothing.
+    pub(crate) fn parse(object: &[u8]) -> Self {
+        Self::of(serde_json::from_slice(object).ok())
     }
-    let hello: Option<Hello> = serde_json::from_slice(hello).ok();
-    hello.and_then(|hello| hello.p.get("protocol_version")?.as_u64()).unwrap_or(1)
+
+    /// Reads a MessagePack map. One that has no equal in JSON says nothing.
+    pub(crate) fn unpack(map: &[u8]) -> Self {
+        Self::of(rmp_serde::from_slice(map).ok())
+    }
+
+    fn of(message: Option<Payload>) -> Self {
+        let version = message.and_then(|message| message.p.get("protocol_version")?.as_u64());
+        Self { protocol_version: version.unwrap_or(1) }
+    }
 }
 
 /// What a ping carries for its answer.
@@ -63,13 +83,18 @@ impl Ping {
         if let Some(client_timestamp) = short_ping(object) {
             return Some(Self { client_timestamp });
         }
-        #[derive(Deserialize)]
-        struct Whole {
-            #[serde(default, alias = "payload")]
-            p: Value,
-        }
-        let whole: Whole = serde_json::from_slice(object).ok()?;
-        Some(Self { client_timestamp: whole.p.get("timestamp").and_then(Value::as_i64).unwrap_or(0) })
+        serde_json::from_slice(object).ok().map(Self::of)
+    }
+
+    /// Reads a ping that came as a MessagePack map.
+    ///
+    /// `None` if its payload has no equal in JSON: then it is the application's.
+    pub fn unpack(map: &[u8]) -> Option<Self> {
+        rmp_serde::from_slice(map).ok().map(Self::of)
+    }
+
+    fn of(message: Payload) -> Self {
+        Self { client_timestamp: message.p.get("timestamp").and_then(Value::as_i64).unwrap_or(0) }
     }
 
     /// Writes the answer. It takes 132 bytes at most.
@@ -191,6 +216,24 @@ mod tests {
     }
 
     #[test]
+    fn packed_pings_and_hellos_are_read_like_those_in_json() {
+        let packed = |text: &str| rmp_serde::to_vec_named(&serde_json::from_str::<Value>(text).unwrap()).unwrap();
+        for (ping, expected) in [
+            (r#"{"p":{"timestamp":55},"t":"ping"}"#, 55),
+            (r#"{"t":"ping","payload":{"timestamp":-5}}"#, -5),
+            (r#"{"t":"ping","p":{"timestamp":1.5}}"#, 0),
+            (r#"{"t":"ping"}"#, 0),
+            (r#"{"t":"ping","p":[1]}"#, 0),
+        ] {
+            assert_eq!(Ping::unpack(&packed(ping)), Some(Ping { client_timestamp: expected }), "{ping}");
+        }
+        let hello = packed(r#"{"t":"client_hello","p":{"protocol_version":2}}"#);
+        assert_eq!(Hello::unpack(&hello), Hello { protocol_version: 2 });
+        // {"p": bytes of length 1, "t": "ping"}: JSON has no bytes.
+        assert_eq!(Ping::unpack(b"\x82\xA1p\xC4\x01x\xA1t\xA4ping"), None);
+    }
+
+    #[test]
     fn the_longest_answer_fits() {
         let longest = r#"{"t":"ping","p":{"timestamp":-9223372036854775808}}"#;
         assert!(answer(longest, u64::MAX).unwrap().ends_with(r#""v":1}"#));
@@ -212,7 +255,7 @@ mod tests {
     fn hello_is_answered_in_the_lower_version() {
         let hello = |version: &str| {
             let text = format!(r#"{{"t":"client_hello","p":{{"protocol_version":{version}}}}}"#);
-            let answer = server_hello(text.as_bytes(), Uuid::nil(), &Config::default(), 0);
+            let answer = server_hello(Hello::parse(text.as_bytes()), Uuid::nil(), &Config::default(), 0);
             serde_json::from_str::<Value>(&answer).unwrap()["p"]["protocol_version"].as_u64()
         };
         assert_eq!([hello("1"), hello("2"), hello("9"), hello("\"x\"")], [Some(1), Some(2), Some(2), Some(1)]);

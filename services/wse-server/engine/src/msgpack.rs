@@ -6,6 +6,8 @@ use std::ops::Range;
 
 /// Containers within containers.
 pub const MAXIMAL_DEPTH: usize = 64;
+/// What is left of it for the keys and values of a map that is the whole message.
+const INSIDE_THE_MAP: usize = MAXIMAL_DEPTH - 1;
 
 /// Whether `bytes` are exactly one MessagePack value, and where its type lies if it is a map with one: the string under
 /// `t`, else under `type`.
@@ -50,12 +52,12 @@ impl Reader<'_> {
                 Token::Text(name) if &self.bytes[name.clone()] == b"type" => Some(&mut long),
                 _ => None,
             };
-            self.skip(key, MAXIMAL_DEPTH)?;
+            self.skip(key, INSIDE_THE_MAP)?;
             let value = self.token()?;
             if let Some(wanted) = wanted {
                 *wanted = Some(if let Token::Text(name) = &value { Some(name.clone()) } else { None });
             }
-            self.skip(value, MAXIMAL_DEPTH)?;
+            self.skip(value, INSIDE_THE_MAP)?;
         }
         Some(short.or(long).flatten())
     }
@@ -168,6 +170,16 @@ mod tests {
         assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
         assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
         assert!(check(&nested(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn the_map_around_everything_counts_as_a_level() {
+        let nested = |depth: usize| [vec![0x81, 0xA1, b'p'], vec![0x91; depth - 1], vec![0xC0]].concat();
+        assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
+        assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
+        let in_key = |depth: usize| [vec![0x81], vec![0x91; depth - 1], vec![0xC0, 0xC0]].concat();
+        assert!(check(&in_key(MAXIMAL_DEPTH)).is_some());
+        assert!(check(&in_key(MAXIMAL_DEPTH + 1)).is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Core, Overflow};
 use crate::{
     connection::Connection,
-    envelope::{self, Ping},
+    envelope::{self, Hello, Ping},
     format::{self, Binary, InflateError, Text},
     frame::{self, Opcode, Violation},
     inbound::Kind,
@@ -62,9 +62,7 @@ impl Core {
         let meaning = match kind {
             DataKind::Text => self.read_text(connection, bytes)?,
             DataKind::Binary => match format::classify_binary(bytes, connection.wants_message_pack) {
-                Binary::MessagePack { value, message_type } => {
-                    Meaning::Deliver { kind: Kind::MessagePack, data: value, message_type }
-                }
+                Binary::MessagePack { value, message_type } => self.packed(connection, bytes, value, message_type),
                 Binary::Compressed => Meaning::Inflate,
                 Binary::Other => Meaning::Deliver { kind: Kind::Binary, data: 0..bytes.len(), message_type: None },
             },
@@ -85,13 +83,32 @@ impl Core {
             Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
             // A ping that is no JSON is no ping.
             Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
-            Text::Hello { object } => {
-                let (id, config) = (connection.id, &self.shared.config);
-                Meaning::Hello(envelope::server_hello(&bytes[object], id, config, self.wall_millis))
-            }
+            Text::Hello { object } => self.hello(connection, Hello::parse(&bytes[object])),
             Text::Pong => Meaning::Pong,
             Text::Raw => raw(),
         }
+    }
+
+    /// What a packed message means. The reference hands all of them to the application, so that a client which packs its
+    /// pings gets no answer; here the protocol's own types mean the same in every format.
+    fn packed(
+        &self,
+        connection: &Connection,
+        bytes: &[u8],
+        value: Range<usize>,
+        message_type: Option<Range<usize>>,
+    ) -> Meaning {
+        let own = match message_type.as_ref().map(|range| &bytes[range.clone()]) {
+            Some(b"ping") => Ping::unpack(&bytes[value.clone()]).map(Meaning::Ping),
+            Some(b"client_hello") => Some(self.hello(connection, Hello::unpack(&bytes[value.clone()]))),
+            Some(b"pong" | b"PONG") => Some(Meaning::Pong),
+            _ => None,
+        };
+        own.unwrap_or(Meaning::Deliver { kind: Kind::MessagePack, data: value, message_type })
+    }
+
+    fn hello(&self, connection: &Connection, hello: Hello) -> Meaning {
+        Meaning::Hello(envelope::server_hello(hello, connection.id, &self.shared.config, self.wall_millis))
     }
 
     fn act(&mut self, connection: &mut Connection, place: Place, meaning: Meaning) -> Result<(), Violation> {
