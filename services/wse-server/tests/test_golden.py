@@ -1,0 +1,82 @@
+"""The golden messages: independent decoders agree with the file, and the package delivers what it says."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from harness import Running, message
+
+FILE = Path(__file__).resolve().parents[2] / "testdata" / "wse-messages.json"
+GOLDEN: list[dict[str, Any]] = json.loads(FILE.read_text())["messages"]
+FROM_CLIENT = [golden for golden in GOLDEN if golden["from"] == "client"]
+
+
+def name(golden: dict[str, Any]) -> str:
+    return f"{golden['from']}-{golden['name']}"
+
+
+def parse(text: str) -> object:
+    """JSON, behind the category that old clients and servers put in front of the brace."""
+    for prefix in ("WSE{", "S{", "U{"):
+        if text.startswith(prefix):
+            text = text[len(prefix) - 1 :]
+    return json.loads(text)
+
+
+def decode(golden: dict[str, Any]) -> object:
+    """What the bytes are; nothing if they are no message."""
+    raw = bytes.fromhex(golden["hex"])
+    try:
+        if golden["opcode"] == "text":
+            return parse(raw.decode())
+        if raw.startswith(b"C:"):
+            return parse(zlib.decompress(raw[2:]).decode())
+        if raw.startswith(b"M:"):
+            return msgpack.unpackb(raw[2:])
+        return msgpack.unpackb(raw) if "query" in golden else parse(raw.decode())
+    except (ValueError, zlib.error, msgpack.UnpackException):
+        return None
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=name)
+def test_decoders_that_know_nothing_of_us_agree_with_the_file(golden: dict[str, Any]) -> None:
+    assert decode(golden) == golden["decoded"]
+    assert golden["source"]
+
+
+def test_every_message_has_a_name_of_its_own() -> None:
+    names = [golden["name"] for golden in GOLDEN]
+    assert len(set(names)) == len(names)
+
+
+def delivered(golden: dict[str, Any]) -> tuple[str, object]:
+    """The event that the application gets: the reference gives the short names to what has long ones."""
+    raw = bytes.fromhex(golden["hex"])
+    if golden["means"] == "bin":
+        return "bin", raw
+    if golden["means"] == "raw":
+        return "raw", raw.decode()
+    short = {"type": "t", "payload": "p"}
+    return "msg", {short.get(key, key): value for key, value in golden["decoded"].items()}
+
+
+@pytest.mark.parametrize("golden", FROM_CLIENT, ids=name)
+def test_what_a_client_sends_means_what_the_file_says(running: Running, golden: dict[str, Any]) -> None:
+    raw = bytes.fromhex(golden["hex"])
+    with running.connect(golden.get("query", "")) as connection:
+        message(connection)
+        connection.send(raw.decode() if golden["opcode"] == "text" else raw)
+        connection.send("behind")
+        if golden["means"] in ("msg", "raw", "bin"):
+            assert running.drain(3)[1][::2] == delivered(golden)
+            return
+        # A consumed message leaves no trace with the application.
+        assert running.drain(2)[1][::2] == ("raw", "behind")
+        if golden["means"] == "ping":
+            answer = message(connection)
+            assert (answer["t"], answer["p"]["client_timestamp"]) == ("PONG", golden["client_timestamp"])
+        elif golden["means"] == "hello":
+            assert message(connection)["t"] == "server_hello"
