@@ -128,56 +128,72 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
     let mut ws = accept_hdr_async(socket, check).await?;
     let ready = serde_json::json!({"c": "WSE", "t": "server_ready", "p": {"details": {"connection_id": id}}, "v": 1});
     ws.send(Message::text(ready.to_string())).await?;
-    let mut book = ConnectionBook {
-        id: id.clone(),
-        open: true,
-        application: Some(ApplicationStats::default()),
-        ..ConnectionBook::default()
-    };
-    let (mut pings, mut trades) = (0, 0);
+    let mut conversation = Conversation::new(&id, flaw);
     while let Some(Ok(message)) = ws.next().await {
         let reply = match &message {
-            Message::Text(text) => {
-                let value: Value = serde_json::from_str(text).unwrap();
-                book.received += 1;
-                match value["t"].as_str() {
-                    Some("ping") => {
-                        book.consumed += 1;
-                        pings += 1;
-                        let echo = &value["p"]["timestamp"];
-                        let pong = format!(r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{echo}}},"v":1}}"#);
-                        (flaw != Flaw::ForgetsPings || pings % 10 != 0).then_some(pong)
-                    }
-                    Some("trade_update") => {
-                        trades += 1;
-                        let number = value["p"]["seq"].as_u64().unwrap();
-                        deliver(&mut book, number, flaw == Flaw::Lies && trades % 10 == 0);
-                        books.lock().unwrap().delivered += 1;
-                        None
-                    }
-                    _ => {
-                        book.consumed += 1;
-                        None
-                    }
-                }
-            }
+            Message::Text(text) => conversation.text(text, &books),
             Message::Binary(bytes) => {
-                book.received += 1;
-                let number = number_in(bytes);
-                deliver(&mut book, number, false);
-                let mut books = books.lock().unwrap();
-                books.prefixes.insert([bytes[0], bytes[1]]);
-                books.delivered += 1;
+                conversation.binary(bytes, &books);
                 None
             }
             _ => None,
         };
-        books.lock().unwrap().connections.insert(id.clone(), book.clone());
+        books.lock().unwrap().connections.insert(id.clone(), conversation.book.clone());
         if let Some(reply) = reply {
             ws.send(Message::text(reply)).await?;
         }
     }
     Ok(())
+}
+
+/// What the service knows of one connection.
+struct Conversation {
+    flaw: Flaw,
+    book: ConnectionBook,
+    pings: u64,
+    trades: u64,
+}
+
+impl Conversation {
+    fn new(id: &str, flaw: Flaw) -> Self {
+        let application = Some(ApplicationStats::default());
+        let book = ConnectionBook { id: id.to_owned(), open: true, application, ..ConnectionBook::default() };
+        Self { flaw, book, pings: 0, trades: 0 }
+    }
+
+    /// Takes a text; returns the answer, if it gets one.
+    fn text(&mut self, text: &str, books: &Shared) -> Option<String> {
+        let value: Value = serde_json::from_str(text).unwrap();
+        self.book.received += 1;
+        match value["t"].as_str() {
+            Some("ping") => {
+                self.book.consumed += 1;
+                self.pings += 1;
+                let echo = &value["p"]["timestamp"];
+                let pong = format!(r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{echo}}},"v":1}}"#);
+                (self.flaw != Flaw::ForgetsPings || !self.pings.is_multiple_of(10)).then_some(pong)
+            }
+            Some("trade_update") => {
+                self.trades += 1;
+                let number = value["p"]["seq"].as_u64().unwrap();
+                deliver(&mut self.book, number, self.flaw == Flaw::Lies && self.trades.is_multiple_of(10));
+                books.lock().unwrap().delivered += 1;
+                None
+            }
+            _ => {
+                self.book.consumed += 1;
+                None
+            }
+        }
+    }
+
+    fn binary(&mut self, bytes: &[u8], books: &Shared) {
+        self.book.received += 1;
+        deliver(&mut self.book, number_in(bytes), false);
+        let mut books = books.lock().unwrap();
+        books.prefixes.insert([bytes[0], bytes[1]]);
+        books.delivered += 1;
+    }
 }
 
 fn deliver(book: &mut ConnectionBook, number: u64, lie: bool) {
