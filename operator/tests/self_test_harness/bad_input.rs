@@ -1,5 +1,6 @@
 //! Bad input against real processes: whatever a client sends, the service lives, its books balance, and others are
-//! served. The self-test service goes first: a suite that fails against it is wrong itself.
+//! served. The self-test services go first: a suite that finds fault with the honest one is wrong itself, and so is one
+//! that doesn't find each fault of the gullible one.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +34,8 @@ fn good_token() -> String {
 fn violations() -> Vec<(&'static str, Vec<u8>, u16)> {
     let announces_two_mebibytes = b"\x82\xff\0\0\0\0\0\x20\0\0\0\0\0\0".to_vec();
     vec![
-        ("an unmasked frame", b"\x81\x01x".to_vec(), 1002),
+        // A server that took it would answer.
+        ("an unmasked frame", [b"\x81\x0c".as_slice(), br#"{"t":"ping"}"#].concat(), 1002),
         ("a reserved bit", frame(0xc1, b"x"), 1002),
         ("a reserved opcode", frame(0x83, b"x"), 1002),
         ("a ping in fragments", frame(0x09, b"x"), 1002),
@@ -102,8 +104,21 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Throws all bad input at a service; panics with what it did wrong.
-fn withstands(name: &str, environment: &BTreeMap<&str, &str>) {
+/// What a service did wrong, each with the input that brought it out.
+#[derive(Default)]
+struct Faults(Vec<(&'static str, String)>);
+
+impl Faults {
+    fn unless(&mut self, fine: bool, input: &'static str, seen: impl std::fmt::Debug) {
+        if !fine {
+            self.0.push((input, format!("{seen:?}")));
+        }
+    }
+}
+
+/// Throws all bad input at a service; returns what it did wrong.
+fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
+    let mut faults = Faults::default();
     let service = RunningService::start(name, environment);
     let started = &service.started;
     let token = good_token();
@@ -111,51 +126,64 @@ fn withstands(name: &str, environment: &BTreeMap<&str, &str>) {
     for (what, bytes, code) in violations() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
-        assert_eq!(client.end(), End::Closed(code), "{name}: {what}");
-        assert_eq!(witness.answers(), Ok(()), "{name}: others after {what}");
+        let end = client.end();
+        faults.unless(end == End::Closed(code), what, end);
+        faults.unless(witness.answers() == Ok(()), what, "others are not served");
     }
     for (what, bytes) in nonsense() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
         let tolerable = |end: &End| matches!(end, End::Closed(1002 | 1003 | 1007 | 1008 | 1009));
         let answered = client.answers();
-        assert!(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), "{name}: {what}: {answered:?}");
-        assert_eq!(witness.answers(), Ok(()), "{name}: others after {what}");
+        faults.unless(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), what, answered);
+        faults.unless(witness.answers() == Ok(()), what, "others are not served");
     }
     for (what, bytes) in requests() {
         let (status, _) = RawClient::request(started, &bytes);
-        assert!(status.is_none_or(|status| (400..600).contains(&status)), "{name}: {what}: HTTP {status:?}");
+        faults.unless(status.is_none_or(|status| (400..600).contains(&status)), what, status);
     }
-    refuses_bad_tokens(name, &service);
+    let refused = try_bad_tokens(&service, &mut faults);
+    let rejected = service.stats_when("rejections", |_| true).connections.rejected;
+    faults.unless(rejected.get("auth").copied().unwrap_or(0) == refused, "bad tokens", rejected);
     // The witness stays until here: it was served throughout.
-    assert_eq!(witness.answers(), Ok(()), "{name}");
+    faults.unless(witness.answers() == Ok(()), "all of it", "the witness is not served");
     drop(witness);
     balances(name, &service);
-    assert!(service.peak_memory() < MEMORY, "{name} held {} bytes", service.peak_memory());
-    assert!(service.terminate(), "{name} did not end well");
+    faults.unless(service.peak_memory() < MEMORY, "all of it", service.peak_memory());
+    faults.unless(service.terminate(), "SIGTERM", "it did not end well");
+    faults
 }
 
-fn refuses_bad_tokens(name: &str, service: &RunningService) {
+/// The bad tokens, all of which must be turned away.
+fn bad_tokens() -> Vec<(&'static str, String)> {
     let unsigned = {
         let good = good_token();
         let claims = good.split('.').nth(1).unwrap().to_owned();
         // {"alg":"none","typ":"JWT"}
         format!("eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{claims}.")
     };
-    let cases = [
+    vec![
         ("a forged token", token("another secret, just as long as it", Algorithm::HS256, 3600)),
         ("an expired token", token(SECRET, Algorithm::HS256, -3600)),
         ("a token of another algorithm", token(SECRET, Algorithm::HS512, 3600)),
         ("an unsigned token", unsigned),
         ("no token", String::new()),
         ("a long token in four parts", "a.b.c.".to_owned() + &"d".repeat(8000)),
-    ];
-    for (what, bad) in cases {
+    ]
+}
+
+/// Returns how many were turned away.
+fn try_bad_tokens(service: &RunningService, faults: &mut Faults) -> u64 {
+    let mut refused = 0;
+    for (what, bad) in bad_tokens() {
         let (status, mut client) = RawClient::request(&service.started, upgrade_request(&bad).as_bytes());
-        assert_eq!(status, Some(101), "{name}: {what}: WSE completes the upgrade and closes inside");
-        assert_eq!(client.end(), End::Closed(4401), "{name}: {what}");
+        // WSE completes the upgrade and closes inside.
+        faults.unless(status == Some(101), what, status);
+        let end = client.end();
+        refused += u64::from(end == End::Closed(4401));
+        faults.unless(end == End::Closed(4401), what, end);
     }
-    assert_eq!(service.stats_when("rejections", |_| true).connections.rejected.get("auth"), Some(&6), "{name}");
+    refused
 }
 
 fn balances(name: &str, service: &RunningService) {
@@ -171,12 +199,22 @@ fn balances(name: &str, service: &RunningService) {
 
 #[test]
 fn the_self_test_service_withstands_bad_input() {
-    withstands("self-test-none", &BTreeMap::from([("JWT_SECRET", SECRET)]));
+    let faults = faults_of("self-test-none", &BTreeMap::from([("JWT_SECRET", SECRET)]));
+    assert_eq!(faults.0, []);
+}
+
+#[test]
+fn a_service_that_accepts_what_it_must_refuse_is_found_out_in_each_case() {
+    let faults = faults_of("self-test-gullible", &BTreeMap::from([("JWT_SECRET", SECRET)]));
+    let served = format!("{:?}", End::Served);
+    let wrong = ["an unmasked frame"].into_iter().chain(bad_tokens().into_iter().map(|(what, _)| what));
+    assert_eq!(faults.0, wrong.map(|what| (what, served.clone())).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_engine_withstands_bad_input_whatever_way_it_delivers() {
     for delivery in ["batch", "dict"] {
-        withstands("wse-server", &BTreeMap::from([("DELIVERY", delivery)]));
+        let faults = faults_of("wse-server", &BTreeMap::from([("DELIVERY", delivery)]));
+        assert_eq!(faults.0, [], "{delivery}");
     }
 }

@@ -56,6 +56,8 @@ pub(crate) enum End {
     Closed(u16),
     /// Without one.
     Cut,
+    /// Not at all: what should have ended it was taken for good.
+    Served,
 }
 
 /// A connection after the handshake.
@@ -102,11 +104,15 @@ impl RawClient {
         }
     }
 
-    /// Reads until the connection ends.
+    /// Reads until the connection ends, or until the server greets or answers whom it should have turned away.
     pub(crate) fn end(&mut self) -> End {
         loop {
-            if let Err(end) = self.message() {
-                return end;
+            match self.message() {
+                Ok(message) if message.contains("\"PONG\"") || message.contains("\"server_ready\"") => {
+                    return End::Served;
+                }
+                Ok(_) => {}
+                Err(end) => return end,
             }
         }
     }

@@ -53,6 +53,8 @@ pub enum Flaw {
     Liar,
     /// One message in k is discarded and counted nowhere.
     SilentDrop,
+    /// Every token will do, and frames need no mask.
+    Gullible,
     /// Frames are counted and thrown away, as cheaply as we know how.
     Null,
 }
@@ -66,6 +68,7 @@ impl Flaw {
             Flaw::Drop => "drop",
             Flaw::Liar => "liar",
             Flaw::SilentDrop => "silent-drop",
+            Flaw::Gullible => "gullible",
             Flaw::Null => "null",
         }
     }

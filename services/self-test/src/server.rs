@@ -39,7 +39,7 @@ use crate::{
     metrics,
     null::Readers,
     protocol,
-    upgrade::{Admission, Verifier, upgrade},
+    upgrade::{Admission, Door, upgrade},
     wire::Wire,
 };
 
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     /// Whether new connections are taken.
     pub(crate) accepting: AtomicBool,
     recorded: Mutex<Recorder>,
-    verifier: Option<Verifier>,
+    door: Door,
     /// Connections so far: each has its own stream of delays.
     streams: AtomicU64,
 }
@@ -119,7 +119,7 @@ impl Service {
         };
         let shared = Arc::new(Shared {
             fates: Fates::new(config.flaw, config.every),
-            verifier: config.secret.as_deref().map(Verifier::new),
+            door: Door::new(config.secret.as_deref(), config.flaw),
             ledger,
             accepting: AtomicBool::new(true),
             recorded: Mutex::default(),
@@ -226,7 +226,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Reade
     // Answers are single small packets: each must leave at once. A refusal means that the client is gone already.
     let _ = stream.set_nodelay(true);
     let upgraded = tokio::select! {
-        upgraded = upgrade(Wire::new(stream), shared.verifier.as_ref()) => upgraded,
+        upgraded = upgrade(Wire::new(stream), &shared.door) => upgraded,
         _ = stop.wait_for(|stop| *stop) => Err("draining"),
     };
     let (socket, admission) = match upgraded {

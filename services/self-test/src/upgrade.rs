@@ -14,7 +14,7 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{protocol::MAX_MESSAGE_BYTES, wire::Wire};
+use crate::{config::Flaw, protocol::MAX_MESSAGE_BYTES, wire::Wire};
 
 /// Longest handshake.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// Checks tokens against one secret.
-pub(crate) struct Verifier {
+struct Verifier {
     key: DecodingKey,
     validation: Validation,
 }
@@ -34,7 +34,7 @@ struct Claims {
 
 impl Verifier {
     /// For HS256 tokens.
-    pub(crate) fn new(secret: &str) -> Self {
+    fn new(secret: &str) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 30;
         validation.validate_aud = false;
@@ -62,6 +62,20 @@ fn token(request: &Request) -> Option<&str> {
     })
 }
 
+/// What the service asks of its clients at the door.
+pub(crate) struct Door {
+    verifier: Option<Verifier>,
+    unmasked: bool,
+}
+
+impl Door {
+    /// Without a secret every client is let in; the gullible service lets in those that it should refuse.
+    pub(crate) fn new(secret: Option<&str>, flaw: Flaw) -> Self {
+        let gullible = flaw == Flaw::Gullible;
+        Self { verifier: secret.filter(|_| !gullible).map(Verifier::new), unmasked: gullible }
+    }
+}
+
 /// Whether the client may stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
@@ -75,19 +89,17 @@ pub(crate) enum Admission {
 ///
 /// # Errors
 /// The reason under which the rejection is counted.
-pub(crate) async fn upgrade(
-    wire: Wire,
-    verifier: Option<&Verifier>,
-) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
+pub(crate) async fn upgrade(wire: Wire, door: &Door) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES))
-        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+        .accept_unmasked_frames(door.unmasked);
     let mut admission = Admission::Granted;
     let handshake = async {
         #[expect(clippy::result_large_err, reason = "the library's signature")]
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
-            if verifier.is_some_and(|verifier| !verifier.admits(request)) {
+            if door.verifier.as_ref().is_some_and(|verifier| !verifier.admits(request)) {
                 admission = Admission::Denied;
             }
             Ok(response)

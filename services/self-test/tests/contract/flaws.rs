@@ -110,3 +110,14 @@ async fn delayed_answers_take_as_long_as_the_service_recorded() {
     assert!(took[199] > took[0] + Duration::from_millis(40), "answers are spread: {took:?}");
     service.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gullible_service_lets_in_whoever_comes_and_is_honest_otherwise() {
+    let service = service(&["--flaw", "gullible", "--secret", "a secret that no client here knows"]).await;
+    let started = service.started();
+    let mut stranger = Client::open(&started).await;
+    stranger.send_numbered(100).await;
+    let stats = stats_when(&started, |stats| stats.messages.received == 100).await;
+    assert_eq!((stats.messages.delivered, sum(&stats), stats.connections.rejected.len()), (100, 5050, 0));
+    service.stop().await.unwrap();
+}
