@@ -76,7 +76,11 @@ fn a_service_that_lies_is_caught() {
     let arguments = format!("--test throughput --tiers 2 --stats-url {}", service.stats_url);
     let (code, results) = results(&service, &arguments);
     assert_eq!(code, Some(1));
-    assert!(results[0]["problems"].to_string().contains("sum of sequence numbers"), "{}", results[0]["problems"]);
+    assert!(
+        results[0]["problems"].to_string().contains("sequence sum sent = sequence sum delivered"),
+        "{}",
+        results[0]["problems"]
+    );
 }
 
 #[test]

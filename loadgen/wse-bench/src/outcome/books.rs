@@ -19,14 +19,15 @@ pub(super) fn books(
     equations.extend(fates(messages, results, service, witness));
     let Some(view) = service else { return Books { equations, connections: None } };
     let workers: Vec<_> = results.iter().flat_map(|result| result.books.iter().cloned()).collect();
-    equations.extend(received(view, messages.sent + unnumbered(results)));
+    let sent = [term("sent", messages.sent), term("unnumbered", unnumbered(results))];
+    equations.extend(received(view, sent));
     let nothing_dropped = messages.dropped.values().all(|count| *count == 0);
     if let (Witness::Application, Some(application), true) = (witness, view.application, nothing_dropped) {
         let sum = workers.iter().fold(0_u64, |sum, book| sum.wrapping_add(book.sequence_sum));
         equations.push(Equation::new(
-            "sum of sequence numbers sent = seen by the application",
+            "sequence sum sent = sequence sum delivered",
             sum,
-            [term("application", application.sequence_sum)],
+            [term("sequence sum delivered", application.sequence_sum)],
         ));
     }
     let connections = view.connections.as_ref().map(|books| compare_connections(&workers, &books.connections));
@@ -85,10 +86,10 @@ fn fates(
 }
 
 /// What the service received, and what it did with it.
-fn received(view: &ServiceView, sent: u64) -> [Equation; 2] {
+fn received(view: &ServiceView, sent: [(String, u64); 2]) -> [Equation; 2] {
     let whole = &view.whole;
     [
-        Equation::new("sent + unnumbered = received by the service", sent, [term("received", whole.received)]),
+        Equation::new("received (service) = sent + unnumbered (workers)", whole.received, sent),
         Equation::new(
             "received = consumed + delivered + dropped + queued",
             whole.received,
