@@ -89,11 +89,6 @@ def test_python_examples_run(example: Example) -> None:
 
 
 @cache
-def help_of(*command: str) -> str:
-    return subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-
-
-@cache
 def recipes() -> frozenset[str]:
     listed = subprocess.run([ROOT / "justw", "--summary"], cwd=ROOT, capture_output=True, text=True, check=True)
     return frozenset(listed.stdout.split())
@@ -105,13 +100,10 @@ def check_command(example: Example, words: list[str]) -> None:
         recipe = next((word for word in words[1:] if not word.startswith("-")), "default")
         assert recipe in recipes(), f"{example}: no recipe {recipe!r}"
     elif program in {"ladder", "wse-bench", "self-test-service"}:
-        subcommands = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)] if program == "ladder" else []
-        text = help_of(
-            str(RELEASE / program), *[word for word in subcommands if word in {"run", "plan", "check", "assert"}]
-        )
-        for word in words[1:]:
-            if word.startswith("--"):
-                assert word.split("=")[0] in text, f"{example}: {program} knows no {word}"
+        # Read up to its end, where it asks for help: what stands before that was understood, and nothing is done.
+        command = [str(RELEASE / program), *words[1:], "--help"]
+        asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert asked.returncode == 0, f"{example}: {shlex.join(words)}\n{asked.stderr}"
 
 
 @of("sh")
