@@ -29,7 +29,8 @@ impl Standing {
         self as u8
     }
 
-    fn word(self) -> &'static str {
+    /// In a word.
+    pub fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Fail => "fail",
@@ -54,7 +55,8 @@ pub fn of_run(run: &Run) -> Standing {
     run.trials.iter().map(|entry| of_state(&entry.state)).max().unwrap_or(Standing::Invalid)
 }
 
-fn of_state(state: &TrialState) -> Standing {
+/// The standing that a state in `run.json` claims.
+pub fn of_state(state: &TrialState) -> Standing {
     match state {
         TrialState::Finished { validity: Validity::Valid, passed: Some(false) } => Standing::Fail,
         TrialState::Finished { validity: Validity::Valid, .. } => Standing::Pass,

@@ -5,11 +5,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use bench_format::service::Started;
+use bench_format::{environment::Environment, pod::Pod, service::Started, trial::TrialId};
+use serde::{Deserialize, Serialize};
+
+use crate::{evidence, registry::Service};
 
 pub mod local;
 
-/// Longest wait for a service's ready line and its ready path.
+/// Longest wait for a service's ready line and its ready path, and for workers that run to register.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why something could not be started, stopped or read.
@@ -26,7 +29,7 @@ pub enum Error {
     /// It ran but never said that it is ready.
     #[error("{name} did not become ready: {reason}{log}")]
     NotReady {
-        /// The service.
+        /// The service or the workers.
         name: String,
         /// What happened instead.
         reason: String,
@@ -59,6 +62,20 @@ pub enum Error {
     /// Asked about a service that isn't running.
     #[error("no service is running")]
     NoService,
+    /// A version is not known.
+    #[error(transparent)]
+    Evidence(#[from] evidence::Error),
+    /// What runs things elsewhere refused or didn't answer.
+    #[error("failed to {what}: {reason}")]
+    Elsewhere {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else took away or changed what was started: nothing that was measured says anything about the service.
+    #[error("{0}")]
+    Interrupted(String),
 }
 
 /// A service to start.
@@ -66,12 +83,23 @@ pub enum Error {
 pub struct ServiceSpec {
     /// Its name in the registry.
     pub name: String,
-    /// Program and arguments.
-    pub command: Vec<String>,
+    /// The first trial that it serves.
+    pub trial: TrialId,
+    /// Its entry in the registry.
+    pub service: Service,
     /// The registry's environment and the ladder's, merged.
     pub env: BTreeMap<String, String>,
     /// Where its standard error goes.
     pub log: PathBuf,
+}
+
+/// A service that was started.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Where it listens.
+    pub started: Started,
+    /// Versions of what runs, by program.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// Workers to start.
@@ -79,6 +107,8 @@ pub struct ServiceSpec {
 pub struct WorkersSpec {
     /// The program's name.
     pub program: String,
+    /// The first trial that they load.
+    pub trial: TrialId,
     /// How many.
     pub count: u32,
     /// The coordinator, `http://host:port`.
@@ -88,7 +118,7 @@ pub struct WorkersSpec {
 }
 
 /// What a service has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Its process id.
     pub pid: u32,
@@ -102,21 +132,67 @@ pub struct Usage {
     pub throttled_periods: Option<u64>,
 }
 
+/// How something that was started ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which, how, and its last words.
+    pub words: String,
+    /// Whose doing it was.
+    pub cause: Cause,
+}
+
+/// Whose doing an end was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its own: that is a finding about the trial.
+    Itself,
+    /// Somebody else's, or nobody can tell: the trial is repeated.
+    Outside,
+}
+
+/// How CPUs were shared out, as far as a trial is judged by it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    /// CPUs that all workers have together.
+    pub worker_cpus: f64,
+    /// Why the service doesn't have its CPU to itself; absent when it has.
+    pub isolation: Option<String>,
+}
+
+/// What is known by now of where things ran.
+#[derive(Clone, Debug, Default)]
+pub struct Whereabouts {
+    /// Machines.
+    pub machines: Vec<Environment>,
+    /// Which CPUs each role has.
+    pub cpu_roles: BTreeMap<String, String>,
+    /// Pods of the service and the workers that run.
+    pub pods: Vec<Pod>,
+}
+
 /// Starts and stops what a trial needs. One service and one set of workers at a time.
 #[expect(async_fn_in_trait, reason = "the climb is generic over it and runs on one thread")]
 pub trait Backend {
     /// Starts a service and returns when it accepts connections.
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Started, Error>;
-    /// Stops the service, if one runs, and returns when it is gone.
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error>;
+    /// Stops the service, if one runs. What runs it may take a moment longer to go; the next start waits for that.
     async fn stop_service(&mut self);
     /// Starts workers; they come to the coordinator by themselves.
     async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error>;
-    /// Stops the workers, if any run, and returns when they are gone.
+    /// Stops the workers, if any run; as for the service.
     async fn stop_workers(&mut self);
+    /// Leaves everything that was changed as it was found. Called at the end of a climb, however it ended.
+    async fn put_back(&mut self) -> Result<(), Error>;
     /// What the service has used so far.
     async fn service_usage(&self) -> Result<Usage, Error>;
-    /// How the service ended, with its last words; absent while it runs or when none was started.
-    fn service_ended(&mut self) -> Option<String>;
-    /// How a worker ended, with its last words; absent while all run.
-    fn worker_ended(&mut self) -> Option<String>;
+    /// How the service ended; absent while it runs or when none was started.
+    fn service_ended(&mut self) -> Option<Ended>;
+    /// How a worker ended; absent while all run.
+    fn worker_ended(&mut self) -> Option<Ended>;
+    /// Looks once more, with certainty, whether all that was started still runs as it was started.
+    async fn confirm(&mut self) -> Option<Ended>;
+    /// How CPUs are shared out.
+    fn shares(&self) -> Shares;
+    /// Where things run.
+    fn whereabouts(&self) -> Whereabouts;
 }

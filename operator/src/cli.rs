@@ -1,6 +1,8 @@
 //! The command line, and what each subcommand does in order. A table of contents: the work is in the modules.
 
 use std::{
+    env,
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -15,8 +17,8 @@ use crate::{
     registry::Registry,
 };
 
+mod elsewhere;
 mod machine;
-mod report;
 mod run;
 
 /// What the command line asked for.
@@ -38,7 +40,28 @@ enum Command {
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
+    ///
+    /// With --url or --release it asserts on a run in a cluster.
     Assert(Assert),
+    /// Climb inside a cluster: what the chart's operator runs.
+    #[command(disable_help_flag = true)]
+    Serve(Elsewhere),
+    /// Say how a run in a cluster stands.
+    #[command(disable_help_flag = true)]
+    Status(Elsewhere),
+    /// Fetch a bundle from a cluster.
+    #[command(disable_help_flag = true)]
+    Fetch(Elsewhere),
+    /// Tell what a service beside it in a pod uses.
+    #[command(disable_help_flag = true)]
+    Evidence(Elsewhere),
+}
+
+/// Arguments that `ladder-kubernetes` reads.
+#[derive(Debug, Args)]
+struct Elsewhere {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,11 +91,22 @@ struct Assert {
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = env::args_os().collect();
+    if elsewhere::asserts_elsewhere(&words) {
+        return exit(elsewhere::become_it().map(|never| match never {}));
+    }
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Assert(arguments) => assert(&arguments),
+        Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
+            elsewhere::become_it().map(|never| match never {})
+        }
     };
+    exit(outcome)
+}
+
+fn exit(outcome: anyhow::Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

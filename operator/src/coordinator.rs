@@ -1,11 +1,10 @@
 //! The HTTP service through which workers get trials, wait at the barrier and upload results.
 //!
-//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP. The
-//! climb holds a [`Coordinator`] and waits on it; it knows nothing of HTTP.
+//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP (behind a
+//! token where one is asked for). The climb holds a [`Coordinator`] and waits on it; it knows nothing of HTTP.
 
 use std::{
     io,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,6 +16,7 @@ pub use upload::Upload;
 
 pub mod barrier;
 pub mod server;
+mod token;
 pub mod upload;
 
 /// What the server's handlers and the climb share.
@@ -24,12 +24,14 @@ pub mod upload;
 pub struct Shared {
     barrier: Arc<Mutex<Barrier>>,
     changed: watch::Sender<()>,
+    token: Option<Arc<str>>,
 }
 
 impl Shared {
     /// State of a coordinator that serves one run.
-    pub fn new(run: &str) -> Self {
-        Self { barrier: Arc::new(Mutex::new(Barrier::new(run))), changed: watch::Sender::new(()) }
+    pub fn new(run: &str, token: Option<&str>) -> Self {
+        let barrier = Arc::new(Mutex::new(Barrier::new(run)));
+        Self { barrier, changed: watch::Sender::new(()), token: token.map(Arc::from) }
     }
 
     /// Looks at the state.
@@ -54,7 +56,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Shared,
-    address: SocketAddr,
+    url: String,
     server: JoinHandle<io::Result<()>>,
 }
 
@@ -65,15 +67,25 @@ impl Coordinator {
     /// When no port can be bound.
     pub async fn start(run: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
-        let shared = Shared::new(run);
+        let url = format!("http://{}", listener.local_addr()?);
+        Ok(Self::serve(listener, run, &url, None))
+    }
+
+    /// Serves a run on a listener, to workers that know it by `url` and show the token.
+    pub fn serve(listener: TcpListener, run: &str, url: &str, token: Option<&str>) -> Self {
+        let shared = Shared::new(run, token);
         let server = tokio::spawn(server::run(listener, shared.clone()));
-        Ok(Self { shared, address, server })
+        Self { shared, url: url.into(), server }
     }
 
     /// Where workers find it.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
+    }
+
+    /// Begins a run anew, with no worker and no trial.
+    pub fn begin(&self, run: &str) {
+        self.shared.change(|barrier| *barrier = Barrier::new(run));
     }
 
     /// Forgets the workers: those that come next are new processes.

@@ -4,6 +4,7 @@ use bench_format::{
     SCHEMA,
     merge::Merged,
     plan::{Load, Message, Objective, Thresholds},
+    pod::Pod,
     result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
     service::ConnectionBook,
     trial::TrialId,
@@ -56,6 +57,8 @@ pub struct Measured {
     pub connections: Option<Vec<ConnectionBook>>,
     /// Highest resident memory of the service that was seen, in bytes.
     pub rss_peak_bytes: u64,
+    /// The pods that took part.
+    pub pods: Vec<Pod>,
     /// Reasons against the trial that were found while measuring.
     pub problems: Vec<Reason>,
     /// The command that repeats it.
@@ -110,6 +113,7 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         books,
         service: measured.readings.clone(),
         workers: measured.uploads.iter().map(|upload| upload.result.evidence.clone()).collect(),
+        pods: measured.pods.clone(),
         reproduce: measured.reproduce.clone(),
     };
     Ok((result, merged))
@@ -198,6 +202,7 @@ pub(crate) mod fixture {
             },
             connections: Some((0..10).map(connection).collect()),
             rss_peak_bytes: 3000,
+            pods: vec![],
             problems: vec![],
             reproduce: String::new(),
         }

@@ -3,7 +3,8 @@
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers) and [`coordinator`] (what workers talk
 //! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`bench_format::merge`], [`figures`],
-//! [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`] and [`assert`].
+//! [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`], [`watcher`], [`report`] and
+//! [`assert`].
 
 pub mod assert;
 pub mod backend;
@@ -20,9 +21,11 @@ pub mod plan;
 pub mod print;
 pub mod readings;
 pub mod registry;
+pub mod report;
 pub mod roles;
 pub mod signals;
 pub mod step;
 pub mod store;
 pub mod validity;
 pub mod verdict;
+pub mod watcher;

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use bench_format::{
     plan::{Figure, Load, Objective},
-    result::{Reason, ReasonKind, ServiceReadings},
+    pod::{Pod, PodRole},
+    result::{Reading, Reason, ReasonKind, ServiceReadings},
     service::{ServiceStats, Started},
     trial::{Assignment, TrialId},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::Backend,
+    backend::{Backend, Cause, Ended},
     clock::unix_ns,
     coordinator::{Coordinator, Upload, barrier::Barrier},
     equations::ServiceDelta,
@@ -22,7 +23,6 @@ use crate::{
     plan::{Ladder, Plan},
     readings::{self, ServiceClient},
     registry::BookKeeping,
-    roles::Roles,
     validity::reason,
 };
 
@@ -51,6 +51,9 @@ pub enum Error {
     /// A process ended, or the trial was called off, while load was running.
     #[error("the trial broke off: {0}")]
     BrokeOff(String),
+    /// Somebody else ended or changed what ran: the trial says nothing.
+    #[error("the trial was interrupted: {0}")]
+    Interrupted(String),
     /// Nobody delivered a result.
     #[error("no worker delivered a result within {seconds} s after the drain")]
     NoResult {
@@ -76,8 +79,6 @@ pub struct Spec<'a> {
     pub service: &'a Started,
     /// What the service's books can answer.
     pub keeping: BookKeeping,
-    /// CPUs of each role.
-    pub roles: &'a Roles,
     /// The command that repeats the trial.
     pub reproduce: &'a str,
 }
@@ -91,15 +92,13 @@ pub async fn measure<B: Backend>(
     coordinator: &Coordinator,
     spec: &Spec<'_>,
 ) -> Result<Measured, Error> {
-    let measured = Trial {
-        backend,
-        coordinator,
-        spec,
-        client: ServiceClient::new(&spec.service.metrics_address),
-        rss_peak_bytes: 0,
-    }
-    .run()
-    .await;
+    let client = ServiceClient::new(&spec.service.metrics_address);
+    let measured = Trial { backend: &mut *backend, coordinator, spec, client, rss_peak_bytes: 0 }.run().await;
+    // Whatever was seen, it counts only if nobody had a hand in it until the very end.
+    let measured = match backend.confirm().await {
+        Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
+        _ => measured,
+    };
     if let Err(error) = &measured {
         coordinator.abandon(&error.to_string());
     }
@@ -120,8 +119,8 @@ enum Watched<T> {
     Answer(T),
     /// Time was up.
     Deadline,
-    /// A process ended; its last words.
-    Ended(String),
+    /// Something that was started ended.
+    Ended(Ended),
 }
 
 impl<B: Backend> Trial<'_, B> {
@@ -158,7 +157,9 @@ impl<B: Backend> Trial<'_, B> {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
             BookKeeping::Totals => None,
         };
-        let Spec { run, plan, ladder, trial, attempt, keeping, roles, reproduce, .. } = *self.spec;
+        let Spec { run, plan, ladder, trial, attempt, keeping, reproduce, .. } = *self.spec;
+        let shares = self.backend.shares();
+        let pods = pods(self.backend.whereabouts().pods, &uploads, &readings);
         Ok(Measured {
             run: run.into(),
             trial: trial.clone(),
@@ -169,8 +170,8 @@ impl<B: Backend> Trial<'_, B> {
             objectives: ladder.objectives.clone(),
             thresholds: plan.validity.clone(),
             workers: plan.workers,
-            worker_cpus: (roles.worker_cpus() as f64).min(plan.cpu.worker.cpus * f64::from(plan.workers)),
-            isolation: roles.service_shares(),
+            worker_cpus: shares.worker_cpus.min(plan.cpu.worker.cpus * f64::from(plan.workers)),
+            isolation: shares.isolation,
             keeping,
             window_ns: ladder.window.as_nanos() as u64,
             open_at_start,
@@ -178,6 +179,7 @@ impl<B: Backend> Trial<'_, B> {
             readings,
             connections,
             rss_peak_bytes: self.rss_peak_bytes,
+            pods,
             problems,
             reproduce: reproduce.into(),
         })
@@ -218,7 +220,8 @@ impl<B: Backend> Trial<'_, B> {
         match self.watch(Barrier::all_ready, deadline).await {
             Watched::Answer(Ok(open)) => Ok(open),
             Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
-            Watched::Ended(words) => Err(Error::NotReady(words)),
+            Watched::Ended(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
+            Watched::Ended(Ended { words, .. }) => Err(Error::NotReady(words)),
             Watched::Deadline => {
                 let late = self.coordinator.ask(Barrier::not_ready);
                 let seconds = READY_DEADLINE.as_secs();
@@ -231,7 +234,8 @@ impl<B: Backend> Trial<'_, B> {
     async fn delivered_by(&mut self, deadline: Instant) -> Result<(), Error> {
         match self.watch(Barrier::all_delivered, deadline).await {
             Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
-            Watched::Answer(Err(reason)) | Watched::Ended(reason) => Err(Error::BrokeOff(reason)),
+            Watched::Ended(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
+            Watched::Answer(Err(words)) | Watched::Ended(Ended { words, .. }) => Err(Error::BrokeOff(words)),
         }
     }
 
@@ -247,8 +251,8 @@ impl<B: Backend> Trial<'_, B> {
                 () = sleep_until(deadline) => return Watched::Deadline,
                 () = sleep(WATCH) => {}
             }
-            if let Some(words) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
-                return Watched::Ended(words);
+            if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
+                return Watched::Ended(ended);
             }
             if let Ok(usage) = self.backend.service_usage().await {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
@@ -281,6 +285,27 @@ impl<B: Backend> Trial<'_, B> {
             sleep(SETTLE).await;
         }
     }
+}
+
+/// Pods, completed by what their workers said of themselves and by what the service's readings show.
+fn pods(mut pods: Vec<Pod>, uploads: &[Upload], readings: &ServiceReadings) -> Vec<Pod> {
+    for pod in &mut pods {
+        let upload = uploads.iter().find(|upload| Some(upload.result.worker) == pod.worker);
+        match (pod.role, upload) {
+            (PodRole::Service, _) => {
+                let throttled = |reading: &Option<Reading>| reading.as_ref()?.throttled_periods;
+                pod.throttled_periods = throttled(&readings.after)
+                    .zip(throttled(&readings.before))
+                    .map(|(after, before)| after.saturating_sub(before));
+            }
+            (PodRole::Worker, Some(upload)) => {
+                pod.cpus_allowed.clone_from(&upload.result.environment.cpus_allowed);
+                pod.throttled_periods = upload.result.evidence.throttled_periods;
+            }
+            (PodRole::Worker, None) => {}
+        }
+    }
+    pods
 }
 
 fn sent_by(upload: &Upload) -> u64 {

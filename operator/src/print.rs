@@ -5,6 +5,7 @@ use bench_format::{
     plan::Load,
     result::{BoundBy, TrialResult, Validity},
     run::{Run, TrialState},
+    timeline::Overhead,
 };
 
 use crate::store;
@@ -83,6 +84,21 @@ pub fn table(bundle: &Path, run: &Run) -> String {
         }
     });
     align(std::iter::once(head).chain(rows).collect())
+}
+
+/// What was spent between trials, at most.
+pub fn overhead(overhead: &Overhead) -> String {
+    let Overhead { before_first, within_process, within_tier, between_tiers } = *overhead;
+    let known = [
+        ("before the first trial", before_first),
+        ("between trials of a process", within_process),
+        ("between processes of a tier", within_tier),
+        ("between tiers", between_tiers),
+    ];
+    let words =
+        known.into_iter().filter_map(|(place, longest)| Some(format!("{place} {:.1} s", longest?.as_secs_f64())));
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "no trial was climbed".into() } else { format!("overhead at most: {}", words.join(", ")) }
 }
 
 fn row(trial: String, result: &TrialResult) -> [String; 5] {

@@ -14,6 +14,7 @@ use bench_format::{
     merge::Merged,
     result::{ServiceFile, TrialResult},
     run::Run,
+    timeline::TimelineEntry,
     trial::TrialId,
 };
 use serde::Serialize;
@@ -23,6 +24,9 @@ use files::{Disk, Files};
 
 pub mod files;
 pub mod hlog;
+
+/// The file of a bundle that says what was done when.
+const TIMELINE: &str = "timeline.jsonl";
 
 /// Why the store can't do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +166,17 @@ impl<F: Files> Store<F> {
         self.write_json(&folder.join("result.json"), result)
     }
 
+    /// Adds a line to `timeline.jsonl`. A kill may leave half a line, which readers skip.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn append_to_timeline(&self, entry: &TimelineEntry) -> Result<(), Error> {
+        let path = self.folder.join(TIMELINE);
+        let mut line = serde_json::to_vec(entry).expect("our types have no map keys but strings");
+        line.push(b'\n');
+        self.files.append(&path, &line).map_err(|source| failed("write", &path, source))
+    }
+
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
         let mut text = serde_json::to_vec_pretty(value).expect("our types have no map keys but strings");
         text.push(b'\n');
@@ -169,11 +184,14 @@ impl<F: Files> Store<F> {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let temporary = path.with_added_extension("tmp");
-        let written = self.files.write(&temporary, bytes).and_then(|()| self.files.rename(&temporary, path));
-        let folder = path.parent().unwrap_or(Path::new("."));
-        written.and_then(|()| self.files.sync_folder(folder)).map_err(|source| failed("write", path, source))
+        files::replace(&self.files, path, bytes).map_err(|source| failed("write", path, source))
     }
+}
+
+/// Reads a bundle's timeline; lines that a kill cut off are left out.
+pub fn read_timeline(folder: &Path) -> Vec<TimelineEntry> {
+    let text = std::fs::read_to_string(folder.join(TIMELINE)).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Reads a bundle's `run.json`.

@@ -245,7 +245,7 @@ fn the_report_command_gets_the_bundle_and_its_failure_does_not_touch_the_verdict
     let output = checkout.run("run fake --run-id r --report-command ls");
     let printed = String::from_utf8_lossy(&output.stdout);
     // `ls` lists the bundle that it was given.
-    assert!(printed.contains("run.json\ntrials\n"), "{printed}");
+    assert!(printed.contains("run.json\ntimeline.jsonl\ntrials\n"), "{printed}");
     assert!(printed.trim_end().ends_with("results/r/report/report.html"), "{printed}");
     let output = checkout.run("run fake --run-id r2 --report-command false");
     assert_eq!(output.status.code(), Some(0));

@@ -12,6 +12,8 @@
 //! | [`merge`] | the operator, or `wse-bench` by hand, from workers' results | whoever judges them |
 //! | [`books`] | the operator | the analysis |
 //! | [`environment`] | whoever runs on a machine | the analysis |
+//! | [`pod`] | the operator in a cluster | the analysis |
+//! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
 //! Every file carries a `schema` number. Unknown fields are errors, and a number newer than [`SCHEMA`] is refused
@@ -22,9 +24,11 @@ pub mod environment;
 pub mod histogram;
 pub mod merge;
 pub mod plan;
+pub mod pod;
 pub mod result;
 pub mod run;
 pub mod service;
+pub mod timeline;
 pub mod trial;
 
 /// The newest `schema` number that this build writes and understands.

@@ -20,6 +20,7 @@ use crate::{
     books::Books,
     histogram::Histogram,
     plan::{Load, Message},
+    pod::Pod,
     trial::TrialId,
 };
 
@@ -65,6 +66,9 @@ pub struct TrialResult {
     pub service: ServiceReadings,
     /// How each worker fared, by index.
     pub workers: Vec<WorkerEvidence>,
+    /// The pods that took part; none on a single machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<Pod>,
     /// Command that repeats this trial alone.
     pub reproduce: String,
 }

@@ -82,6 +82,9 @@ pub struct Registration {
     pub worker: u32,
     /// Its process id, for evidence and for its CPU limit.
     pub pid: u32,
+    /// Its host name: in containers every worker is process 1, and only this tells one from its replacement.
+    #[serde(default)]
+    pub host: String,
     /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
     /// The workloads that it knows.

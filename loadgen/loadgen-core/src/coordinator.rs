@@ -37,6 +37,7 @@ pub struct Coordinator {
     client: reqwest::Client,
     runtime: Runtime,
     patience: Duration,
+    token: Option<String>,
 }
 
 /// This machine's clock against the coordinator's.
@@ -66,7 +67,13 @@ impl Coordinator {
             .connect_timeout(LONGEST_PAUSE)
             .build()
             .map_err(|source| Error::Coordinator { what: "build a client", url: url.clone(), source })?;
-        Ok(Self { url, worker, client, runtime, patience: PATIENCE })
+        Ok(Self { url, worker, client, runtime, patience: PATIENCE, token: None })
+    }
+
+    /// With a token to show, where the coordinator asks for one.
+    pub fn with_token(mut self, token: Option<String>) -> Self {
+        self.token = token.filter(|token| !token.is_empty());
+        self
     }
 
     /// With another patience than five minutes.
@@ -190,6 +197,9 @@ impl Coordinator {
         let mut request = self.client.request(method, url);
         if let Some(body) = body {
             request = request.json(body);
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
         }
         self.runtime.block_on(async {
             let response = request.send().await.map_err(failed)?;

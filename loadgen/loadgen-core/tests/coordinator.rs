@@ -108,7 +108,7 @@ fn start(seen: Seen) -> (String, Shared, Runtime) {
 }
 
 fn registration() -> Registration {
-    Registration { worker: 3, pid: 1, program: "test".into(), workloads: vec!["test".into()] }
+    Registration { worker: 3, pid: 1, host: "here".into(), program: "test".into(), workloads: vec!["test".into()] }
 }
 
 #[test]

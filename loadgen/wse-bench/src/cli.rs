@@ -80,6 +80,9 @@ pub struct Cli {
     /// Index of this worker, from 0; only with --coordinator.
     #[arg(long, requires = "coordinator")]
     pub worker: Option<u32>,
+    /// Token that the coordinator asks for; better given in the environment.
+    #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
+    pub coordinator_token: Option<String>,
     /// Work for the parent process, over standard input and output.
     #[arg(long, hide = true)]
     pub pipe: bool,

@@ -1,7 +1,8 @@
 //! Work for a coordinator: everything but the secret comes from its assignments.
 
-use bench_format::trial::Registration;
+use bench_format::{environment::Environment, trial::Registration};
 use loadgen_core::coordinator::{Coordinator, CoordinatorGate};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::workloads::{PROGRAM, Workload};
 
@@ -10,10 +11,16 @@ use crate::workloads::{PROGRAM, Workload};
 ///
 /// # Errors
 /// When the coordinator can't be reached.
-pub fn work(url: &str, worker: u32, secret: &str) -> anyhow::Result<()> {
-    let coordinator = Coordinator::new(url, worker)?;
-    let registration =
-        Registration { worker, pid: std::process::id(), program: PROGRAM.into(), workloads: Workload::names() };
+pub fn work(url: &str, worker: u32, token: Option<String>, secret: &str) -> anyhow::Result<()> {
+    end_on_sigterm()?;
+    let coordinator = Coordinator::new(url, worker)?.with_token(token);
+    let registration = Registration {
+        worker,
+        pid: std::process::id(),
+        host: Environment::read().host,
+        program: PROGRAM.into(),
+        workloads: Workload::names(),
+    };
     coordinator.register(&registration)?;
     while let Some(assignment) = coordinator.next()? {
         let mut gate = OnceGate { inner: CoordinatorGate::new(&coordinator, &assignment), asked: false };
@@ -30,6 +37,22 @@ pub fn work(url: &str, worker: u32, secret: &str) -> anyhow::Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// As the first process of a container we have no default action for SIGTERM: without this the pod would linger until it is
+/// killed. Nothing is lost, a trial that is called off has no result.
+fn end_on_sigterm() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut terminate = {
+        let _inside = runtime.enter();
+        signal(SignalKind::terminate())?
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(terminate.recv());
+        // 128 plus the signal's number, as a shell would say it.
+        std::process::exit(143);
+    });
     Ok(())
 }
 

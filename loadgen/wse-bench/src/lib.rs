@@ -35,7 +35,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     match (&cli.coordinator, cli.worker, cli.pipe) {
         (Some(url), Some(worker), _) => {
             preflight::raise_open_files();
-            coordinated::work(url, worker, &cli.secret).map(|()| true)
+            coordinated::work(url, worker, cli.coordinator_token.clone(), &cli.secret).map(|()| true)
         }
         (_, _, true) => {
             preflight::raise_open_files();

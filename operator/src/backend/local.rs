@@ -2,16 +2,19 @@
 //!
 //! Whole CPUs need only affinity; a fraction gets a cgroup of its own. All processes die with this one.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bench_format::{
+    environment::Environment,
     plan::{CpuShape, CpuShapes},
     service::Started,
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Backend, Error, READY_DEADLINE, ServiceSpec, Usage, WorkersSpec};
-use crate::{readings::ServiceClient, registry::worker_program, roles::Roles};
+use super::{
+    Backend, Cause, Ended, Error, READY_DEADLINE, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec,
+};
+use crate::{evidence, readings::ServiceClient, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
 use process::{Launch, Running, Stdout};
 
@@ -32,6 +35,8 @@ pub struct Local {
     hierarchy: Result<Hierarchy, String>,
     service: Option<Service>,
     workers: Vec<Running>,
+    /// What each service's version commands said: once is enough.
+    versions: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 #[derive(Debug)]
@@ -48,7 +53,7 @@ impl Local {
         if let Ok(hierarchy) = &hierarchy {
             hierarchy.sweep();
         }
-        Self { root, roles, shapes, hierarchy, service: None, workers: Vec::new() }
+        Self { root, roles, shapes, hierarchy, service: None, workers: Vec::new(), versions: BTreeMap::new() }
     }
 
     /// A cgroup for a fraction; nothing for whole CPUs, for which affinity is enough.
@@ -59,6 +64,20 @@ impl Local {
         let refused = |reason| Error::Cpu { role: role.into(), cpus: shape.cpus, reason };
         let hierarchy = self.hierarchy.as_ref().map_err(|reason| refused(reason.clone()))?;
         hierarchy.create(role, shape.cpus).map(Some).map_err(|error| refused(error.to_string()))
+    }
+
+    /// What runs the service, by program. No version, no measurement.
+    fn versions_of(&mut self, spec: &ServiceSpec) -> Result<BTreeMap<String, String>, Error> {
+        if let Some(known) = self.versions.get(&spec.name) {
+            return Ok(known.clone());
+        }
+        let version = evidence::service_version(&self.root, &spec.name, &spec.service)?;
+        let mut versions = BTreeMap::from([(spec.name.clone(), version)]);
+        if let Some(python) = evidence::python_version(&self.root, &spec.service) {
+            versions.insert(format!("python of {}", spec.name), python);
+        }
+        self.versions.insert(spec.name.clone(), versions.clone());
+        Ok(versions)
     }
 
     async fn ready(&self, name: &str, running: &mut Running) -> Result<Started, Error> {
@@ -95,8 +114,9 @@ impl Local {
 }
 
 impl Backend for Local {
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Started, Error> {
-        let [program, arguments @ ..] = spec.command.as_slice() else {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
+        let versions = self.versions_of(spec)?;
+        let [program, arguments @ ..] = spec.service.command.as_slice() else {
             return Err(Error::NoService);
         };
         let mut running = Running::start(Launch {
@@ -114,7 +134,7 @@ impl Backend for Local {
             Ok(started) => {
                 running.ignore_stdout();
                 self.service = Some(Service { running, pid: started.pid });
-                Ok(started)
+                Ok(Serving { started, versions })
             }
             Err(error) => {
                 running.stop(PATIENCE).await;
@@ -155,6 +175,12 @@ impl Backend for Local {
         }
     }
 
+    async fn put_back(&mut self) -> Result<(), Error> {
+        self.stop_workers().await;
+        self.stop_service().await;
+        Ok(())
+    }
+
     async fn service_usage(&self) -> Result<Usage, Error> {
         let service = self.service.as_ref().ok_or(Error::NoService)?;
         let pid = service.pid;
@@ -170,11 +196,28 @@ impl Backend for Local {
         Ok(Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods })
     }
 
-    fn service_ended(&mut self) -> Option<String> {
-        self.service.as_mut().and_then(|service| service.running.ended())
+    fn service_ended(&mut self) -> Option<Ended> {
+        self.service.as_mut().and_then(|service| service.running.ended()).map(by_itself)
     }
 
-    fn worker_ended(&mut self) -> Option<String> {
-        self.workers.iter_mut().find_map(Running::ended)
+    fn worker_ended(&mut self) -> Option<Ended> {
+        self.workers.iter_mut().find_map(Running::ended).map(by_itself)
     }
+
+    async fn confirm(&mut self) -> Option<Ended> {
+        self.service_ended().or_else(|| self.worker_ended())
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { worker_cpus: self.roles.worker_cpus() as f64, isolation: self.roles.service_shares() }
+    }
+
+    fn whereabouts(&self) -> Whereabouts {
+        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.in_words(), pods: Vec::new() }
+    }
+}
+
+/// Nobody else starts or stops our processes.
+fn by_itself(words: String) -> Ended {
+    Ended { words, cause: Cause::Itself }
 }

@@ -10,10 +10,11 @@ use bench_format::{
     SCHEMA,
     environment::Environment,
     run::{Run as RunFile, RunState, TrialEntry, TrialState},
+    timeline::Overhead,
 };
 use clap::Args;
 
-use super::{machine, report};
+use super::machine;
 use crate::{
     assert,
     backend::local::Local,
@@ -24,9 +25,11 @@ use crate::{
     plan::{self, Only, Plan},
     print,
     registry::Registry,
+    report,
     roles::Roles,
     signals::Stop,
-    store::Store,
+    store::{self, Store},
+    watcher::Terminal,
 };
 
 #[derive(Debug, Args)]
@@ -80,6 +83,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
     let (bundle, file, end) = climb(prepared, &registry)?;
     print!("{}", print::table(&bundle, &file));
+    println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
     if let End::Stopped(signal) = end {
         eprintln!("stopped; go on with: ladder run --resume {}", file.id);
         return Ok(signal.exit_code());
@@ -96,16 +100,27 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
 
 fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, End)> {
     let Prepared { plan, plan_argument, roles, store, file } = prepared;
+    let asked_at_unix_ns = clock::unix_ns();
     // One thread: everything of ours stays on our CPU, and children are bound to a thread that lives as long as we do.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen().context("failed to listen for signals")?;
         let coordinator = Coordinator::start(&file.id).await.context("failed to start the coordinator")?;
-        let backend = Local::new(registry.root.clone(), roles.clone(), plan.cpu.clone());
+        let backend = Local::new(registry.root.clone(), roles, plan.cpu.clone());
         let bundle = store.folder().to_path_buf();
         eprintln!("{}: {} trials, bundle {}", file.id, file.trials.len(), bundle.display());
-        let mut climb =
-            Climb { plan: &plan, registry, roles: &roles, backend, coordinator, store, run: file, plan_argument };
+        let mut climb = Climb {
+            plan: &plan,
+            registry,
+            backend,
+            coordinator: &coordinator,
+            store,
+            run: file,
+            again: format!("ladder run {plan_argument}"),
+            watcher: &Terminal,
+            asked_at_unix_ns,
+            unsaved: None,
+        };
         let end = climb.climb(&mut stop).await?;
         Ok((bundle, climb.run, end))
     })

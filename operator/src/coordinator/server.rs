@@ -7,6 +7,7 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, Path, Query, State},
     http::StatusCode,
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
@@ -20,6 +21,7 @@ use tokio::{
 use super::{
     Shared,
     barrier::Conflict,
+    token,
     upload::{self, Upload},
 };
 use crate::clock::unix_ns;
@@ -47,6 +49,7 @@ pub fn app(shared: Shared) -> Router {
                 .layer(DefaultBodyLimit::max(upload::LARGEST)),
         )
         .route("/v1/clock", get(clock))
+        .layer(middleware::from_fn_with_state(shared.clone(), token::check))
         .with_state(shared)
 }
 

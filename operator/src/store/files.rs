@@ -23,6 +23,11 @@ pub trait Files {
     /// # Errors
     /// When the file system refuses.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Adds to the end of a file. Needn't be durable: nothing that counts is written so.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Gives a file its name, in place of any other of that name.
     ///
     /// # Errors
@@ -33,6 +38,17 @@ pub trait Files {
     /// # Errors
     /// When the file system refuses.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Writes a file so that at any instant either the old one or the whole new one is there.
+///
+/// # Errors
+/// When the file system refuses; the old file is then still there.
+pub fn replace<F: Files>(files: &F, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_added_extension("tmp");
+    files.write(&temporary, bytes)?;
+    files.rename(&temporary, path)?;
+    files.sync_folder(path.parent().unwrap_or(Path::new(".")))
 }
 
 /// The real file system.
@@ -53,8 +69,16 @@ impl Files for Disk {
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::create(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        if written.is_err() {
+            // Half a file on a full disk only makes it fuller.
+            let _ = fs::remove_file(path);
+        }
+        written
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        File::options().create(true).append(true).open(path)?.write_all(bytes)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -102,6 +126,10 @@ impl Files for Dying {
             Ok(()) => Disk.write(path, bytes),
             Err(killed) => fs::write(path, &bytes[..bytes.len() / 2]).and(Err(killed)),
         }
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step().and_then(|()| Disk.append(path, bytes))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -59,6 +59,7 @@ impl Worker {
         let registration = Registration {
             worker: self.index,
             pid,
+            host: String::new(),
             program: "fake-worker 1".into(),
             workloads: vec!["throughput".into()],
         };

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
-use bench_format::{plan, result, run, service, trial};
+use bench_format::{plan, result, run, service, timeline, trial};
 use schemars::{JsonSchema, schema_for};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("worker-result", of::<result::WorkerResult>())?;
     write("trial-result", of::<result::TrialResult>())?;
     write("service-file", of::<result::ServiceFile>())?;
+    write("timeline-entry", of::<timeline::TimelineEntry>())?;
     write("service-stats", of::<service::ServiceStats>())?;
     write("service-connections", of::<service::ConnectionBooks>())
 }

@@ -26,6 +26,8 @@ pub trait Cgroup: Debug + Send + Sync {
     fn cpu_ns(&self) -> Option<u64>;
     /// Periods in which it was throttled.
     fn throttled_periods(&self) -> Option<u64>;
+    /// Its quota, in CPUs; absent where none is in force.
+    fn quota_cpus(&self) -> Option<f64>;
     /// Removes it; it must be empty.
     fn remove(&self);
 }
@@ -127,6 +129,18 @@ impl Hierarchy {
     }
 }
 
+/// The group whose files are in a container's own `/sys/fs/cgroup`, of whichever version.
+pub fn found_in(top: &Path) -> Option<Box<dyn Cgroup>> {
+    if top.join("cgroup.controllers").is_file() {
+        return Some(Box::new(V2 { folder: top.into() }));
+    }
+    let tree = |names: [&str; 2], file: &str| {
+        names.into_iter().map(|name| top.join(name)).find(|folder| folder.join(file).is_file())
+    };
+    let cpu = tree(["cpu", "cpu,cpuacct"], "cpu.stat")?;
+    Some(Box::new(V1 { cpuacct: tree(["cpuacct", "cpu,cpuacct"], "cpuacct.usage"), cpu }))
+}
+
 /// Trees in the order in which they are tried: our own group's folder, its parent, the top of the tree.
 fn candidates(mounts: &str, own: &str) -> Vec<Hierarchy> {
     let mut found = Vec::new();
@@ -202,6 +216,13 @@ impl Cgroup for V1 {
         field(&self.cpu.join("cpu.stat"), "nr_throttled")
     }
 
+    fn quota_cpus(&self) -> Option<f64> {
+        let read = |name: &str| fs::read_to_string(self.cpu.join(name)).ok()?.trim().parse::<f64>().ok();
+        // -1 stands for no quota.
+        let quota = read("cpu.cfs_quota_us").filter(|quota| *quota > 0.0)?;
+        Some(quota / read("cpu.cfs_period_us")?)
+    }
+
     fn remove(&self) {
         [Some(&self.cpu), self.cpuacct.as_ref()].into_iter().flatten().for_each(|tree| remove(tree));
     }
@@ -223,6 +244,12 @@ impl Cgroup for V2 {
 
     fn throttled_periods(&self) -> Option<u64> {
         field(&self.folder.join("cpu.stat"), "nr_throttled")
+    }
+
+    fn quota_cpus(&self) -> Option<f64> {
+        let text = fs::read_to_string(self.folder.join("cpu.max")).ok()?;
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     }
 
     fn remove(&self) {
@@ -290,5 +317,31 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("cpu.max")).unwrap(), "2500 10000");
         fs::write(folder.join("cpu.stat"), "usage_usec 12\nnr_periods 9\nnr_throttled 3\n").unwrap();
         assert_eq!((group.cpu_ns(), group.throttled_periods()), (Some(12_000), Some(3)));
+    }
+
+    #[test]
+    fn a_containers_own_group_is_read_in_both_versions() {
+        let figures = |group: &dyn Cgroup| (group.cpu_ns(), group.throttled_periods(), group.quota_cpus());
+        let write = |folder: &Path, files: &[(&str, &str)]| {
+            fs::create_dir_all(folder).unwrap();
+            files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+        };
+        let (v1, v2) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let cpu = [
+            ("cpu.stat", "nr_periods 9\nnr_throttled 4\n"),
+            ("cpu.cfs_quota_us", "50000\n"),
+            ("cpu.cfs_period_us", "100000\n"),
+        ];
+        write(&v1.path().join("cpu"), &cpu);
+        write(&v1.path().join("cpuacct"), &[("cpuacct.usage", "7000\n")]);
+        assert_eq!(figures(&*found_in(v1.path()).unwrap()), (Some(7000), Some(4), Some(0.5)));
+        let all = [
+            ("cgroup.controllers", "cpu\n"),
+            ("cpu.stat", "usage_usec 12\nnr_throttled 3\n"),
+            ("cpu.max", "max 100000\n"),
+        ];
+        write(v2.path(), &all);
+        assert_eq!(figures(&*found_in(v2.path()).unwrap()), (Some(12_000), Some(3), None));
+        assert!(found_in(&v1.path().join("nothing")).is_none());
     }
 }

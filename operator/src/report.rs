@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 ///
 /// # Errors
 /// When the command is missing or fails.
-pub(super) fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
+pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
     let mut words = command.split_whitespace();
     let program = words.next().context("the report command is empty")?;
     let status = Command::new(if program.contains('/') { root.join(program) } else { program.into() })

@@ -1,0 +1,156 @@
+//! `timeline.jsonl`: what the operator did when, one line per step, and what it cost between trials.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::trial::TrialId;
+
+/// One step of a climb.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimelineEntry {
+    /// What was done.
+    pub step: TimelineStep,
+    /// For which trial; absent where none was wanted any more.
+    pub trial: Option<TrialId>,
+    /// When it began, unix nanoseconds.
+    pub start_unix_ns: u64,
+    /// When it ended, unix nanoseconds.
+    pub end_unix_ns: u64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimelineStep {
+    /// From the operator's start (or the order to climb) to the first step.
+    Prepare,
+    /// A service was started, until it was ready.
+    StartService,
+    /// Workers were started, until all had registered.
+    StartWorkers,
+    /// A trial, from the reading before it to the one after its drain.
+    Trial,
+    /// A trial that came to nothing.
+    Interrupted,
+    /// Workers were stopped.
+    StopWorkers,
+    /// A service was stopped.
+    StopService,
+}
+
+/// The longest times in which no trial was under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// From the start of the climb to the first trial's start.
+    pub before_first: Option<Duration>,
+    /// Between two trials on the same service process and workers.
+    pub within_process: Option<Duration>,
+    /// Between two trials of a tier for which a service process was replaced.
+    pub within_tier: Option<Duration>,
+    /// Between the last trial of a tier and the first of the next.
+    pub between_tiers: Option<Duration>,
+}
+
+impl Overhead {
+    /// Reads it from a timeline. A gap in which the climb was begun anew (resumed) belongs to nobody.
+    pub fn of(timeline: &[TimelineEntry]) -> Self {
+        let mut overhead = Self::default();
+        let mut begun_at = None;
+        let mut last: Option<&TimelineEntry> = None;
+        for entry in timeline {
+            match entry.step {
+                TimelineStep::Prepare => (begun_at, last) = (Some(entry.start_unix_ns), None),
+                TimelineStep::Interrupted => last = None,
+                TimelineStep::Trial => {
+                    if let Some(at) = begun_at.take() {
+                        longest(&mut overhead.before_first, at, entry.start_unix_ns);
+                    } else if let Some(before) = last {
+                        let kind = overhead.between(before, entry);
+                        longest(kind, before.end_unix_ns, entry.start_unix_ns);
+                    }
+                    last = Some(entry);
+                }
+                _ => {}
+            }
+        }
+        overhead
+    }
+
+    fn between(&mut self, before: &TimelineEntry, after: &TimelineEntry) -> &mut Option<Duration> {
+        let key = |entry: &TimelineEntry| {
+            entry.trial.clone().map(|trial| (trial.workload, trial.variant, trial.tier, trial.service, trial.process))
+        };
+        let tier = |entry: &TimelineEntry| key(entry).map(|(workload, variant, tier, ..)| (workload, variant, tier));
+        if key(before) == key(after) {
+            &mut self.within_process
+        } else if tier(before) == tier(after) {
+            &mut self.within_tier
+        } else {
+            &mut self.between_tiers
+        }
+    }
+}
+
+fn longest(longest: &mut Option<Duration>, from_ns: u64, to_ns: u64) {
+    let gap = Duration::from_nanos(to_ns.saturating_sub(from_ns));
+    *longest = Some(longest.map_or(gap, |before| before.max(gap)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn entry(step: TimelineStep, tier: u32, process: u32, repeat: u32, seconds: (u64, u64)) -> TimelineEntry {
+        let trial = TrialId {
+            service: "ours".into(),
+            workload: "throughput".into(),
+            variant: "standard".into(),
+            tier,
+            process,
+            repeat,
+        };
+        let (start, end) = seconds;
+        TimelineEntry { step, trial: Some(trial), start_unix_ns: start * SECOND, end_unix_ns: end * SECOND }
+    }
+
+    #[test]
+    fn the_longest_gap_of_each_kind_is_found() {
+        use TimelineStep::{Prepare, StartService, Trial};
+        let timeline = [
+            entry(Prepare, 1, 1, 1, (0, 1)),
+            entry(StartService, 1, 1, 1, (1, 4)),
+            entry(Trial, 1, 1, 1, (5, 10)),
+            entry(Trial, 1, 1, 2, (11, 20)),
+            entry(Trial, 1, 2, 1, (23, 30)),
+            entry(Trial, 2, 1, 1, (37, 40)),
+            entry(Trial, 2, 1, 2, (42, 50)),
+        ];
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let expected = Overhead {
+            before_first: seconds(5),
+            within_process: seconds(2),
+            within_tier: seconds(3),
+            between_tiers: seconds(7),
+        };
+        assert_eq!(Overhead::of(&timeline), expected);
+    }
+
+    #[test]
+    fn what_an_interruption_cost_is_not_overhead() {
+        use TimelineStep::{Interrupted, Prepare, Trial};
+        let timeline = [
+            entry(Trial, 1, 1, 1, (5, 10)),
+            entry(Interrupted, 1, 1, 2, (11, 20)),
+            entry(Trial, 1, 1, 2, (70, 80)),
+            entry(Prepare, 1, 1, 3, (500, 501)),
+            entry(Trial, 1, 1, 3, (503, 510)),
+        ];
+        let expected = Overhead { before_first: Some(Duration::from_secs(3)), ..Overhead::default() };
+        assert_eq!(Overhead::of(&timeline), expected);
+    }
+}

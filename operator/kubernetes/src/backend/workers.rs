@@ -1,0 +1,110 @@
+//! Workers: a tier's Job, released and suspended again.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use operator::backend::{Error, WorkersSpec};
+use tokio::time::Instant;
+
+use super::{ECHO, Kubernetes, Workers, elsewhere, logs, patience::Look};
+use crate::{
+    ends::{WorkerPods, index_of, is_suspended, job_of, job_over},
+    journal::Found,
+    seen::Seen,
+    trouble::{self, Outlook, Trouble, pod_name},
+};
+
+impl Kubernetes {
+    pub(super) async fn release_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
+        let no_job = || Error::Elsewhere {
+            what: format!("find the Job of {}", spec.trial),
+            reason: "cluster.yaml has none; the plan changed since it was written".into(),
+        };
+        let job = self.cluster.job(&spec.trial).map(|job| job.job.clone()).ok_or_else(no_job)?;
+        let found = self.api.job(&job).await.map_err(elsewhere)?;
+        let unusable = |reason: String| Error::Elsewhere { what: format!("release Job {job}"), reason };
+        if let Some(over) = job_over(&found) {
+            return Err(unusable(format!("it has ended for good, {over}; a new run.id makes new Jobs")));
+        }
+        let parallelism = found.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1);
+        if u32::try_from(parallelism) != Ok(spec.count) {
+            return Err(unusable(format!("it makes {parallelism} pods and the plan wants {} workers", spec.count)));
+        }
+        // The chart makes Jobs suspended; whoever released this one did not wait for the barrier.
+        self.note(Found::Job { name: job.clone(), suspend: true })?;
+        self.workers =
+            Some(Workers { known: WorkerPods { job: job.clone(), pods: BTreeMap::new() }, logs: spec.logs.clone() });
+        if !is_suspended(&found) {
+            self.set_suspended(&job, true).await?;
+        }
+        self.wait_until_gone("the workers", |pod| self.is_of_a_job(pod)).await?;
+        self.set_suspended(&job, false).await?;
+        let pods = self.running_workers(&job, spec.count).await?;
+        if let Some(workers) = &mut self.workers {
+            workers.known.pods = pods;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn suspend_workers(&mut self) {
+        let Some(Workers { known, logs: folder }) = self.workers.take() else { return };
+        let api = &self.api;
+        let logs = known.pods.iter().map(|(index, (pod, _))| {
+            let path = folder.join(format!("{index}.log"));
+            async move { logs::keep(api, pod, "worker", &path).await }
+        });
+        join_all(logs).await;
+        if let Err(error) = self.api.suspend(&known.job, true).await {
+            eprintln!("ladder: {error}");
+        }
+    }
+
+    async fn set_suspended(&self, job: &str, suspend: bool) -> Result<(), Error> {
+        self.api.suspend(job, suspend).await.map_err(elsewhere)?;
+        let shown =
+            self.wait_for(Instant::now() + ECHO, |seen| (is_suspended(&*seen.job(job)?) == suspend).then_some(()));
+        shown.await.ok_or_else(|| {
+            Error::Interrupted(format!("Job {job} doesn't keep suspend: {suspend}: somebody else sets it"))
+        })
+    }
+
+    /// Waits until every index has a pod whose container runs.
+    async fn running_workers(&self, job: &str, count: u32) -> Result<BTreeMap<u32, (String, String)>, Error> {
+        self.await_patiently(&format!("workers of Job {job}"), |seen| look(seen, job, count)).await
+    }
+}
+
+fn look(seen: &Seen, job: &str, count: u32) -> Look<BTreeMap<u32, (String, String)>> {
+    let Some(now) = seen.job(job) else { return Look::Interrupted(format!("Job {job} was deleted")) };
+    if is_suspended(&now) {
+        return Look::Interrupted(format!("somebody suspended Job {job} while its workers were to start"));
+    }
+    if let Some(over) = job_over(&now) {
+        return Look::NotYet(Trouble { words: over, outlook: Outlook::Hopeless });
+    }
+    let (pods, events) = (pods_of(seen, job), seen.events());
+    let running: BTreeMap<u32, (String, String)> = pods
+        .iter()
+        .filter(|pod| runs(pod))
+        .filter_map(|pod| Some((index_of(pod)?, (pod_name(pod), pod.metadata.uid.clone()?))))
+        .collect();
+    if running.len() as u64 == u64::from(count) {
+        return Look::Done(running);
+    }
+    let troubles = pods.iter().filter(|pod| !runs(pod)).map(|pod| trouble::of_pod(pod, &events));
+    Look::NotYet(troubles.max_by_key(|trouble| trouble.outlook).unwrap_or_else(|| {
+        let warning = trouble::last_warning(job, &events).unwrap_or_else(|| "no event says why".into());
+        Trouble { words: format!("Job {job} made {} of {count} pods: {warning}", pods.len()), outlook: Outlook::Open }
+    }))
+}
+
+fn pods_of(seen: &Seen, job: &str) -> Vec<Arc<Pod>> {
+    let of_job = |pod: &Arc<Pod>| job_of(pod) == Some(job) && pod.metadata.deletion_timestamp.is_none();
+    seen.pods().into_iter().filter(of_job).collect()
+}
+
+fn runs(pod: &Pod) -> bool {
+    trouble::container(pod, "worker")
+        .is_some_and(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
+}

@@ -1,0 +1,266 @@
+//! Whether what was started still runs as it was started, from what the cluster shows. Pure; the same rules judge what the
+//! watches have cached and what was asked for afresh.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{ContainerState, ContainerStatus, Pod},
+};
+use operator::backend::{Cause, Ended};
+
+use crate::trouble::{container, containers, disruption, ending, evicted, pod_name};
+
+/// Exit codes of a worker that was killed or told to stop: somebody else's doing.
+const KILLED: [i32; 2] = [137, 143];
+
+/// The pod of a service, as it was when it became ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePod {
+    /// Its Deployment.
+    pub deployment: String,
+    /// Pods that the Deployment was given.
+    pub replicas: i32,
+    /// Its name.
+    pub pod: String,
+    /// Its unique id: a name could come again.
+    pub uid: String,
+    /// Restarts of its service container.
+    pub restarts: i32,
+}
+
+/// The pods of workers, by index, as they were when all ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerPods {
+    /// Their Job.
+    pub job: String,
+    /// Name and unique id.
+    pub pods: BTreeMap<u32, (String, String)>,
+}
+
+/// How a service ended; absent while it runs as it was started.
+pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<Ended> {
+    let name = &known.deployment;
+    let Some(deployment) = deployment else { return outside(format!("Deployment {name} was deleted")) };
+    let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    if replicas != known.replicas {
+        let wanted = known.replicas;
+        return outside(format!(
+            "somebody set the replicas of Deployment {name} to {replicas} while a trial needed {wanted}"
+        ));
+    }
+    let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&known.uid)) else {
+        return outside(format!("pod {} of the service is gone", known.pod));
+    };
+    if let Some(words) = going(pod) {
+        return outside(words);
+    }
+    let service = container(pod, "service")?;
+    if service.restart_count > known.restarts || service.state.as_ref().is_some_and(|state| state.terminated.is_some())
+    {
+        let how = ending(service).unwrap_or_else(|| "container service was restarted".into());
+        return outside(format!("pod {}: {how}", known.pod));
+    }
+    None
+}
+
+/// How a worker ended; absent while all run as they were started.
+pub fn of_workers(known: &WorkerPods, job: Option<&Job>, pods: &[impl AsRef<Pod>]) -> Option<Ended> {
+    let name = &known.job;
+    let Some(job) = job else { return outside(format!("Job {name} was deleted")) };
+    let by_uid = |uid: &str| pods.iter().map(AsRef::as_ref).find(|pod: &&Pod| pod.metadata.uid.as_deref() == Some(uid));
+    // How a worker ended says more than what became of its Job then.
+    for (index, (pod_name, uid)) in &known.pods {
+        let ended = match by_uid(uid) {
+            None if is_suspended(job) => None,
+            None => outside(format!("worker {index} is gone with its pod {pod_name}")),
+            Some(pod) => of_worker(*index, pod),
+        };
+        if ended.is_some() {
+            return ended;
+        }
+    }
+    is_suspended(job)
+        .then(|| outside(format!("somebody suspended Job {name} while a trial needed its workers")))
+        .flatten()
+}
+
+/// Whether a Job is held back.
+pub fn is_suspended(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false)
+}
+
+/// How a Job ended for good; absent while it can still be released.
+pub fn job_over(job: &Job) -> Option<String> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let over = conditions.iter().find(|condition| {
+        ["Failed", "Complete", "FailureTarget"].contains(&condition.type_.as_str()) && condition.status == "True"
+    })?;
+    let words = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(format!("{} ({}): {}", over.type_, words(&over.reason), words(&over.message)))
+}
+
+/// Whether a container ever ran, so that it may have written something.
+pub fn has_run(status: &ContainerStatus) -> bool {
+    let ran = |state: &ContainerState| state.running.is_some() || state.terminated.is_some();
+    [&status.state, &status.last_state].into_iter().flatten().any(ran)
+}
+
+/// The index that an Indexed Job gave to a pod.
+pub fn index_of(pod: &Pod) -> Option<u32> {
+    const KEY: &str = "batch.kubernetes.io/job-completion-index";
+    let annotation = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(KEY));
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(KEY));
+    annotation.or(label)?.parse().ok()
+}
+
+/// The Job that made a pod.
+pub fn job_of(pod: &Pod) -> Option<&str> {
+    let labels = pod.metadata.labels.as_ref()?;
+    labels.get("batch.kubernetes.io/job-name").or(labels.get("job-name")).map(String::as_str)
+}
+
+fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
+    if let Some(words) = going(pod) {
+        return outside(format!("worker {index}: {words}"));
+    }
+    let ended = containers(pod).find_map(|status| Some((status, status.state.as_ref()?.terminated.as_ref()?)));
+    if let Some((status, terminated)) = ended {
+        let words = format!("worker {index}, pod {}: {}", pod_name(pod), ending(status).unwrap_or_default());
+        let killed = KILLED.contains(&terminated.exit_code);
+        return Some(Ended { words, cause: if killed { Cause::Outside } else { Cause::Itself } });
+    }
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let over = ["Failed", "Succeeded"].contains(&phase);
+    over.then(|| outside(format!("worker {index}: pod {} ended (phase {phase})", pod_name(pod)))).flatten()
+}
+
+/// A pod that is taken away, and why.
+fn going(pod: &Pod) -> Option<String> {
+    if let Some((words, _)) = evicted(pod) {
+        return Some(format!("pod {} was {words}", pod_name(pod)));
+    }
+    if let Some(words) = disruption(pod) {
+        return Some(format!("pod {} is taken away: {words}", pod_name(pod)));
+    }
+    pod.metadata.deletion_timestamp.as_ref()?;
+    Some(format!("pod {} is being deleted", pod_name(pod)))
+}
+
+fn outside(words: String) -> Option<Ended> {
+    Some(Ended { words, cause: Cause::Outside })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn known() -> ServicePod {
+        ServicePod { deployment: "d".into(), replicas: 1, pod: "p".into(), uid: "u".into(), restarts: 0 }
+    }
+
+    fn deployment(replicas: i32) -> Deployment {
+        let value = json!({"metadata": {"name": "d"}, "spec": {"replicas": replicas, "selector": {}, "template": {}}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn pod(change: Value) -> Pod {
+        let mut value = json!({"metadata": {"name": "p", "uid": "u"}, "status": {"phase": "Running",
+            "containerStatuses": [{"name": "service", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"running": {}}}]}});
+        merge(&mut value, change);
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn merge(into: &mut Value, change: Value) {
+        match (into, change) {
+            (Value::Object(into), Value::Object(change)) => {
+                change.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
+            }
+            (into, change) => *into = change,
+        }
+    }
+
+    fn words(deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<String> {
+        of_service(&known(), deployment, pod).map(|ended| ended.words)
+    }
+
+    #[test]
+    fn a_service_that_runs_as_it_was_started_has_not_ended() {
+        assert_eq!(words(Some(&deployment(1)), Some(&pod(json!({})))), None);
+    }
+
+    #[test]
+    fn whatever_becomes_of_a_service_is_named() {
+        let killed = json!([{"name": "service", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]);
+        let cases = [
+            (None, None, "Deployment d was deleted"),
+            (Some(deployment(0)), None, "somebody set the replicas of Deployment d to 0 while a trial needed 1"),
+            (Some(deployment(1)), None, "pod p of the service is gone"),
+            (Some(deployment(1)), Some(json!({"metadata": {"uid": "other"}})), "pod p of the service is gone"),
+            (
+                Some(deployment(1)),
+                Some(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+                "pod p is being deleted",
+            ),
+            (
+                Some(deployment(1)),
+                Some(json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}})),
+                "pod p was evicted: low on memory",
+            ),
+            (
+                Some(deployment(1)),
+                Some(json!({"status": {"containerStatuses": killed}})),
+                "pod p: container service ran out of memory (OOMKilled): give it a higher memory limit",
+            ),
+            (
+                Some(deployment(1)),
+                Some(json!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
+                    "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]}})),
+                "pod p is taken away: EvictionByEvictionAPI: Eviction API: evicting",
+            ),
+        ];
+        for (deployment, change, expected) in cases {
+            let pod = change.map(pod);
+            assert_eq!(words(deployment.as_ref(), pod.as_ref()).as_deref(), Some(expected));
+        }
+    }
+
+    fn job(suspend: bool) -> Job {
+        serde_json::from_value(json!({"spec": {"suspend": suspend, "template": {}}})).unwrap()
+    }
+
+    fn workers() -> WorkerPods {
+        WorkerPods { job: "j".into(), pods: [(0, ("p".into(), "u".into()))].into() }
+    }
+
+    #[test]
+    fn a_worker_that_was_killed_is_an_interruption_and_one_that_failed_is_not() {
+        let ended = |code: i32| {
+            let pod = pod(json!({"status": {"containerStatuses": [{"name": "worker", "image": "i", "imageID": "",
+                "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": "Error"}}}]}}));
+            of_workers(&workers(), Some(&job(false)), &[std::sync::Arc::new(pod)]).unwrap()
+        };
+        assert_eq!((ended(137).cause, ended(5).cause), (Cause::Outside, Cause::Itself));
+        assert_eq!(ended(5).words, "worker 0, pod p: container worker ended with exit code 5");
+    }
+
+    #[test]
+    fn a_job_that_somebody_suspends_is_an_interruption() {
+        let none: [std::sync::Arc<Pod>; 0] = [];
+        let words = |suspend: bool| of_workers(&workers(), Some(&job(suspend)), &none).unwrap().words;
+        assert_eq!(words(true), "somebody suspended Job j while a trial needed its workers");
+        assert_eq!(words(false), "worker 0 is gone with its pod p");
+    }
+
+    #[test]
+    fn a_job_that_ended_for_good_says_how() {
+        let job = serde_json::from_value(json!({"spec": {"template": {}}, "status": {"conditions": [
+            {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 5"}]}}));
+        assert_eq!(job_over(&job.unwrap()).unwrap(), "Failed (PodFailurePolicy): exit code 5");
+    }
+}

@@ -1,0 +1,158 @@
+//! The service's process, seen from a container that shares its process namespace.
+//!
+//! In such a namespace the pod's own process is number 1, and the first process of every container has no parent inside it.
+//! The service is the one of those that started first and isn't us: what somebody executes in the pod later comes later.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use operator::backend::{
+    Usage,
+    local::{cgroup::found_in, process},
+};
+
+/// Why there is nothing to tell.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such process.
+    #[error(
+        "no process of a service is here; does the pod have shareProcessNamespace: true, and does its service run?"
+    )]
+    NoService,
+    /// It can't be read.
+    #[error("failed to read {what} of process {pid}")]
+    Read {
+        /// What was to be read.
+        what: &'static str,
+        /// The process.
+        pid: u32,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A service's first process.
+#[derive(Debug)]
+pub struct Service {
+    pid: u32,
+    folder: PathBuf,
+}
+
+/// A process as it can be told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    pid: u32,
+    parent: u32,
+    started: u64,
+}
+
+impl Service {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find() -> Result<Self, Error> {
+        let processes: Vec<Seen> = fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter_map(|pid| read(Path::new("/proc"), pid))
+            .collect();
+        let pid = choose(&processes, std::process::id()).ok_or(Error::NoService)?;
+        Ok(Self { pid, folder: Path::new("/proc").join(pid.to_string()) })
+    }
+
+    /// What it has used so far: by its container's cgroup where that can be read, which counts ended children too, else by
+    /// its own clock.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        let pid = self.pid;
+        let failed = |what| move |source| Error::Read { what, pid, source };
+        let cgroup = found_in(&self.folder.join("root/sys/fs/cgroup"));
+        let cpu_ns = match cgroup.as_ref().and_then(|cgroup| cgroup.cpu_ns()) {
+            Some(cpu_ns) => cpu_ns,
+            None => process::cpu_ns(pid).map_err(failed("CPU time"))?,
+        };
+        let rss_bytes = process::rss_bytes(pid).map_err(failed("memory"))?;
+        let affinity = f64::from(count(&self.cpus_allowed()).max(1));
+        let quota = cgroup.as_ref().and_then(|cgroup| cgroup.quota_cpus());
+        Ok(Usage {
+            pid,
+            cpu_ns,
+            rss_bytes,
+            cpu_limit: quota.map_or(affinity, |quota| quota.min(affinity)),
+            throttled_periods: cgroup.filter(|_| quota.is_some()).and_then(|cgroup| cgroup.throttled_periods()),
+        })
+    }
+
+    /// CPUs on which it may run, as the kernel lists them.
+    pub fn cpus_allowed(&self) -> String {
+        let status = fs::read_to_string(self.folder.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.map(|list| list.trim().to_owned()).unwrap_or_default()
+    }
+}
+
+fn choose(processes: &[Seen], own: u32) -> Option<u32> {
+    let first = processes.iter().filter(|seen| seen.parent == 0 && seen.pid != 1 && seen.pid != own);
+    first.min_by_key(|seen| (seen.started, seen.pid)).map(|seen| seen.pid)
+}
+
+/// Parent and start of a process, from its `stat`: fields 4 and 22, counted after the name, which may hold anything.
+fn read(proc: &Path, pid: u32) -> Option<Seen> {
+    let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Seen { pid, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
+}
+
+/// How many CPUs a list such as `0-1,4` has.
+fn count(list: &str) -> u32 {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
+    };
+    list.split(',').filter_map(part).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_the_oldest_first_process_that_is_neither_the_pods_nor_ours() {
+        let seen = |pid, parent, started| Seen { pid, parent, started };
+        let pause = seen(1, 0, 10);
+        let (service, child, evidence) = (seen(7, 0, 20), seen(8, 7, 21), seen(15, 0, 19));
+        let shell = seen(40, 0, 900);
+        assert_eq!(choose(&[pause, shell, child, evidence, service], 15), Some(7));
+        assert_eq!(choose(&[pause, evidence], 15), None);
+    }
+
+    #[test]
+    fn a_name_with_blanks_and_brackets_does_not_confuse() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join("7")).unwrap();
+        let stat = "7 (a) b) c) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        fs::write(proc.path().join("7/stat"), stat).unwrap();
+        assert_eq!(read(proc.path(), 7), Some(Seen { pid: 7, parent: 3, started: 4711 }));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!([count("0-1,4"), count("3"), count("")], [3, 1, 0]);
+    }
+
+    #[test]
+    fn a_process_is_read_by_the_kernels_clocks() {
+        let pid = std::process::id();
+        let service = Service { pid, folder: format!("/proc/{pid}").into() };
+        let usage = service.usage().unwrap();
+        assert!(usage.cpu_ns > 0 && usage.rss_bytes > 100_000 && usage.cpu_limit > 0.0);
+        assert!(!service.cpus_allowed().is_empty());
+    }
+}

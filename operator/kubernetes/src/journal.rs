@@ -1,0 +1,137 @@
+//! What was found before it was changed, kept on the results volume: an operator that is killed leaves enough for the next one to
+//! put everything back.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use operator::store::files::{Disk, Files, replace};
+use serde::{Deserialize, Serialize};
+
+/// One value that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Found {
+    /// A Deployment's replicas.
+    Deployment {
+        /// Its name.
+        name: String,
+        /// As it was.
+        replicas: i32,
+    },
+    /// A Job's suspension.
+    Job {
+        /// Its name.
+        name: String,
+        /// As it was.
+        suspend: bool,
+    },
+}
+
+impl Found {
+    fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Deployment { name, .. }, Self::Deployment { name: other, .. })
+            | (Self::Job { name, .. }, Self::Job { name: other, .. }) => name == other,
+            _ => false,
+        }
+    }
+}
+
+/// The journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    entries: Vec<Found>,
+}
+
+impl Journal {
+    /// Opens the journal of a results folder, with what an earlier operator left in it.
+    ///
+    /// # Errors
+    /// When it is there and can't be read.
+    pub fn open(results: &Path) -> io::Result<Self> {
+        let path = results.join(".operator").join("changes.json");
+        let entries = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { path, entries })
+    }
+
+    /// What isn't put back yet.
+    pub fn entries(&self) -> &[Found] {
+        &self.entries
+    }
+
+    /// Notes what was found, durably, before it is changed. What was noted first counts.
+    ///
+    /// # Errors
+    /// When it can't be written: then nothing may be changed.
+    pub fn note(&mut self, found: Found) -> io::Result<()> {
+        if self.entries.iter().any(|known| known.is_of_same(&found)) {
+            return Ok(());
+        }
+        let mut entries = self.entries.clone();
+        entries.push(found);
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        Disk.make_folder(folder)?;
+        replace(&Disk, &self.path, &serde_json::to_vec_pretty(&entries)?)?;
+        self.entries = entries;
+        Ok(())
+    }
+
+    /// Forgets what was put back. A journal that can't be written (a full disk) only means that it is put back once more.
+    pub fn forget(&mut self, found: &Found) {
+        self.entries.retain(|known| known != found);
+        let kept = if self.entries.is_empty() {
+            fs::remove_file(&self.path)
+        } else {
+            serde_json::to_vec_pretty(&self.entries)
+                .map_err(io::Error::from)
+                .and_then(|bytes| replace(&Disk, &self.path, &bytes))
+        };
+        if let Err(error) = kept.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }) {
+            eprintln!("ladder: failed to update {}: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(replicas: i32) -> Found {
+        Found::Deployment { name: "a".into(), replicas }
+    }
+
+    #[test]
+    fn what_was_found_first_survives_a_restart_and_later_changes() {
+        let results = tempfile::tempdir().unwrap();
+        let job = Found::Job { name: "a".into(), suspend: true };
+        let mut journal = Journal::open(results.path()).unwrap();
+        journal.note(deployment(0)).unwrap();
+        journal.note(job.clone()).unwrap();
+        journal.note(deployment(1)).unwrap();
+        let mut journal = Journal::open(results.path()).unwrap();
+        assert_eq!(journal.entries(), [deployment(0), job.clone()]);
+        journal.forget(&deployment(0));
+        journal.forget(&job);
+        assert_eq!(Journal::open(results.path()).unwrap().entries(), []);
+        assert!(!results.path().join(".operator/changes.json").exists());
+    }
+
+    #[test]
+    fn a_journal_that_can_not_be_written_forbids_the_change() {
+        let results = tempfile::tempdir().unwrap();
+        fs::write(results.path().join(".operator"), "in the way").unwrap();
+        let mut journal = Journal { path: results.path().join(".operator/changes.json"), entries: vec![] };
+        assert!(journal.note(deployment(0)).is_err());
+        assert_eq!(journal.entries(), []);
+    }
+}

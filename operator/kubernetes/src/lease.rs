@@ -1,0 +1,209 @@
+//! The Lease: whoever holds it climbs, and nobody else. Held by pod name, so that a container that was killed and restarted goes
+//! on at once, while another pod waits until the Lease runs out.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::api::{FIELD_MANAGER, chain};
+
+/// How long a Lease holds without being renewed.
+const DURATION: Duration = Duration::from_secs(15);
+/// Between two renewals.
+const RENEW: Duration = Duration::from_secs(5);
+/// Without a renewal for so long we stop: well before somebody else may begin.
+const GIVE_UP: Duration = Duration::from_secs(11);
+/// Between two tries to get it.
+const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait for one answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// The Lease of a release.
+#[derive(Clone)]
+pub struct Holder {
+    leases: Api<Lease>,
+    name: String,
+    me: String,
+}
+
+impl std::fmt::Debug for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holder").field("name", &self.name).field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+/// What came of one try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Try {
+    Held,
+    /// By somebody else.
+    HeldBy(String),
+}
+
+impl Holder {
+    /// Of the Lease `name`, for somebody called `me`.
+    pub fn new(client: &Client, namespace: &str, name: &str, me: &str) -> Self {
+        Self { leases: Api::namespaced(client.clone(), namespace), name: name.into(), me: me.into() }
+    }
+
+    /// Waits until we hold it; `waiting` is told why we don't.
+    pub async fn acquire(&self, waiting: impl Fn(String)) {
+        loop {
+            match self.try_once().await {
+                Ok(Try::Held) => return,
+                Ok(Try::HeldBy(other)) => {
+                    waiting(format!("Lease {} is held by {other}: only one operator climbs", self.name));
+                }
+                Err(error) => waiting(error),
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Renews it until that fails for too long; then `lost` says why.
+    pub async fn keep(self, lost: watch::Sender<Option<String>>) {
+        let mut renewed_at = Instant::now();
+        loop {
+            sleep(RENEW).await;
+            let words = match self.try_once().await {
+                Ok(Try::Held) => {
+                    renewed_at = Instant::now();
+                    continue;
+                }
+                Ok(Try::HeldBy(other)) => format!("Lease {} was taken by {other}", self.name),
+                Err(error) if renewed_at.elapsed() < GIVE_UP => {
+                    eprintln!("ladder: {error}");
+                    continue;
+                }
+                Err(error) => error,
+            };
+            lost.send_replace(Some(words));
+            return;
+        }
+    }
+
+    /// Gives it up, so that the next one needn't wait.
+    pub async fn release(&self) {
+        let Ok(Some(mut lease)) = self.get().await else { return };
+        let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.me)) else {
+            return;
+        };
+        spec.holder_identity = None;
+        let _ = timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await;
+    }
+
+    async fn try_once(&self) -> Result<Try, String> {
+        let now = Timestamp::now();
+        let Some(mut lease) = self.get().await? else {
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            let lease = Lease { metadata, spec: Some(held(&self.me, now, 0)) };
+            return match timeout(ANSWER, self.leases.create(&ours(), &lease)).await {
+                Ok(Ok(_)) => Ok(Try::Held),
+                Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
+                    Ok(Try::HeldBy("somebody faster".into()))
+                }
+                Ok(Err(error)) => Err(self.words("create", &chain(&error))),
+                Err(_) => Err(self.words("create", "no answer")),
+            };
+        };
+        let spec = lease.spec.take().unwrap_or_default();
+        lease.spec = match next(spec, &self.me, now) {
+            Ok(spec) => Some(spec),
+            Err(other) => return Ok(Try::HeldBy(other)),
+        };
+        // The version that was read travels along: of two who try at once, one is refused.
+        match timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await {
+            Ok(Ok(_)) => Ok(Try::Held),
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(Try::HeldBy("somebody faster".into())),
+            Ok(Err(error)) => Err(self.words("renew", &chain(&error))),
+            Err(_) => Err(self.words("renew", "no answer")),
+        }
+    }
+
+    async fn get(&self) -> Result<Option<Lease>, String> {
+        match timeout(ANSWER, self.leases.get_opt(&self.name)).await {
+            Ok(Ok(lease)) => Ok(lease),
+            Ok(Err(error)) => Err(self.words("read", &chain(&error))),
+            Err(_) => Err(self.words("read", "no answer")),
+        }
+    }
+
+    fn words(&self, verb: &str, reason: &str) -> String {
+        format!("failed to {verb} Lease {}: {reason}", self.name)
+    }
+}
+
+fn ours() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
+}
+
+fn held(me: &str, now: Timestamp, transitions: i32) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(me.into()),
+        lease_duration_seconds: Some(DURATION.as_secs() as i32),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(transitions),
+        ..LeaseSpec::default()
+    }
+}
+
+/// The Lease with us as its holder, or who holds it.
+fn next(mut spec: LeaseSpec, me: &str, now: Timestamp) -> Result<LeaseSpec, String> {
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
+    match holder {
+        Some(holder) if holder == me => {
+            spec.renew_time = Some(MicroTime(now));
+            Ok(spec)
+        }
+        Some(holder) if !expired(&spec, now) => Err(holder),
+        _ => Ok(held(me, now, spec.lease_transitions.unwrap_or(0) + 1)),
+    }
+}
+
+fn expired(spec: &LeaseSpec, now: Timestamp) -> bool {
+    let seconds = spec.lease_duration_seconds.unwrap_or(DURATION.as_secs() as i32);
+    spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).as_secs() > seconds.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn only_one_of_two_holds_a_lease() {
+        let lease = held("a", at(0), 0);
+        assert_eq!(next(lease.clone(), "b", at(10)).unwrap_err(), "a");
+        assert_eq!(next(lease, "b", at(16)).unwrap().holder_identity.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_restarted_container_of_the_same_pod_goes_on_at_once() {
+        let renewed = next(held("a", at(0), 3), "a", at(1)).unwrap();
+        assert_eq!((renewed.lease_transitions, renewed.renew_time), (Some(3), Some(MicroTime(at(1)))));
+    }
+
+    #[test]
+    fn a_lease_that_was_given_up_is_free() {
+        let free = LeaseSpec { holder_identity: None, ..held("a", at(0), 0) };
+        assert_eq!(next(free, "b", at(1)).unwrap().lease_transitions, Some(1));
+    }
+
+    #[test]
+    fn we_stop_before_anybody_else_may_begin() {
+        assert!(GIVE_UP + ANSWER <= DURATION && RENEW * 2 < GIVE_UP);
+    }
+}

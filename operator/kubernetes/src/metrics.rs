@@ -1,0 +1,111 @@
+//! `/metrics` for Prometheus: the status in numbers, made anew for each scrape.
+
+use std::sync::atomic::AtomicU64;
+
+use operator::clock::unix_ns;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{family::Family, gauge::Gauge, info::Info},
+    registry::Registry,
+};
+
+use crate::live::Status;
+
+/// The content type of what [`text`] makes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfState {
+    state: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfStanding {
+    standing: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfStep {
+    step: String,
+}
+
+/// The status as OpenMetrics text.
+pub fn text(status: &Status) -> String {
+    let mut registry = Registry::with_prefix("ladder");
+    let info = [("version", status.version.clone()), ("run", status.run_id.clone()), ("plan", status.plan.clone())];
+    registry.register("operator", "The operator and the run that it was given", Info::new(info.to_vec()));
+    let ready: Gauge = Gauge::default();
+    ready.set(i64::from(status.ready));
+    registry.register("ready", "Whether the operator could climb", ready);
+    let doing = Family::<OfState, Gauge>::default();
+    doing.get_or_create_owned(&OfState { state: word(&status.state) }).set(1);
+    registry.register("state", "What the operator does", doing);
+    let trials = Family::<OfState, Gauge>::default();
+    for state in ["pending", "started", "finished", "failed"] {
+        let count = status.trials.iter().filter(|trial| trial.state == state).count();
+        trials.get_or_create_owned(&OfState { state: state.into() }).set(count as i64);
+    }
+    registry.register("trials", "Trials of the run by state", trials);
+    let standings = Family::<OfStanding, Gauge>::default();
+    for standing in ["pass", "fail", "invalid"] {
+        let count = status.trials.iter().filter(|trial| trial.standing.as_deref() == Some(standing)).count();
+        standings.get_or_create_owned(&OfStanding { standing: standing.into() }).set(count as i64);
+    }
+    registry.register("ended_trials", "Trials that have ended, by standing", standings);
+    let interruptions: Gauge = Gauge::default();
+    interruptions.set(status.interruptions.into());
+    registry.register(
+        "interruptions",
+        "Trials that were interrupted and repeated since the operator started",
+        interruptions,
+    );
+    let since = Family::<OfStep, Gauge<f64, AtomicU64>>::default();
+    if let Some(step) = &status.step {
+        let seconds = unix_ns().saturating_sub(step.since_unix_ns) as f64 / 1e9;
+        since.get_or_create_owned(&OfStep { step: word(&step.step) }).set(seconds);
+    }
+    registry.register("step_seconds", "How long the step at hand has taken so far", since);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes all that is written");
+    text
+}
+
+fn word<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{State, TrialStatus};
+
+    #[test]
+    fn trials_are_counted_by_state_and_standing() {
+        let trial = |state: &str, standing: Option<&str>| TrialStatus {
+            trial: "a".into(),
+            state: state.into(),
+            validity: None,
+            standing: standing.map(Into::into),
+            words: String::new(),
+        };
+        let status = Status {
+            state: State::Climbing,
+            ready: true,
+            run_id: "r\"1".into(),
+            trials: vec![trial("finished", Some("pass")), trial("finished", Some("pass")), trial("pending", None)],
+            ..Status::default()
+        };
+        let text = text(&status);
+        for line in [
+            "ladder_ready 1",
+            "ladder_state{state=\"climbing\"} 1",
+            "ladder_trials{state=\"finished\"} 2",
+            "ladder_trials{state=\"failed\"} 0",
+            "ladder_ended_trials{standing=\"pass\"} 2",
+            "run=\"r\\\"1\"",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,6 @@
+//! From outside of a release: how its run stands, its bundles, its verdicts.
+
+pub mod assert;
+pub mod fetch;
+pub mod reach;
+pub mod status;

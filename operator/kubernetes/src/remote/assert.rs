@@ -1,0 +1,132 @@
+//! `ladder assert` on a run in a cluster: waits for its end if told to, then judges as it would judge a bundle on disk.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use operator::assert::{self as judge, Standing};
+use tokio::time::{Instant, sleep};
+
+use super::{fetch::bundle_into, reach::Operator};
+use crate::{
+    cli::Where,
+    live::{State, Status},
+};
+
+/// Between two questions how the run stands.
+const ASK: Duration = Duration::from_secs(2);
+
+/// The command line.
+#[derive(Debug, Args)]
+pub struct Assert {
+    #[command(flatten)]
+    place: Where,
+    /// Wait for the end of the run.
+    #[arg(long)]
+    wait: bool,
+    /// Longest wait, in seconds.
+    #[arg(long, default_value_t = 3600, value_name = "SECONDS")]
+    timeout: u64,
+    /// Also write JUnit XML to this file.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+/// What to do about a run that stands so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// None is ordered.
+    NoRun,
+    /// It has ended: its bundle says the rest.
+    Ended,
+    /// It goes on.
+    GoesOn,
+    /// It will not end by itself.
+    Stuck(String),
+}
+
+/// Asserts on the ordered run; no run is no failure.
+///
+/// # Errors
+/// When the operator can't be asked, or the run doesn't end in time.
+pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
+    let operator = Operator::reach(&arguments.place.place()).await?;
+    let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
+    loop {
+        let status: anyhow::Result<Status> = operator.get("/api/status").await;
+        match status.map(|status| (verdict(&status), status)) {
+            Ok((Verdict::NoRun, _)) => {
+                println!("no run is ordered (run.id is empty): nothing to assert");
+                return Ok(Standing::Pass.exit_code());
+            }
+            Ok((Verdict::Ended, status)) => return judged(&operator, &status.run_id, arguments).await,
+            Ok((Verdict::Stuck(words), _)) => bail!("{words}"),
+            Ok((Verdict::GoesOn, status)) if !arguments.wait => {
+                let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
+                bail!("run {} goes on ({ended} of {} trials); wait with --wait", status.run_id, status.trials.len());
+            }
+            Ok((Verdict::GoesOn, _)) => {}
+            // An operator that is replaced comes back.
+            Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; asking again"),
+            Err(error) => return Err(error),
+        }
+        if Instant::now() >= deadline {
+            bail!("the run did not end within {} s", arguments.timeout);
+        }
+        sleep(ASK).await;
+    }
+}
+
+fn verdict(status: &Status) -> Verdict {
+    match status.state {
+        _ if !status.not_ready.is_empty() && status.state == State::Idle => Verdict::Stuck(status.not_ready.join("\n")),
+        _ if status.run_id.is_empty() && status.ready => Verdict::NoRun,
+        State::Finished => Verdict::Ended,
+        State::Idle => Verdict::Stuck(status.words.clone()),
+        _ => Verdict::GoesOn,
+    }
+}
+
+/// The bundle's own files decide, by the same rules as on disk.
+async fn judged(operator: &Operator, id: &str, arguments: &Assert) -> anyhow::Result<u8> {
+    let folder = tempfile::tempdir().context("failed to make a folder for what decides")?;
+    let bundle = folder.path().join(id);
+    let decides = |path: &str| path == "run.json" || path.ends_with("/result.json");
+    bundle_into(operator, id, &bundle, decides).await?;
+    let asserted = judge::bundle(&bundle)?;
+    print!("{}", judge::lines(&asserted));
+    if let Some(path) = &arguments.junit {
+        fs::write(path, judge::junit(id, &asserted)).with_context(|| format!("failed to write {}", path.display()))?;
+    }
+    Ok(judge::worst(&asserted).exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_verdicts() {
+        let status = |run: &str, state: State, ready: bool| Status {
+            run_id: run.into(),
+            state,
+            ready,
+            words: "words".into(),
+            ..Status::default()
+        };
+        let cases = [
+            (status("", State::Idle, true), Verdict::NoRun),
+            (status("r", State::Climbing, true), Verdict::GoesOn),
+            (status("r", State::Blocked, false), Verdict::GoesOn),
+            (status("r", State::Finished, true), Verdict::Ended),
+            (status("r", State::Idle, true), Verdict::Stuck("words".into())),
+            (
+                Status { not_ready: vec!["plan.yaml: why: empty".into()], ..status("", State::Idle, false) },
+                Verdict::Stuck("plan.yaml: why: empty".into()),
+            ),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(verdict(&status), expected, "{status:?}");
+        }
+    }
+}

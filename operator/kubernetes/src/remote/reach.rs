@@ -1,0 +1,172 @@
+//! The way to an operator's web port: its address, or a port-forward to its pod, built in.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, Config,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use reqwest::StatusCode;
+use serde::de::DeserializeOwned;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use crate::trouble;
+
+/// The web port of an operator's pod.
+const WEB_PORT: u16 = 8081;
+/// Longest wait for an answer to begin.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Where an operator is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Its web port can be reached.
+    Url(String),
+    /// In a cluster, by its release.
+    Release {
+        /// The release.
+        release: String,
+        /// Its namespace; by default the context's.
+        namespace: Option<String>,
+        /// In place of what kubectl would take.
+        kubeconfig: Option<PathBuf>,
+        /// In place of the current one.
+        context: Option<String>,
+    },
+}
+
+/// An operator that can be asked. The way to it is closed when this is dropped.
+#[derive(Debug)]
+pub struct Operator {
+    http: reqwest::Client,
+    base: String,
+    forward: Option<JoinHandle<()>>,
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        if let Some(forward) = &self.forward {
+            forward.abort();
+        }
+    }
+}
+
+impl Operator {
+    /// Finds the way.
+    ///
+    /// # Errors
+    /// When there is no such release, or no operator of it runs.
+    pub async fn reach(place: &Place) -> anyhow::Result<Self> {
+        let http =
+            reqwest::Client::builder().no_proxy().read_timeout(ANSWER).build().context("failed to build a client")?;
+        match place {
+            Place::Url(url) => Ok(Self { http, base: url.clone(), forward: None }),
+            Place::Release { release, namespace, kubeconfig, context } => {
+                let (client, own) = client(kubeconfig.as_deref(), context.as_deref()).await?;
+                let namespace = namespace.clone().unwrap_or(own);
+                let pods: Api<Pod> = Api::namespaced(client, &namespace);
+                let pod = operator_pod(&pods, release, &namespace).await?;
+                let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("failed to listen on the loopback")?;
+                let base = format!("http://{}", listener.local_addr()?);
+                Ok(Self { http, base, forward: Some(tokio::spawn(forward(listener, pods, pod))) })
+            }
+        }
+    }
+
+    /// Asks for JSON.
+    ///
+    /// # Errors
+    /// When there is no answer, or it isn't what was asked for.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let answer = self.open(path).await?;
+        let body = answer.bytes().await.with_context(|| format!("failed to read {path}"))?;
+        serde_json::from_slice(&body).with_context(|| format!("{path} is not what this version of ladder understands"))
+    }
+
+    /// Asks for a file.
+    ///
+    /// # Errors
+    /// When there is no answer or it is a refusal.
+    pub async fn open(&self, path: &str) -> anyhow::Result<reqwest::Response> {
+        let url = format!("{}{path}", self.base);
+        let answer =
+            self.http.get(&url).send().await.with_context(|| format!("failed to reach the operator at {url}"))?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            status => {
+                let words = answer.text().await.unwrap_or_default();
+                bail!("the operator answers {status} to {path}: {}", words.trim())
+            }
+        }
+    }
+}
+
+async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<(Client, String)> {
+    let options = KubeConfigOptions { context: context.map(Into::into), ..KubeConfigOptions::default() };
+    let mut config = match (kubeconfig, context) {
+        (Some(path), _) => {
+            let file = Kubeconfig::read_from(path).with_context(|| format!("failed to read {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &options).await.context("failed to use the kubeconfig")?
+        }
+        (None, Some(_)) => Config::from_kubeconfig(&options).await.context("failed to use the kubeconfig")?,
+        (None, None) => Config::infer().await.context("found no cluster; give --kubeconfig or --url")?,
+    };
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    let namespace = config.default_namespace.clone();
+    Ok((Client::try_from(config).context("failed to use the cluster's configuration")?, namespace))
+}
+
+/// The operator's pod: the one that runs, else why there is none.
+async fn operator_pod(pods: &Api<Pod>, release: &str, namespace: &str) -> anyhow::Result<String> {
+    let labels = format!("app.kubernetes.io/instance={release},app.kubernetes.io/component=operator");
+    let found = pods.list(&ListParams::default().labels(&labels)).await;
+    let found =
+        found.with_context(|| format!("failed to list the pods of release {release} in namespace {namespace}"))?.items;
+    let running = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+    };
+    if let Some(pod) = found.iter().find(running) {
+        return Ok(trouble::pod_name(pod));
+    }
+    let none: [std::sync::Arc<k8s_openapi::api::core::v1::Event>; 0] = [];
+    match found.first() {
+        Some(pod) => bail!("the operator of release {release} doesn't run: {}", trouble::of_pod(pod, &none).words),
+        None => bail!(
+            "namespace {namespace} has no operator of a release {release}; `helm list -n {namespace}` lists releases"
+        ),
+    }
+}
+
+/// Carries each connection to the pod, until it is aborted.
+async fn forward(listener: TcpListener, pods: Api<Pod>, pod: String) {
+    while let Ok((near, _)) = listener.accept().await {
+        let (pods, pod) = (pods.clone(), pod.clone());
+        tokio::spawn(async move {
+            if let Err(error) = carry(near, &pods, &pod).await {
+                eprintln!("ladder: the port-forward to pod {pod} failed: {error:#}");
+            }
+        });
+    }
+}
+
+async fn carry(mut near: TcpStream, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
+    let mut forwarder = pods.portforward(pod, &[WEB_PORT]).await?;
+    let mut far = forwarder.take_stream(WEB_PORT).context("it gave no stream")?;
+    // Either side may hang up at any time.
+    let _ = copy_bidirectional(&mut near, &mut far).await;
+    drop(far);
+    forwarder.abort();
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! `ladder status`: the operator and its run in a few lines.
+
+use std::fmt::Write;
+
+use clap::Args;
+
+use super::reach::Operator;
+use crate::{cli::Where, live};
+
+/// The command line.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    place: Where,
+    /// Print what the operator says, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints how things stand; 0 when the operator is ready.
+///
+/// # Errors
+/// When it can't be asked.
+pub async fn status(arguments: &Status) -> anyhow::Result<u8> {
+    let operator = Operator::reach(&arguments.place.place()).await?;
+    let status: live::Status = operator.get("/api/status").await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print!("{}", lines(&status));
+    }
+    Ok(u8::from(!status.ready))
+}
+
+/// A status for people.
+fn lines(status: &live::Status) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            writeln!(text, "{name:9} {value}").expect("a string takes all that is written");
+        }
+    };
+    line("operator", &format!("{} {}", status.version, if status.ready { "ready" } else { "not ready" }));
+    status.not_ready.iter().for_each(|words| line("", words));
+    line("state", &status.words);
+    line("run", &status.run_id);
+    line("plan", &status.plan);
+    if let (Some(step), live::State::Climbing) = (&status.step, status.state) {
+        let name = serde_json::to_value(step.step).ok().and_then(|name| name.as_str().map(str::to_owned));
+        line("step", &format!("{} {}", name.unwrap_or_default(), step.trial.as_deref().unwrap_or_default()));
+    }
+    if let Some(problem) = &status.last_problem {
+        line("problem", &format!("{}: {}", problem.at, problem.words));
+    }
+    line("", &status.overhead);
+    let width = status.trials.iter().map(|trial| trial.trial.chars().count()).max().unwrap_or(0);
+    for trial in &status.trials {
+        let standing = trial.standing.as_deref().unwrap_or(&trial.state);
+        let words = format!("{standing:9} {:width$}  {}", trial.trial, trial.words);
+        text.push_str(words.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_come_before_everything_else() {
+        let status = live::Status {
+            version: "0.1.0".into(),
+            not_ready: vec!["plan.yaml: why: empty".into()],
+            words: "mend the values".into(),
+            ..live::Status::default()
+        };
+        assert_eq!(
+            lines(&status),
+            "operator  0.1.0 not ready\n          plan.yaml: why: empty\nstate     mend the values\n"
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! What the cluster's watches have seen: pods of the release, Deployments, Jobs and events of the namespace, kept current in
+//! the background. Whoever waits is woken by changes; nothing is polled.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Event, Pod},
+};
+use kube::{
+    Api, Client, Resource,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, Store},
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, time::timeout};
+
+/// Longest wait for the first complete list of everything.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+
+/// The caches.
+#[derive(Clone)]
+pub struct Seen {
+    pods: Store<Pod>,
+    deployments: Store<Deployment>,
+    jobs: Store<Job>,
+    events: Store<Event>,
+    changed: watch::Sender<()>,
+    trouble: watch::Sender<Option<String>>,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen").field("pods", &self.pods.len()).finish_non_exhaustive()
+    }
+}
+
+impl Seen {
+    /// Begins to watch, and returns when everything was listed once.
+    ///
+    /// # Errors
+    /// In words, when the lists don't come.
+    pub async fn start(client: &Client, namespace: &str, release: &str) -> Result<Self, String> {
+        let (changed, trouble) = (watch::Sender::new(()), watch::Sender::new(None));
+        let of_release = watcher::Config::default().labels(&format!("app.kubernetes.io/instance={release}"));
+        let all = watcher::Config::default();
+        let seen = Self {
+            pods: watch(Api::namespaced(client.clone(), namespace), of_release, &changed, &trouble),
+            deployments: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &trouble),
+            jobs: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &trouble),
+            events: watch(Api::namespaced(client.clone(), namespace), all, &changed, &trouble),
+            changed,
+            trouble,
+        };
+        let all_listed = async {
+            let _ = seen.pods.wait_until_ready().await;
+            let _ = seen.deployments.wait_until_ready().await;
+            let _ = seen.jobs.wait_until_ready().await;
+            let _ = seen.events.wait_until_ready().await;
+        };
+        match timeout(FIRST_LISTS, all_listed).await {
+            Ok(()) => Ok(seen),
+            Err(_) => {
+                let words = seen.trouble.borrow().clone().unwrap_or_else(|| "the API server doesn't answer".into());
+                Err(format!("failed to list pods, Deployments, Jobs and events of {namespace}: {words}"))
+            }
+        }
+    }
+
+    /// Pods of the release.
+    pub fn pods(&self) -> Vec<Arc<Pod>> {
+        self.pods.state()
+    }
+
+    /// A Deployment.
+    pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
+        self.deployments.find(|deployment| deployment.metadata.name.as_deref() == Some(name))
+    }
+
+    /// A Job.
+    pub fn job(&self, name: &str) -> Option<Arc<Job>> {
+        self.jobs.find(|job| job.metadata.name.as_deref() == Some(name))
+    }
+
+    /// Events of the namespace.
+    pub fn events(&self) -> Vec<Arc<Event>> {
+        self.events.state()
+    }
+
+    /// Wakes up at every change from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+}
+
+/// Keeps a cache of one kind current for as long as the process lives.
+fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    changed: &watch::Sender<()>,
+    trouble: &watch::Sender<Option<String>>,
+) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let (changed, trouble) = (changed.clone(), trouble.clone());
+    let stream = watcher(api, config).default_backoff().reflect(writer);
+    tokio::spawn(async move {
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            if let Err(error) = event {
+                trouble.send_replace(Some(format!("{}: {error}", K::plural(&()))));
+            }
+            changed.send_replace(());
+        }
+    });
+    store
+}

@@ -1,0 +1,278 @@
+//! `serve`: the operator. One sequence: read the orders, open the ports, hold the Lease, put back what an earlier operator left,
+//! decide, climb; then stay, for those who read the results.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use bench_format::environment::Environment;
+use kube::{Client, Config};
+use operator::{backend::Backend, clock, coordinator::Coordinator, plan::Mistakes, signals::Stop};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    api::{ClusterApi, chain},
+    backend::{Kubernetes, io_words},
+    cluster_file::Orders,
+    journal::Journal,
+    lease::Holder,
+    live::{Live, State},
+    seen::Seen,
+    web::{self, Web},
+};
+
+mod climb;
+mod decide;
+mod volume;
+
+/// Between two tries of what a cluster or a volume refuses.
+const RETRY: Duration = Duration::from_secs(3);
+/// Between SIGTERM and the end, at most: the kubelet's patience is longer.
+const STOPPING: Duration = Duration::from_secs(9);
+/// Longest wait for the API server's first answer to a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The plan.
+    pub plan: PathBuf,
+    /// What the chart made of it.
+    pub cluster: PathBuf,
+    /// Where bundles are kept.
+    pub results: PathBuf,
+    /// The address of all ports.
+    pub host: String,
+    /// Workers.
+    pub coordinator_port: u16,
+    /// People, probes, `ladder status|fetch|assert`.
+    pub web_port: u16,
+    /// Prometheus.
+    pub metrics_port: u16,
+    /// Longest wait for a pod to run or become ready.
+    pub start_deadline: Duration,
+    /// What workers must show.
+    pub token: Option<String>,
+    /// This pod's name: it tells operators apart.
+    pub pod: Option<String>,
+}
+
+/// Everything that the sequence hands on.
+struct Operator<'a> {
+    options: &'a Options,
+    orders: &'a Orders,
+    live: &'a Live,
+    coordinator: &'a Coordinator,
+    stop: Stop,
+    asked_at_unix_ns: u64,
+}
+
+/// Runs the operator until it is told to stop.
+///
+/// # Errors
+/// When a port can't be bound, or the Lease is lost.
+pub async fn serve(options: Options) -> anyhow::Result<u8> {
+    let asked_at_unix_ns = clock::unix_ns();
+    let mut stop = Stop::listen().context("failed to listen for signals")?;
+    let live = Live::new();
+    let coordinator_port = bind(&options.host, options.coordinator_port, "coordinator").await?;
+    let web_port = bind(&options.host, options.web_port, "web").await?;
+    let metrics_port = bind(&options.host, options.metrics_port, "metrics").await?;
+    tokio::spawn(web::serve(web_port, Web::new(live.clone(), options.results.clone())));
+    tokio::spawn(web::serve_metrics(metrics_port, live.clone()));
+    let orders = match Orders::read(&options.plan, &options.cluster) {
+        Ok(orders) => orders,
+        Err(Mistakes(mistakes)) => {
+            refuse(&live, mistakes.iter().map(ToString::to_string).collect());
+            stop.wait().await;
+            return Ok(0);
+        }
+    };
+    if options.token.is_none() {
+        eprintln!("ladder: no COORDINATOR_TOKEN: whoever reaches the coordinator's port can take part");
+    }
+    let run = &orders.cluster.run_id;
+    let url = &orders.cluster.coordinator_url;
+    let coordinator = Coordinator::serve(coordinator_port, run, url, options.token.as_deref());
+    live.change(|status| {
+        status.run_id.clone_from(run);
+        status.plan.clone_from(&orders.plan.wire.name);
+    });
+    let mut patience = stop.clone();
+    let operator = Operator {
+        options: &options,
+        orders: &orders,
+        live: &live,
+        coordinator: &coordinator,
+        stop: stop.clone(),
+        asked_at_unix_ns,
+    };
+    tokio::select! {
+        done = operator.operate() => done.map(|()| 0),
+        () = async { patience.wait().await; sleep(STOPPING).await } => {
+            eprintln!("ladder: not all was put back in time; the next start does it");
+            Ok(0)
+        }
+    }
+}
+
+async fn bind(host: &str, port: u16, what: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind((host, port)).await;
+    let listener = listener.with_context(|| format!("failed to listen on {host}:{port} ({what})"))?;
+    let address: SocketAddr = listener.local_addr()?;
+    eprintln!("ladder: {what} port {address}");
+    Ok(listener)
+}
+
+/// Stays up but unready, and says why.
+fn refuse(live: &Live, mistakes: Vec<String>) {
+    mistakes.iter().for_each(|line| eprintln!("{line}"));
+    live.say(
+        State::Idle,
+        &format!("{} mistakes in the plan or the cluster file; mend the values and upgrade", mistakes.len()),
+    );
+    live.change(|status| (status.ready, status.not_ready) = (false, mistakes));
+}
+
+impl Operator<'_> {
+    async fn operate(mut self) -> anyhow::Result<()> {
+        if !self.wait_for_room(State::Starting).await {
+            return Ok(());
+        }
+        let Some(client) = self.connect().await else { return Ok(()) };
+        let cluster = &self.orders.cluster;
+        let me =
+            self.options.pod.clone().unwrap_or_else(|| format!("{}-{}", Environment::read().host, std::process::id()));
+        let holder = Holder::new(&client, &cluster.namespace, &cluster.lease, &me);
+        let live = self.live;
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = holder.acquire(|words| live.say(State::Waiting, &words)) => {}
+            () = stop.wait() => return Ok(()),
+        }
+        let lost = watch::Sender::new(None);
+        let mut loss = lost.subscribe();
+        let keeper = tokio::spawn(holder.clone().keep(lost));
+        let led = tokio::select! {
+            led = self.lead(&client) => led,
+            words = loss.wait_for(Option::is_some) => {
+                let words = words.ok().and_then(|words| words.clone()).unwrap_or_default();
+                // Nothing is put back: whoever has the Lease now does that first.
+                anyhow::bail!("stopped climbing at once: {words}");
+            }
+        };
+        keeper.abort();
+        holder.release().await;
+        led
+    }
+
+    /// What only the holder of the Lease does.
+    async fn lead(&mut self, client: &Client) -> anyhow::Result<()> {
+        self.live.say(State::Starting, "reading the cluster");
+        let Some(mut backend) = self.backend(client).await else { return Ok(()) };
+        while let Err(error) = backend.put_back().await {
+            self.live.problem(&format!("what an earlier operator left could not be put back: {error}"));
+            if !self.pause().await {
+                return Ok(());
+            }
+        }
+        self.carry_out(backend).await?;
+        self.stop.wait().await;
+        self.live.say(State::Stopping, "stopping");
+        Ok(())
+    }
+
+    /// A client of the API server. Without one there is nothing to do but try again.
+    async fn connect(&mut self) -> Option<Client> {
+        loop {
+            match client().await {
+                Ok(client) => return Some(client),
+                Err(words) => self.live.problem(&format!("failed to reach the cluster: {words}")),
+            }
+            if !self.pause().await {
+                return None;
+            }
+        }
+    }
+
+    async fn backend(&mut self, client: &Client) -> Option<Kubernetes> {
+        let cluster = Arc::new(self.orders.cluster.clone());
+        let api = ClusterApi::new(client, &cluster.namespace);
+        loop {
+            let seen = Seen::start(client, &cluster.namespace, &cluster.release).await;
+            let journal = Journal::open(&self.options.results)
+                .map_err(|error| format!("failed to read what an earlier operator left: {}", io_words(&error)));
+            match seen.and_then(|seen| Ok((seen, journal?))) {
+                Ok((seen, journal)) => {
+                    let machine = self.machine(&api).await;
+                    let deadline = self.options.start_deadline;
+                    return Some(Kubernetes::new(cluster, api, seen, journal, deadline, machine));
+                }
+                Err(words) => self.live.problem(&words),
+            }
+            if !self.pause().await {
+                return None;
+            }
+        }
+    }
+
+    /// The machine on which we run, by its node's name where that can be found.
+    async fn machine(&self, api: &ClusterApi) -> Environment {
+        let own = Environment::read();
+        let Some(pod) = &self.options.pod else { return own };
+        let pod = api.pod(pod).await.ok();
+        let node = pod.and_then(|pod| pod.spec?.node_name);
+        Environment { host: node.unwrap_or_else(|| own.host.clone()), ..own }
+    }
+
+    /// Waits until the results can be written; whether there is still something to do then.
+    async fn wait_for_room(&mut self, waiting: State) -> bool {
+        while let Err(error) = volume::probe(&self.options.results) {
+            let words = format!("nothing is measured until results can be written: {}", io_words(&error));
+            self.live.problem(&words);
+            self.live.say(if waiting == State::Starting { State::Starting } else { State::Blocked }, &words);
+            self.live.change(|status| (status.ready, status.not_ready) = (false, vec![words]));
+            if !self.pause().await {
+                return false;
+            }
+        }
+        self.live.change(|status| (status.ready, status.not_ready) = (true, vec![]));
+        true
+    }
+
+    /// Waits a moment before the next try; whether there shall be one.
+    async fn pause(&mut self) -> bool {
+        timeout(RETRY, self.stop.wait()).await.is_err()
+    }
+}
+
+/// In a pod the pod's own account, whatever kubeconfig may lie about; elsewhere what kubectl would take.
+async fn client() -> Result<Client, String> {
+    let mut config = match Config::incluster() {
+        Ok(config) => config,
+        Err(_) => Config::infer().await.map_err(|error| chain(&error))?,
+    };
+    // Retries are ours to decide: a climb can't wait for minutes inside of one request.
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT);
+    Client::try_from(config).map_err(|error| chain(&error))
+}
+
+/// An error of the store, in words for the page.
+fn store_words(error: &operator::store::Error) -> String {
+    match error {
+        operator::store::Error::File { source, .. } => format!("{error}: {}", io_words(source)),
+        other => chain(other),
+    }
+}
+
+/// Whether a store's error is the volume's, and may pass.
+fn is_of_the_volume(error: &operator::store::Error) -> bool {
+    match error {
+        operator::store::Error::File { source, .. } => source.kind() != io::ErrorKind::NotFound,
+        _ => false,
+    }
+}

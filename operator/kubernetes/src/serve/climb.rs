@@ -1,0 +1,207 @@
+//! What was ordered, carried out: decide, begin or resume, climb, and go on when a full volume has room again.
+
+use std::path::Path;
+
+use bench_format::{
+    SCHEMA,
+    run::{Run, RunState, TrialEntry, TrialState},
+};
+use operator::{
+    climb::{Climb, End, Error},
+    clock, evidence,
+    plan::Mistakes,
+    store::{self, Store},
+    watcher::Watcher,
+};
+
+use super::{
+    Operator,
+    decide::{Decision, decide, superseded},
+    is_of_the_volume, refuse, store_words,
+};
+use crate::{backend::Kubernetes, cluster_file::Orders, live::State, web::files::stored};
+
+impl Operator<'_> {
+    /// Does what was ordered, as far as it is to be done.
+    pub(super) async fn carry_out(&mut self, backend: Kubernetes) -> anyhow::Result<()> {
+        let orders = self.orders;
+        let id = &orders.cluster.run_id;
+        let runs = stored(&self.options.results);
+        let decision = decide(id, &orders.plan.wire, &runs);
+        for old in superseded(id, decision, &runs) {
+            if let Err(error) = supersede(&self.options.results, old) {
+                self.live.problem(&format!("failed to mark run {old} superseded: {}", store_words(&error)));
+            }
+        }
+        if let Some(run) = runs.iter().find(|run| run.id == *id) {
+            self.show(run);
+        }
+        match decision {
+            Decision::Begin | Decision::Resume => return self.begin_or_resume(decision, backend).await,
+            Decision::Idle => self.live.say(State::Idle, "no run is ordered; set run.id to climb"),
+            Decision::Ended => {
+                self.live.say(State::Finished, &format!("run {id} has ended; another run.id runs again"))
+            }
+            Decision::Superseded => {
+                self.live.say(State::Idle, &format!("run {id} was superseded by a later one; set a new run.id"));
+            }
+            Decision::PlanChanged => {
+                let words =
+                    format!("run {id} was begun with another plan and is superseded; set a new run.id for this plan");
+                self.live.problem(&words);
+                self.live.say(State::Idle, &words);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a run of the store, with the figures of its trials.
+    fn show(&self, run: &Run) {
+        let bundle = self.options.results.join(&run.id);
+        for entry in run.trials.iter().filter(|entry| matches!(entry.state, TrialState::Finished { .. })) {
+            if let Ok(result) = store::read_result(&bundle, &entry.trial) {
+                self.live.remember(&result);
+            }
+        }
+        self.live.run(run);
+    }
+
+    async fn begin_or_resume(&mut self, decision: Decision, mut backend: Kubernetes) -> anyhow::Result<()> {
+        let (store, run) = loop {
+            let opened = match decision {
+                Decision::Resume => Store::open(&self.options.results, &self.orders.cluster.run_id),
+                _ => {
+                    let run = self.new_run(&backend);
+                    Store::create(&self.options.results, &run).map(|store| (store, run))
+                }
+            };
+            match opened {
+                Ok(opened) => break opened,
+                Err(error) if is_of_the_volume(&error) => {
+                    self.live.problem(&store_words(&error));
+                    if !self.wait_for_room(State::Blocked).await || !self.pause().await {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        // The plan that the run began with, against the cluster as it is now.
+        let path = store.folder().join("run.json");
+        let (cluster, cluster_path) = (self.orders.cluster.clone(), &self.options.cluster);
+        let orders = match Orders::check(run.plan.clone(), &path, cluster, cluster_path) {
+            Ok(orders) => orders,
+            Err(Mistakes(mistakes)) => {
+                refuse(self.live, mistakes.iter().map(ToString::to_string).collect());
+                return Ok(());
+            }
+        };
+        let _ = operator::backend::Backend::put_back(&mut backend).await;
+        self.climb(&orders, backend, store, run).await
+    }
+
+    async fn climb(&mut self, orders: &Orders, backend: Kubernetes, store: Store, run: Run) -> anyhow::Result<()> {
+        let id = run.id.clone();
+        let live = self.live;
+        live.run(&run);
+        let mut stop = self.stop.clone();
+        let mut climb = Climb {
+            plan: &orders.plan,
+            registry: &orders.registry,
+            backend,
+            coordinator: self.coordinator,
+            store,
+            run,
+            again: again(orders),
+            watcher: live,
+            asked_at_unix_ns: self.asked_at_unix_ns,
+            unsaved: None,
+        };
+        loop {
+            live.say(State::Climbing, &format!("climbing run {id}"));
+            self.coordinator.begin(&id);
+            match climb.climb(&mut stop).await {
+                Ok(End::Finished) => {
+                    let standing = live.status().standing.unwrap_or_default();
+                    live.say(State::Finished, &format!("run {id} has ended: {standing}"));
+                    return Ok(());
+                }
+                Ok(End::Stopped(_)) => {
+                    live.say(
+                        State::Stopping,
+                        &format!("run {id} is interrupted and will be resumed by the next start"),
+                    );
+                    return Ok(());
+                }
+                Err(Error::Store(error)) => live.problem(&store_words(&error)),
+            }
+            if !self.wait_for_room(State::Blocked).await || !self.pause().await {
+                return Ok(());
+            }
+            climb.asked_at_unix_ns = clock::unix_ns();
+        }
+    }
+
+    fn new_run(&self, backend: &Kubernetes) -> Run {
+        let Orders { cluster, plan, .. } = self.orders;
+        let whereabouts = operator::backend::Backend::whereabouts(backend);
+        let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
+        let version = env!("CARGO_PKG_VERSION");
+        Run {
+            schema: SCHEMA,
+            id: cluster.run_id.clone(),
+            started_at: clock::rfc3339(clock::unix_ns()),
+            finished_at: None,
+            state: RunState::Running,
+            plan: plan.wire.clone(),
+            command: format!(
+                "helm upgrade {} --namespace {} --set run.id={}",
+                cluster.release, cluster.namespace, cluster.run_id
+            ),
+            version: version.into(),
+            commit: evidence::commit(Path::new(".")),
+            versions: [("ladder".to_owned(), version.to_owned())].into(),
+            machines: whereabouts.machines,
+            cpu_roles: whereabouts.cpu_roles,
+            trials: plan.trials().into_iter().map(entry).collect(),
+        }
+    }
+}
+
+/// The commands that climb the plan of this release elsewhere.
+fn again(orders: &Orders) -> String {
+    let (release, namespace) = (&orders.cluster.release, &orders.cluster.namespace);
+    format!(
+        "kubectl -n {namespace} get configmap -l app.kubernetes.io/instance={release} \
+         -o jsonpath='{{.items[*].data.plan\\.yaml}}' > plan.yaml && ladder run ./plan.yaml"
+    )
+}
+
+fn supersede(results: &Path, id: &str) -> Result<(), store::Error> {
+    let (store, mut run) = Store::open(results, id)?;
+    run.state = RunState::Superseded;
+    run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
+    store.save_run(&run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_run_is_marked_superseded_and_keeps_its_trials() {
+        let results = tempfile::tempdir().unwrap();
+        let orders = crate::cluster_file::fixture::orders();
+        let mut run: Run = serde_json::from_value(serde_json::json!({
+            "schema": 1, "id": "old", "started_at": "", "finished_at": null, "state": "running",
+            "plan": serde_json::to_value(&orders.plan.wire).unwrap(), "command": "", "version": "", "commit": "",
+            "versions": {}, "machines": [], "cpu_roles": {}, "trials": []
+        }))
+        .unwrap();
+        run.trials.push(TrialEntry { trial: orders.plan.trials()[0].clone(), state: TrialState::Pending });
+        drop(Store::create(results.path(), &run).unwrap());
+        supersede(results.path(), "old").unwrap();
+        let after = store::read_run(&results.path().join("old")).unwrap();
+        assert_eq!((after.state, after.trials.len()), (RunState::Superseded, 1));
+    }
+}

@@ -1,0 +1,104 @@
+//! What was ordered and what the store holds → what to do. Pure.
+
+use bench_format::{
+    plan::WirePlan,
+    run::{Run, RunState},
+};
+
+/// What to do about the run that was ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is ordered.
+    Idle,
+    /// Begin it.
+    Begin,
+    /// Go on with it, by the plan that it began with.
+    Resume,
+    /// It has ended.
+    Ended,
+    /// It was begun with another plan: it can't go on with this one, and a run keeps its plan.
+    PlanChanged,
+    /// It was given up for another run.
+    Superseded,
+}
+
+/// Decides about the ordered run.
+pub fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
+    if run_id.is_empty() {
+        return Decision::Idle;
+    }
+    let Some(run) = stored.iter().find(|run| run.id == run_id) else { return Decision::Begin };
+    match run.state {
+        RunState::Finished | RunState::Failed => Decision::Ended,
+        RunState::Superseded => Decision::Superseded,
+        RunState::Running if same(&run.plan, plan) => Decision::Resume,
+        RunState::Running => Decision::PlanChanged,
+    }
+}
+
+/// The runs that were interrupted and won't be resumed any more.
+pub fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a str> {
+    let replaced = |run: &&Run| match run.id == run_id {
+        true => decision == Decision::PlanChanged,
+        // As long as nothing else is ordered, an interrupted run can still be ordered again.
+        false => !run_id.is_empty(),
+    };
+    let interrupted = stored.iter().filter(|run| run.state == RunState::Running);
+    interrupted.filter(replaced).map(|run| run.id.as_str()).collect()
+}
+
+fn same(a: &WirePlan, b: &WirePlan) -> bool {
+    let value = |plan| serde_json::to_value(plan).ok();
+    value(a) == value(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_file::fixture::orders;
+
+    fn run(id: &str, state: RunState) -> Run {
+        Run {
+            schema: 1,
+            id: id.into(),
+            started_at: String::new(),
+            finished_at: None,
+            state,
+            plan: orders().plan.wire,
+            command: String::new(),
+            version: String::new(),
+            commit: String::new(),
+            versions: Default::default(),
+            machines: vec![],
+            cpu_roles: Default::default(),
+            trials: vec![],
+        }
+    }
+
+    #[test]
+    fn the_table_of_decisions() {
+        use Decision::{Begin, Ended, Idle, Resume, Superseded};
+        let stored = [run("done", RunState::Finished), run("cut", RunState::Running), run("old", RunState::Superseded)];
+        let plan = orders().plan.wire;
+        for (id, expected) in [("", Idle), ("new", Begin), ("done", Ended), ("cut", Resume), ("old", Superseded)] {
+            assert_eq!(decide(id, &plan, &stored), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_never_continued_by_another_plan() {
+        let mut changed = run("cut", RunState::Running);
+        changed.plan.repeats = 7;
+        let stored = [changed];
+        let decision = decide("cut", &orders().plan.wire, &stored);
+        assert_eq!((decision, superseded("cut", decision, &stored)), (Decision::PlanChanged, vec!["cut"]));
+    }
+
+    #[test]
+    fn a_newer_run_supersedes_what_was_interrupted_and_no_order_supersedes_nothing() {
+        let stored = [run("done", RunState::Finished), run("cut", RunState::Running)];
+        assert_eq!(superseded("new", Decision::Begin, &stored), ["cut"]);
+        assert_eq!(superseded("", Decision::Idle, &stored), Vec::<&str>::new());
+        assert_eq!(superseded("cut", Decision::Resume, &stored), Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,270 @@
+//! A pod that isn't as it should be → the reason in words that a person can act on. Pure.
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodCondition};
+
+/// How bad it is for somebody who waits for the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outlook {
+    /// It may come right by itself, at its own pace.
+    Open,
+    /// It hardly ever comes right: worth a short wait only.
+    Doubtful,
+    /// Waiting doesn't help.
+    Hopeless,
+}
+
+/// Why a pod doesn't run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Which pod, what, and the last event.
+    pub words: String,
+    /// Whether waiting helps.
+    pub outlook: Outlook,
+}
+
+/// What keeps a pod from running its containers ready; of a healthy one, what it still waits for.
+pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> Trouble {
+    let name = pod_name(pod);
+    let (reason, outlook) = evicted(pod)
+        .or_else(|| unschedulable(pod))
+        .or_else(|| containers(pod).find_map(in_a_bad_state))
+        .unwrap_or_else(|| (not_ready(pod), Outlook::Open));
+    let event = last_event(pod.metadata.uid.as_deref(), events);
+    let event = event.filter(|event| !reason.contains(event.trim_end_matches('.')));
+    let event = event.map(|event| format!("; last event: {event}")).unwrap_or_default();
+    Trouble { words: format!("pod {name}: {reason}{event}"), outlook }
+}
+
+/// How a container ended, in words; absent while it runs or waits for its first start.
+pub fn ending(status: &ContainerStatus) -> Option<String> {
+    let terminated = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
+    let end = terminated(&status.state).or_else(|| terminated(&status.last_state))?;
+    let reason = end.reason.unwrap_or_else(|| "Error".into());
+    let why = match reason.as_str() {
+        "OOMKilled" => "ran out of memory (OOMKilled): give it a higher memory limit".to_owned(),
+        "Completed" | "Error" => match (end.exit_code, end.signal) {
+            (137, _) | (_, Some(9)) => "was killed (exit code 137)".into(),
+            (143, _) => "was told to stop (exit code 143)".into(),
+            (code, _) => format!("ended with exit code {code}"),
+        },
+        other => format!("ended: {other} (exit code {})", end.exit_code),
+    };
+    let message = end.message.filter(|message| !message.trim().is_empty());
+    let message = message.map(|message| format!(": {}", message.trim())).unwrap_or_default();
+    Some(format!("container {} {why}{message}", status.name))
+}
+
+/// Status of all containers, init containers first.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let lists = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    lists.into_iter().flatten().flatten().flatten()
+}
+
+/// One container's status.
+pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    containers(pod).find(|status| status.name == name)
+}
+
+/// Whether a condition holds.
+pub fn holds(pod: &Pod, condition: &str) -> bool {
+    find_condition(pod, condition).is_some_and(|condition| condition.status == "True")
+}
+
+/// Why a pod was taken away, if the cluster said so.
+pub fn disruption(pod: &Pod) -> Option<String> {
+    let condition = find_condition(pod, "DisruptionTarget").filter(|condition| condition.status == "True")?;
+    let message = condition.message.clone().unwrap_or_default();
+    Some(format!("{}: {message}", condition.reason.clone().unwrap_or_else(|| "DisruptionTarget".into())))
+}
+
+/// Evicted, with the kubelet's words.
+pub fn evicted(pod: &Pod) -> Option<(String, Outlook)> {
+    let status = pod.status.as_ref()?;
+    let reason = status.reason.as_deref().filter(|_| status.phase.as_deref() == Some("Failed"))?;
+    let message = status.message.clone().unwrap_or_default();
+    let words =
+        if reason == "Evicted" { format!("evicted: {message}") } else { format!("failed: {reason}: {message}") };
+    Some((words, Outlook::Hopeless))
+}
+
+/// The last thing that was said of an object, newest by time.
+pub fn last_event(uid: Option<&str>, events: &[impl AsRef<Event>]) -> Option<String> {
+    let of_it =
+        events.iter().map(AsRef::as_ref).filter(|event| uid.is_some() && event.involved_object.uid.as_deref() == uid);
+    of_it.max_by_key(|event| time_of(event)).map(event_words)
+}
+
+/// The last warning about an object of that name, or about one whose name begins with it (a ReplicaSet, a pod).
+pub fn last_warning(name: &str, events: &[impl AsRef<Event>]) -> Option<String> {
+    let about = |event: &&Event| {
+        let other = event.involved_object.name.as_deref().unwrap_or_default();
+        other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+    };
+    let warnings = events.iter().map(AsRef::as_ref).filter(|event| event.type_.as_deref() == Some("Warning"));
+    warnings.filter(about).max_by_key(|event| time_of(event)).map(event_words)
+}
+
+/// A pod's name.
+pub fn pod_name(pod: &Pod) -> String {
+    pod.metadata.name.clone().unwrap_or_default()
+}
+
+fn unschedulable(pod: &Pod) -> Option<(String, Outlook)> {
+    let condition = find_condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
+    let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
+    let message = condition.message.as_deref().unwrap_or("the scheduler gave no words");
+    Some((format!("can't be scheduled ({reason}): {message}"), Outlook::Open))
+}
+
+fn in_a_bad_state(status: &ContainerStatus) -> Option<(String, Outlook)> {
+    let name = &status.name;
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    if let Some(waiting) = waiting {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        let message = waiting.message.as_deref().unwrap_or_default();
+        let image = &status.image;
+        return match reason {
+            "ErrImagePull" | "ImagePullBackOff" => Some((
+                format!("the image {image} of container {name} can't be pulled ({reason}): {message}"),
+                Outlook::Doubtful,
+            )),
+            "InvalidImageName" | "ErrImageNeverPull" => Some((
+                format!("the image {image} of container {name} can't be used ({reason}): {message}"),
+                Outlook::Hopeless,
+            )),
+            "CrashLoopBackOff" => {
+                let how = ending(status).unwrap_or_else(|| format!("container {name} ended"));
+                Some((format!("{how}, {} times (CrashLoopBackOff)", status.restart_count + 1), Outlook::Hopeless))
+            }
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                Some((format!("container {name} can't be started ({reason}): {message}"), Outlook::Doubtful))
+            }
+            _ => None,
+        };
+    }
+    let ended = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let restarted = status.restart_count > 0 && !status.ready;
+    (ended || restarted).then(|| ending(status)).flatten().map(|words| (words, Outlook::Open))
+}
+
+fn not_ready(pod: &Pod) -> String {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_else(|| "unknown".into());
+    match find_condition(pod, "Ready").filter(|condition| condition.status != "True") {
+        Some(condition) => {
+            let message = condition.message.as_deref().or(condition.reason.as_deref()).unwrap_or("no reason given");
+            format!("phase {phase}, not Ready: {message}")
+        }
+        None => format!("phase {phase}"),
+    }
+}
+
+fn find_condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == name)
+}
+
+fn time_of(event: &Event) -> Option<k8s_openapi::jiff::Timestamp> {
+    let seen = event.last_timestamp.as_ref().map(|time| time.0);
+    seen.or(event.event_time.as_ref().map(|time| time.0)).or(event
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0))
+}
+
+fn event_words(event: &Event) -> String {
+    let (reason, message) = (event.reason.as_deref().unwrap_or("event"), event.message.as_deref().unwrap_or_default());
+    format!("{reason}: {}", message.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NONE: [Arc<Event>; 0] = [];
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "status": status})).unwrap()
+    }
+
+    fn waiting(reason: &str, message: &str) -> Value {
+        json!({"phase": "Pending", "containerStatuses": [{
+            "name": "service", "image": "local/x:1", "imageID": "", "ready": false, "restartCount": 2,
+            "state": {"waiting": {"reason": reason, "message": message}},
+            "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+        }]})
+    }
+
+    #[test]
+    fn every_known_trouble_has_its_words_and_outlook() {
+        let cases = [
+            (
+                json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+                    "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]}),
+                "pod p: can't be scheduled (Unschedulable): 0/1 nodes are available: 1 Insufficient cpu.",
+                Outlook::Open,
+            ),
+            (
+                waiting("ImagePullBackOff", "Back-off pulling image"),
+                "pod p: the image local/x:1 of container service can't be pulled (ImagePullBackOff): Back-off pulling image",
+                Outlook::Doubtful,
+            ),
+            (
+                waiting("ErrImagePull", "not found"),
+                "pod p: the image local/x:1 of container service can't be pulled (ErrImagePull): not found",
+                Outlook::Doubtful,
+            ),
+            (
+                waiting("CrashLoopBackOff", ""),
+                "pod p: container service ended with exit code 3, 3 times (CrashLoopBackOff)",
+                Outlook::Hopeless,
+            ),
+            (
+                json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
+                "pod p: evicted: The node was low on resource: memory.",
+                Outlook::Hopeless,
+            ),
+            (
+                json!({"phase": "Running", "containerStatuses": [{"name": "service", "image": "", "imageID": "",
+                    "ready": false, "restartCount": 0,
+                    "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}),
+                "pod p: container service ran out of memory (OOMKilled): give it a higher memory limit",
+                Outlook::Open,
+            ),
+            (
+                json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False",
+                    "reason": "ContainersNotReady", "message": "containers with unready status: [service]"}]}),
+                "pod p: phase Running, not Ready: containers with unready status: [service]",
+                Outlook::Open,
+            ),
+        ];
+        for (status, words, outlook) in cases {
+            assert_eq!(of_pod(&pod(status), &NONE), Trouble { words: words.into(), outlook });
+        }
+    }
+
+    #[test]
+    fn the_newest_event_of_the_pod_is_quoted_and_those_of_others_are_not() {
+        let event = |uid: &str, second: u32, message: &str| -> Arc<Event> {
+            let value = json!({"metadata": {"name": "e"}, "involvedObject": {"uid": uid}, "reason": "Unhealthy",
+                "message": message, "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
+            Arc::new(serde_json::from_value(value).unwrap())
+        };
+        let events = [event("u", 2, "probe failed"), event("u", 1, "older"), event("other", 3, "not ours")];
+        let trouble = of_pod(&pod(json!({"phase": "Running"})), &events);
+        assert_eq!(trouble.words, "pod p: phase Running; last event: Unhealthy: probe failed");
+    }
+
+    #[test]
+    fn a_warning_about_what_a_deployment_makes_is_found_by_its_name() {
+        let value = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "wsl-a-5d4f"}, "type": "Warning",
+            "reason": "FailedCreate", "message": "exceeded quota"});
+        let events = [Arc::new(serde_json::from_value::<Event>(value).unwrap())];
+        assert_eq!(last_warning("wsl-a", &events).unwrap(), "FailedCreate: exceeded quota");
+        assert_eq!(last_warning("wsl-a-5", &events), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! The web port: the live page, the status and the bundles, for people, `ladder status|fetch|assert` and the probes. Reads only.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, State},
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use bench_format::timeline::Overhead;
+use operator::{print, store};
+use serde_json::json;
+use tokio::{io::AsyncReadExt, net::TcpListener, task::spawn_blocking};
+
+use crate::{
+    live::{Live, Status},
+    metrics,
+};
+
+pub mod files;
+
+/// Bytes of a file that are read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// What the handlers share.
+#[derive(Clone, Debug)]
+pub struct Web {
+    live: Live,
+    results: Arc<PathBuf>,
+}
+
+impl Web {
+    /// Of an operator that keeps its bundles in `results`.
+    pub fn new(live: Live, results: PathBuf) -> Self {
+        Self { live, results: results.into() }
+    }
+}
+
+/// Serves the web port until the listener fails.
+///
+/// # Errors
+/// When it does.
+pub async fn serve(listener: TcpListener, web: Web) -> io::Result<()> {
+    axum::serve(listener, routes(web)).await
+}
+
+/// Serves the metrics port until the listener fails.
+///
+/// # Errors
+/// When it does.
+pub async fn serve_metrics(listener: TcpListener, live: Live) -> io::Result<()> {
+    let text = async |State(live): State<Live>| {
+        ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&live.status()))
+    };
+    axum::serve(listener, Router::new().route("/metrics", get(text)).with_state(live)).await
+}
+
+/// The routes of the web port.
+pub fn routes(web: Web) -> Router {
+    Router::new()
+        .route("/", get(|| async { Html(include_str!("web/page.html")) }))
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(readyz))
+        .route("/api/status", get(status))
+        .route("/api/runs", get(runs))
+        .route("/api/runs/{id}/files", get(listing))
+        .route("/results/{id}/{*path}", get(file))
+        .with_state(web)
+}
+
+async fn readyz(State(web): State<Web>) -> (StatusCode, String) {
+    let status = web.live.status();
+    if status.ready {
+        return (StatusCode::OK, "ready\n".into());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, status.not_ready.iter().map(|line| format!("{line}\n")).collect())
+}
+
+async fn status(State(web): State<Web>) -> Json<Status> {
+    let mut status = web.live.status();
+    if !status.run_id.is_empty() {
+        let timeline = store::read_timeline(&web.results.join(&status.run_id));
+        status.overhead = print::overhead(&Overhead::of(&timeline));
+    }
+    Json(status)
+}
+
+async fn runs(State(web): State<Web>) -> Response {
+    blocking(move || Ok(files::runs(&web.results))).await
+}
+
+async fn listing(State(web): State<Web>, Path(id): Path<String>) -> Response {
+    blocking(move || files::list(&web.results, &id)).await
+}
+
+async fn file(State(web): State<Web>, Path((id, path)): Path<(String, String)>) -> Response {
+    let kind = files::content_type(&path);
+    let found = spawn_blocking(move || files::open(&web.results, &id, &path)).await.map_err(io::Error::other);
+    match found.map_err(files::Error::Read).flatten() {
+        Ok((file, bytes)) => {
+            let headers = [
+                (header::CONTENT_TYPE, kind.to_owned()),
+                (header::CONTENT_LENGTH, bytes.to_string()),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+            ];
+            (headers, Body::from_stream(stream(tokio::fs::File::from_std(file), bytes))).into_response()
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// A file's first bytes, as many as were announced: one that grows meanwhile is cut there.
+fn stream(file: tokio::fs::File, bytes: u64) -> impl futures::Stream<Item = io::Result<Vec<u8>>> {
+    futures::stream::try_unfold((file, bytes), |(mut file, left)| async move {
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        let read = file.read(&mut chunk).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        chunk.truncate(read);
+        Ok(Some((chunk, (file, left - read as u64))))
+    })
+}
+
+/// Does what reads files where it holds nobody up.
+async fn blocking<T, W>(work: W) -> Response
+where
+    T: serde::Serialize + Send + 'static,
+    W: FnOnce() -> Result<T, files::Error> + Send + 'static,
+{
+    match spawn_blocking(work).await.map_err(|error| files::Error::Read(io::Error::other(error))).flatten() {
+        Ok(value) => Json(value).into_response(),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &files::Error) -> Response {
+    let status = match error {
+        files::Error::NotFound(_) => StatusCode::NOT_FOUND,
+        files::Error::TooMany(_) | files::Error::Read(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, Json(json!({ "error": error.to_string() }))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use reqwest::Client;
+    use serde_json::Value;
+    use tempfile::TempDir;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::live::State as Doing;
+
+    struct Served {
+        url: String,
+        live: Live,
+        results: TempDir,
+        _server: JoinHandle<io::Result<()>>,
+    }
+
+    async fn served() -> Served {
+        let results = tempfile::tempdir().unwrap();
+        fs::create_dir_all(results.path().join("r1/trials")).unwrap();
+        fs::write(results.path().join("r1/trials/a.json"), "{\"a\":1}").unwrap();
+        fs::write(results.path().join("r1/.lock"), "").unwrap();
+        fs::write(results.path().join("secret"), "not yours").unwrap();
+        let live = Live::new();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let web = Web::new(live.clone(), results.path().into());
+        let _server = tokio::spawn(serve(listener, web));
+        Served { url, live, results, _server }
+    }
+
+    async fn get(url: String) -> (u16, String) {
+        let answer = Client::builder().no_proxy().build().unwrap().get(url).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_operator_with_mistakes_in_its_plan_is_alive_but_not_ready_and_names_them() {
+        let served = served().await;
+        served
+            .live
+            .change(|status| status.not_ready = vec!["plan.yaml: tiers: empty".into(), "plan.yaml: why: empty".into()]);
+        assert_eq!(get(format!("{}/healthz", served.url)).await.0, 200);
+        let (status, body) = get(format!("{}/readyz", served.url)).await;
+        assert_eq!((status, body.as_str()), (503, "plan.yaml: tiers: empty\nplan.yaml: why: empty\n"));
+        served.live.change(|status| status.ready = true);
+        assert_eq!(get(format!("{}/readyz", served.url)).await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_bundle_is_listed_with_its_digests_and_handed_out() {
+        let served = served().await;
+        let (_, body) = get(format!("{}/api/runs/r1/files", served.url)).await;
+        let listed: Value = serde_json::from_str(&body).unwrap();
+        let digest = "015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862";
+        assert_eq!(listed, json!([{"path": "trials/a.json", "bytes": 7, "sha256": digest}]));
+        assert_eq!(get(format!("{}/results/r1/trials/a.json", served.url)).await, (200, "{\"a\":1}".into()));
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_a_bundle_is_handed_out() {
+        let served = served().await;
+        std::os::unix::fs::symlink("../secret", served.results.path().join("r1/link")).unwrap();
+        for path in [
+            "r1/..%2Fsecret",
+            "r1/%2E%2E/secret",
+            "..%2F/secret",
+            "%2E%2E/etc/passwd",
+            "r1/link",
+            "r1/.lock",
+            "r1/trials",
+            "r1/nothing",
+        ] {
+            let (status, body) = get(format!("{}/results/{path}", served.url)).await;
+            assert_eq!(status, 404, "{path}: {body}");
+            assert!(!body.contains("not yours"), "{path}");
+        }
+        let (status, _) = get(format!("{}/api/runs/..%2F..%2Fetc/files", served.url)).await;
+        assert_eq!(status, 404);
+    }
+
+    #[tokio::test]
+    async fn the_status_is_json_and_the_page_needs_nothing_else() {
+        let served = served().await;
+        served.live.say(Doing::Idle, "no run is ordered");
+        let (_, body) = get(format!("{}/api/status", served.url)).await;
+        let status: Status = serde_json::from_str(&body).unwrap();
+        assert_eq!((status.state, status.words.as_str()), (Doing::Idle, "no run is ordered"));
+        let (_, page) = get(served.url.clone()).await;
+        assert!(page.contains("api/status") && !page.contains("src=\"http") && !page.contains("href=\"http"));
+    }
+
+    #[tokio::test]
+    async fn metrics_are_on_a_port_of_their_own() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+        let _server = tokio::spawn(serve_metrics(listener, Live::new()));
+        let (status, body) = get(url).await;
+        assert!(status == 200 && body.contains("ladder_ready 0") && body.ends_with("# EOF\n"), "{body}");
+    }
+}

@@ -1,0 +1,238 @@
+//! The steps towards a trial's result: start the service, start the workers, measure. Each ends in going on, in a state
+//! of the trial, or in an interruption, after which the trial is tried again.
+
+use std::time::Duration;
+
+use bench_format::{environment::Environment, run::TrialState, timeline::TimelineStep, trial::TrialId};
+use tokio::time::{Instant, sleep};
+
+use super::{Climb, Error, Running, Unsaved, state_of};
+use crate::{
+    backend::{self, Backend, Cause, READY_DEADLINE, ServiceSpec, WorkersSpec},
+    coordinator::{Coordinator, Upload, barrier::Barrier},
+    judge::judge,
+    measure::{self, Spec, measure},
+    step::{ProcessKey, Step, TierKey},
+};
+
+/// After so many failed starts in a row a service gets no more: each would cost its whole deadline.
+const STARTS: u32 = 2;
+/// A trial that was interrupted so often is given up: what interrupts it is not going away.
+const INTERRUPTIONS: u32 = 3;
+/// Between two looks at workers that are to register.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Why one trial has no result; the climb goes on.
+#[derive(Debug, thiserror::Error)]
+enum TrialError {
+    #[error(transparent)]
+    Backend(#[from] backend::Error),
+    #[error(transparent)]
+    Measure(#[from] measure::Error),
+    #[error("failed to merge the workers' results")]
+    Merge(#[from] bench_format::histogram::Error),
+    #[error("the workers did not register within {seconds} s: {words}")]
+    Register { seconds: u64, words: String },
+    #[error("not tried: {service} failed to start {STARTS} times in a row")]
+    GivenUp { service: String },
+}
+
+impl TrialError {
+    /// Somebody else's doing: it says nothing about the trial.
+    fn is_interruption(&self) -> bool {
+        matches!(
+            self,
+            Self::Backend(backend::Error::Interrupted(_))
+                | Self::Measure(measure::Error::Interrupted(_))
+                | Self::Measure(measure::Error::Read(crate::readings::Error::Usage(backend::Error::Interrupted(_))))
+        )
+    }
+}
+
+impl<B: Backend> Climb<'_, B> {
+    /// Takes one step towards a trial's result; its state, once that is known.
+    pub(super) async fn take(
+        &mut self,
+        step: Step,
+        index: usize,
+        running: &mut Running,
+    ) -> Result<Option<TrialState>, Error> {
+        let name = match step {
+            Step::StartService => TimelineStep::StartService,
+            Step::StartWorkers => TimelineStep::StartWorkers,
+            _ => TimelineStep::Trial,
+        };
+        let began = self.announce(name, Some(index));
+        let taken = match name {
+            TimelineStep::StartService => self.start_service(index, running).await.map(|()| None),
+            TimelineStep::StartWorkers => self.start_workers(index, running).await.map(|()| None),
+            _ => self.measure(index, running, began).await?.map(Some),
+        };
+        if name != TimelineStep::Trial {
+            self.note(name, Some(index), began);
+        }
+        taken.or_else(|error| {
+            running.tainted |= name != TimelineStep::StartService;
+            if name == TimelineStep::Trial {
+                self.note(TimelineStep::Interrupted, Some(index), began);
+            }
+            Ok(self.failed(error, index, running))
+        })
+    }
+
+    /// What becomes of a trial after an error: it is tried again, or that is its state.
+    fn failed(&self, error: TrialError, index: usize, running: &mut Running) -> Option<TrialState> {
+        let reason = words(&error);
+        if !error.is_interruption() {
+            return Some(TrialState::Failed { reason });
+        }
+        running.interruptions += 1;
+        if running.interruptions >= INTERRUPTIONS {
+            let reason = format!("given up after {INTERRUPTIONS} interruptions, the last: {reason}");
+            return Some(TrialState::Failed { reason });
+        }
+        self.watcher.interrupted(&self.run.trials[index].trial, &reason);
+        running.begun = None;
+        // What doesn't run can't be tainted, and nothing would ever clear it.
+        running.tainted = running.service.is_some() || running.workers.is_some();
+        None
+    }
+
+    async fn start_service(&mut self, index: usize, running: &mut Running) -> Result<(), TrialError> {
+        let trial = self.run.trials[index].trial.clone();
+        let name = &trial.service;
+        let failed = running.failed_starts.entry(name.clone()).or_default();
+        if *failed >= STARTS {
+            return Err(TrialError::GivenUp { service: name.clone() });
+        }
+        let service = self.registry.services[name].clone();
+        let mut env = service.env.clone();
+        if let Some(ladder) = self.plan.ladder_of(&trial) {
+            env.extend(ladder.service_env.clone());
+        }
+        let log = self.store.trial_folder(&trial).join("service.log");
+        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, log };
+        let serving = self.backend.start_service(&spec).await.map_err(TrialError::from);
+        if serving.as_ref().is_err_and(|error| !error.is_interruption()) {
+            *failed += 1;
+        }
+        let serving = serving?;
+        running.service = Some((ProcessKey::of(&trial), serving.started));
+        running.failed_starts.remove(name);
+        self.run.versions.extend(serving.versions);
+        self.note_whereabouts();
+        Ok(())
+    }
+
+    async fn start_workers(&mut self, index: usize, running: &mut Running) -> Result<(), TrialError> {
+        let program = self.worker_program(index).to_owned();
+        let trial = self.run.trials[index].trial.clone();
+        let tier = TierKey::of(&trial, &program);
+        let logs = self.store.trial_folder(&trial).join("workers");
+        let count = self.plan.workers;
+        self.coordinator.expect_new_workers();
+        // From here on some may run, so that a failure stops them.
+        running.workers = Some(tier);
+        let spec = WorkersSpec { program: program.clone(), trial, count, coordinator: self.coordinator.url(), logs };
+        self.backend.start_workers(&spec).await?;
+        registered(&mut self.backend, self.coordinator, count).await?;
+        for version in self.coordinator.ask(Barrier::programs) {
+            self.run.versions.insert(program.clone(), version);
+        }
+        self.note_whereabouts();
+        Ok(())
+    }
+
+    /// Measures, judges and keeps one trial.
+    async fn measure(
+        &mut self,
+        index: usize,
+        running: &Running,
+        began_unix_ns: u64,
+    ) -> Result<Result<TrialState, TrialError>, Error> {
+        let entry = &self.run.trials[index];
+        let (Some((_, started)), Some(ladder)) = (&running.service, self.plan.ladder_of(&entry.trial)) else {
+            return Ok(Err(backend::Error::NoService.into()));
+        };
+        let TrialState::Started { attempt } = entry.state else { return Ok(Err(backend::Error::NoService.into())) };
+        let reproduce = reproduce(&self.again, &entry.trial);
+        let spec = Spec {
+            run: &self.run.id,
+            plan: self.plan,
+            ladder,
+            trial: &entry.trial,
+            attempt,
+            service: started,
+            keeping: self.registry.services[&entry.trial.service].books,
+            reproduce: &reproduce,
+        };
+        let measured = match measure(&mut self.backend, self.coordinator, &spec).await {
+            Ok(measured) => measured,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        self.note(TimelineStep::Trial, Some(index), began_unix_ns);
+        self.note_machines(machines_of(&measured.uploads, &measured.pods));
+        let (result, merged) = match judge(&measured) {
+            Ok(judged) => judged,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        // Kept until it is written: a full disk must not cost what was measured.
+        self.unsaved = Some(Box::new(Unsaved { index, measured, result, merged }));
+        let state = self.unsaved.as_ref().map(|unsaved| state_of(&unsaved.result));
+        self.save_unsaved()?;
+        Ok(state.ok_or_else(|| backend::Error::NoService.into()))
+    }
+
+    fn note_whereabouts(&mut self) {
+        let whereabouts = self.backend.whereabouts();
+        self.run.cpu_roles.extend(whereabouts.cpu_roles);
+        self.note_machines(whereabouts.machines);
+    }
+}
+
+/// Waits until all workers have registered, or one of them ended.
+async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, count: u32) -> Result<(), TrialError> {
+    let deadline = Instant::now() + READY_DEADLINE;
+    let register = |words| TrialError::Register { seconds: READY_DEADLINE.as_secs(), words };
+    while coordinator.ask(Barrier::registered) < count {
+        match backend.worker_ended() {
+            Some(ended) if ended.cause == Cause::Outside => return Err(backend::Error::Interrupted(ended.words).into()),
+            Some(ended) => return Err(register(ended.words)),
+            None if Instant::now() >= deadline => {
+                return Err(register(format!("{} of {count} did", coordinator.ask(Barrier::registered))));
+            }
+            None => sleep(LOOK).await,
+        }
+    }
+    Ok(())
+}
+
+/// The machines on which workers ran. One that calls itself like a pod is that pod's node.
+fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Environment> {
+    let machine = |upload: &Upload| {
+        let environment = upload.result.environment.clone();
+        let pod = pods.iter().find(|pod| pod.name == environment.host);
+        let host = pod.map_or(environment.host.clone(), |pod| pod.node.clone());
+        Environment { host, ..environment }
+    };
+    uploads.iter().map(machine).collect()
+}
+
+fn reproduce(again: &str, trial: &TrialId) -> String {
+    let TrialId { service, workload, variant, tier, .. } = trial;
+    format!("{again} --service {service} --only {workload}/{variant}/{tier}")
+}
+
+/// An error with its causes, on one line.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_words = cause.to_string();
+        if !words.contains(&cause_words) {
+            words = format!("{words}: {cause_words}");
+        }
+        source = cause.source();
+    }
+    words
+}

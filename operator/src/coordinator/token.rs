@@ -1,0 +1,46 @@
+//! The bearer token that workers of a cluster show: whoever can reach the port could otherwise spoil a trial.
+
+use std::hint::black_box;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use super::Shared;
+
+/// Lets a request pass that shows the token; all pass where none is asked for.
+pub(super) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let Some(token) = &shared.token else { return next.run(request).await };
+    let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let words = match shown.map(|value| value.strip_prefix("Bearer ")) {
+        Some(Some(shown)) if same(shown.as_bytes(), token.as_bytes()) => return next.run(request).await,
+        Some(Some(_)) => "the token is not the one of this coordinator; both sides take it from COORDINATOR_TOKEN",
+        Some(None) => "the authorization is no bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
+        None => "no token; send `Authorization: Bearer` with what COORDINATOR_TOKEN holds",
+    };
+    (StatusCode::UNAUTHORIZED, Json(json!({ "error": words }))).into_response()
+}
+
+/// Whether two tokens are the same, in a time that tells nothing but their lengths.
+fn same(shown: &[u8], token: &[u8]) -> bool {
+    let differing = shown.iter().zip(token).fold(0, |differing, (a, b)| black_box(differing | (a ^ b)));
+    shown.len() == token.len() && differing == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let cases = [("secret", true), ("secreT", false), ("secre", false), ("secrets", false), ("", false)];
+        for (shown, expected) in cases {
+            assert_eq!(same(shown.as_bytes(), b"secret"), expected, "{shown}");
+        }
+    }
+}
