@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from ws_ladder_analysis.bench_format import SCHEMA, books, environment, plan, result, run, service
+from ws_ladder_analysis.bench_format import SCHEMA, books, environment, plan, pod, result, run, service
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "loadgen/bench-format/src"
@@ -32,7 +32,15 @@ def rust_structs(module: str) -> dict[str, set[str]]:
     return found
 
 
-MODULES = {"plan": plan, "result": result, "run": run, "service": service, "books": books, "environment": environment}
+MODULES = {
+    "plan": plan,
+    "result": result,
+    "run": run,
+    "service": service,
+    "books": books,
+    "environment": environment,
+    "pod": pod,
+}
 # Held by the operator and the workers alone; no file of a bundle has them as a type here.
 ELSEWHERE = {"Started", "ConnectionBooks", "ConnectionBook", "Interval", "WorkerBook"}
 

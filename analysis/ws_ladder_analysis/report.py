@@ -25,6 +25,7 @@ from .drawing import Chart
 from .frames import frames
 from .ladders import Ladder, ladders, objectives
 from .load import Bundle, read_bundle
+from .pods import pods
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         books_held=_books_held(bundle),
         evidence=(
             evidence.machines(bundle),
+            *filter(None, [pods(results)]),
             evidence.roles(bundle),
             evidence.versions(bundle),
             evidence.generators(found),

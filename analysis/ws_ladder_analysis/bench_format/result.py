@@ -8,6 +8,7 @@ from enum import StrEnum
 from .books import Books
 from .environment import Environment
 from .plan import Load, Message, Objective
+from .pod import Pod
 from .service import ServiceStats
 from .wire import FormatError, Raw, decode, tagged
 
@@ -280,3 +281,4 @@ class TrialResult:
     service: ServiceReadings
     workers: list[WorkerEvidence]
     reproduce: str
+    pods: list[Pod] = field(default_factory=list)

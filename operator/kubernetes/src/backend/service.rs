@@ -168,7 +168,7 @@ impl Kubernetes {
     async fn with_last_words(&self, error: Error, target: &Target, log: &Path) -> Error {
         let Error::NotReady { name, reason, .. } = error else { return error };
         let pod = self.seen.pods().into_iter().find(|pod| self.is_of_deployment(pod, &target.deployment));
-        let ran = |pod: &Pod| container(pod, "service").is_some_and(|status| ends::has_run(status));
+        let ran = |pod: &Pod| container(pod, "service").is_some_and(ends::has_run);
         if let Some(pod) = pod.filter(|pod| ran(pod)) {
             logs::keep(&self.api, &trouble::pod_name(&pod), "service", log).await;
         }

@@ -7,7 +7,7 @@ use bench_format::{
 
 /// What to do about the run that was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(super) enum Decision {
     /// Nothing is ordered.
     Idle,
     /// Begin it.
@@ -23,7 +23,7 @@ pub enum Decision {
 }
 
 /// Decides about the ordered run.
-pub fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
+pub(super) fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
     if run_id.is_empty() {
         return Decision::Idle;
     }
@@ -37,7 +37,7 @@ pub fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
 }
 
 /// The runs that were interrupted and won't be resumed any more.
-pub fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a str> {
+pub(super) fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a str> {
     let replaced = |run: &&Run| match run.id == run_id {
         true => decision == Decision::PlanChanged,
         // As long as nothing else is ordered, an interrupted run can still be ordered again.

@@ -1,0 +1,56 @@
+"""The table of the pods that took part, where a run was climbed in a cluster. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from . import wording
+from .bench_format.pod import Pod
+from .bench_format.result import TrialResult
+from .cells import NOTHING, Cell, Column, Table, Tone
+
+# Only pods of this class are promised the CPU that they ask for.
+_PROMISED = "Guaranteed"
+# A digest is told from others by its first characters.
+_DIGEST = 12
+
+
+def pods(results: Iterable[TrialResult]) -> Table | None:
+    """Pods of all trials, those that differ only by name in one row; nothing where there were none."""
+    alike: dict[Pod, dict[str, Pod]] = {}
+    throttled: dict[Pod, list[int]] = {}
+    for result in results:
+        for pod in result.pods:
+            kind = replace(pod, name="", worker=None, restarts=0, throttled_periods=None)
+            known = alike.setdefault(kind, {})
+            before = known.get(pod.name, pod)
+            known[pod.name] = max(before, pod, key=lambda one: one.restarts)
+            if pod.throttled_periods is not None:
+                throttled.setdefault(kind, []).append(pod.throttled_periods)
+    if not alike:
+        return None
+    titles = ("role", "pods", "node", "quality of service", "CPUs", "image", "digest", "restarts", "throttled periods")
+    rows = (_row(kind, list(known.values()), throttled.get(kind)) for kind, known in alike.items())
+    return Table("Pods", tuple(Column(title, number=False) for title in titles), tuple(rows))
+
+
+def _row(kind: Pod, known: list[Pod], throttled: list[int] | None) -> tuple[Cell, ...]:
+    restarts = sum(pod.restarts for pod in known)
+    promised = kind.qos_class == _PROMISED
+    digest = kind.image_digest.rpartition("@")[2].rpartition(":")[2]
+    return (
+        Cell(kind.role.value),
+        Cell(wording.count(len(known))),
+        _text(kind.node),
+        Cell(kind.qos_class, tone=Tone.PLAIN if promised else Tone.WARN) if kind.qos_class else NOTHING,
+        _text(kind.cpus_allowed),
+        _text(kind.image),
+        _text(digest[:_DIGEST]),
+        Cell(wording.count(restarts), tone=Tone.WARN if restarts else Tone.PLAIN),
+        NOTHING if throttled is None else Cell(wording.count(sum(throttled))),
+    )
+
+
+def _text(text: str) -> Cell:
+    return Cell(text) if text else NOTHING
