@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, fmt};
 
 use bench_format::{
     environment::Environment,
+    merge::Merged,
     result::{TrialResult, Validity},
     run::{Run, RunState, TrialState},
     service::Started,
@@ -18,7 +19,6 @@ use crate::{
     clock,
     coordinator::Coordinator,
     judge::Measured,
-    merge::Merged,
     plan::Plan,
     registry::Registry,
     signals::{Stop, StopSignal},
