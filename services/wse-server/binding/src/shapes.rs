@@ -15,6 +15,9 @@ use crate::{
     names,
     values::{Decoder, Malformed},
 };
+use survey::Survey;
+
+mod survey;
 
 /// How many shapes are kept, by message type; a power of two.
 const SHAPES: usize = 64;
@@ -113,7 +116,7 @@ impl Shape {
         if text.len() > LONGEST_BYTES {
             return None;
         }
-        let mut survey = Survey { text, at: 0, containers: Vec::new(), scalars: Vec::new() };
+        let mut survey = Survey::new(text);
         survey.value(value, None)?;
         Some(Self { text: text.into(), containers: survey.containers, scalars: survey.scalars })
     }
@@ -206,90 +209,6 @@ fn put<'py>(holder: &Bound<'py, PyAny>, place: &Place, value: Bound<'py, PyAny>)
     match place {
         Place::Key(key) => holder.cast::<PyDict>().ok()?.set_item(key, value).ok(),
         Place::Index(index) => holder.cast::<PyList>().ok()?.set_item(*index, value).ok(),
-    }
-}
-
-/// Finds the containers and scalars of a text that is known to be valid JSON.
-struct Survey<'a> {
-    text: &'a [u8],
-    at: usize,
-    containers: Vec<Container>,
-    scalars: Vec<Scalar>,
-}
-
-impl Survey<'_> {
-    fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Place)>) -> Option<()> {
-        match self.next()? {
-            b'{' => self.dict(value.cast::<PyDict>().ok()?, parent),
-            b'[' => self.list(value.cast::<PyList>().ok()?, parent),
-            _ => {
-                let (holder, place) = parent?;
-                let start = self.at;
-                self.at += scalar_length(&self.text[start..])?;
-                self.scalars.push(Scalar { start, end: self.at, holder, place });
-                (self.scalars.len() <= MOST_SCALARS).then_some(())
-            }
-        }
-    }
-
-    fn dict(&mut self, dict: &Bound<'_, PyDict>, parent: Option<(usize, Place)>) -> Option<()> {
-        let outermost = parent.is_none();
-        let holder = self.container(Pattern::Dict(dict.copy().ok()?.unbind()), parent)?;
-        let mut entries = 0;
-        while self.item(b'}')? {
-            let start = self.at;
-            self.at += scalar_length(&self.text[start..])?;
-            let key = std::str::from_utf8(&self.text[start + 1..self.at - 1]).ok()?;
-            let key = match (dict.contains(key).ok()?, key) {
-                (false, "type") if outermost => "t",
-                (false, "payload") if outermost => "p",
-                _ => key,
-            };
-            let value = dict.get_item(key).ok()??;
-            let key = PyString::intern(dict.py(), key).unbind();
-            self.next()?;
-            self.at += 1;
-            self.value(&value, Some((holder, Place::Key(key))))?;
-            entries += 1;
-        }
-        // A key that came twice has one value, and two places in the text.
-        (entries == dict.len()).then_some(())
-    }
-
-    fn list(&mut self, list: &Bound<'_, PyList>, parent: Option<(usize, Place)>) -> Option<()> {
-        let holder = self.container(Pattern::List(list.get_slice(0, list.len()).unbind()), parent)?;
-        let mut index = 0;
-        while self.item(b']')? {
-            self.value(&list.get_item(index).ok()?, Some((holder, Place::Index(index))))?;
-            index += 1;
-        }
-        Some(())
-    }
-
-    fn container(&mut self, pattern: Pattern, parent: Option<(usize, Place)>) -> Option<usize> {
-        self.at += 1;
-        self.containers.push(Container { pattern, parent });
-        (self.containers.len() <= MOST_CONTAINERS).then_some(self.containers.len() - 1)
-    }
-
-    /// Whether another item follows; steps over the comma before it or over what closes the container.
-    fn item(&mut self, close: u8) -> Option<bool> {
-        let byte = self.next()?;
-        self.at += usize::from(byte == b',' || byte == close);
-        self.next_if(byte != close)
-    }
-
-    fn next_if(&mut self, more: bool) -> Option<bool> {
-        if more {
-            self.next()?;
-        }
-        Some(more)
-    }
-
-    /// The next byte that isn't white space.
-    fn next(&mut self) -> Option<u8> {
-        self.at += self.text[self.at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        self.text.get(self.at).copied()
     }
 }
 

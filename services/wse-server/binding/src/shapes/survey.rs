@@ -1,0 +1,97 @@
+//! A message's containers and scalars, found side by side in its text and in what it became.
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyString},
+};
+
+use super::{Container, MOST_CONTAINERS, MOST_SCALARS, Pattern, Place, Scalar, scalar_length};
+
+/// Finds the containers and scalars of a text that is known to be valid JSON.
+pub(super) struct Survey<'a> {
+    text: &'a [u8],
+    at: usize,
+    pub(super) containers: Vec<Container>,
+    pub(super) scalars: Vec<Scalar>,
+}
+
+impl<'a> Survey<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, containers: Vec::new(), scalars: Vec::new() }
+    }
+
+    /// Surveys a value and what is in it; absent when it is too large or has something unusual in it.
+    pub(super) fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Place)>) -> Option<()> {
+        match self.next()? {
+            b'{' => self.dict(value.cast::<PyDict>().ok()?, parent),
+            b'[' => self.list(value.cast::<PyList>().ok()?, parent),
+            _ => {
+                let (holder, place) = parent?;
+                let start = self.at;
+                self.at += scalar_length(&self.text[start..])?;
+                self.scalars.push(Scalar { start, end: self.at, holder, place });
+                (self.scalars.len() <= MOST_SCALARS).then_some(())
+            }
+        }
+    }
+
+    fn dict(&mut self, dict: &Bound<'_, PyDict>, parent: Option<(usize, Place)>) -> Option<()> {
+        let outermost = parent.is_none();
+        let holder = self.container(Pattern::Dict(dict.copy().ok()?.unbind()), parent)?;
+        let mut entries = 0;
+        while self.item(b'}')? {
+            let start = self.at;
+            self.at += scalar_length(&self.text[start..])?;
+            let key = std::str::from_utf8(&self.text[start + 1..self.at - 1]).ok()?;
+            let key = match (dict.contains(key).ok()?, key) {
+                (false, "type") if outermost => "t",
+                (false, "payload") if outermost => "p",
+                _ => key,
+            };
+            let value = dict.get_item(key).ok()??;
+            let key = PyString::intern(dict.py(), key).unbind();
+            self.next()?;
+            self.at += 1;
+            self.value(&value, Some((holder, Place::Key(key))))?;
+            entries += 1;
+        }
+        // A key that came twice has one value, and two places in the text.
+        (entries == dict.len()).then_some(())
+    }
+
+    fn list(&mut self, list: &Bound<'_, PyList>, parent: Option<(usize, Place)>) -> Option<()> {
+        let holder = self.container(Pattern::List(list.get_slice(0, list.len()).unbind()), parent)?;
+        let mut index = 0;
+        while self.item(b']')? {
+            self.value(&list.get_item(index).ok()?, Some((holder, Place::Index(index))))?;
+            index += 1;
+        }
+        Some(())
+    }
+
+    fn container(&mut self, pattern: Pattern, parent: Option<(usize, Place)>) -> Option<usize> {
+        self.at += 1;
+        self.containers.push(Container { pattern, parent });
+        (self.containers.len() <= MOST_CONTAINERS).then_some(self.containers.len() - 1)
+    }
+
+    /// Whether another item follows; steps over the comma before it or over what closes the container.
+    fn item(&mut self, close: u8) -> Option<bool> {
+        let byte = self.next()?;
+        self.at += usize::from(byte == b',' || byte == close);
+        self.next_if(byte != close)
+    }
+
+    fn next_if(&mut self, more: bool) -> Option<bool> {
+        if more {
+            self.next()?;
+        }
+        Some(more)
+    }
+
+    /// The next byte that isn't white space.
+    fn next(&mut self) -> Option<u8> {
+        self.at += self.text[self.at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.text.get(self.at).copied()
+    }
+}
