@@ -50,7 +50,7 @@ self-test: _bench-build
     cargo test --locked --release -p operator --features self-test --test self_test_harness -- --test-threads 1
 
 # the examples in the docs
-docs-test: _bench-build
+docs-test: _bench-build _ladder-kubernetes
     {{python}} -m pytest -q docs
 
 # every fuzz target, two minutes together
@@ -138,7 +138,9 @@ _bench-build: _python-env
     tools/build-extension
 
 # what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
-_kubernetes-build: _python-env _chart-tools
+_kubernetes-build: _python-env _chart-tools _ladder-kubernetes
+
+_ladder-kubernetes:
     cargo build --locked --release --quiet -p operator -p operator-kubernetes
 
 _python-env:
