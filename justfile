@@ -39,6 +39,7 @@ deny-advisories: _cargo-deny
 # Rust: units, properties, in-process and real-process tests
 unit:
     cargo test --locked
+    cargo test --locked -p operator-kubernetes
 
 # Python: the binding, the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env
@@ -116,7 +117,7 @@ bench-ladder-k8s *VALUES: _kubernetes-build
 
 # optimised for publishing: whole-program link-time optimisation
 dist:
-    cargo build --locked --profile dist -p wse-bench -p operator
+    cargo build --locked --profile dist -p wse-bench -p operator -p operator-kubernetes
 
 # a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
 [group("kubernetes")]

@@ -163,3 +163,43 @@ async fn the_clock_is_the_coordinators() {
         client().get(format!("{}/v1/clock", coordinator.url())).send().await.unwrap().json().await.unwrap();
     assert!((before..=unix_ns()).contains(&clock.unix_ns));
 }
+
+#[tokio::test]
+async fn a_coordinator_with_a_token_refuses_in_words_whoever_does_not_show_it() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}/v1/clock", listener.local_addr().unwrap());
+    let _coordinator = Coordinator::serve(listener, "r", "http://elsewhere:8080", Some("the token"));
+    let with = |authorization: Option<&'static str>| {
+        let request = client().get(&url);
+        authorization.map_or(client().get(&url), |value| request.header("authorization", value)).send()
+    };
+    let refused = [
+        (None, "no token; send"),
+        (Some("Basic dXNlcg=="), "is no bearer token"),
+        (Some("Bearer another"), "not the one of this coordinator"),
+    ];
+    for (authorization, expected) in refused {
+        let words = words(with(authorization).await.unwrap(), StatusCode::UNAUTHORIZED).await;
+        assert!(words.contains(expected) && words.contains("COORDINATOR_TOKEN"), "{words}");
+    }
+    assert_eq!(with(Some("Bearer the token")).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_replaced_by_another_with_the_same_process_id_ends_the_trial() {
+    let (coordinator, workers, http) = offered(2).await;
+    let register = async |started_at_unix_ns: u64| {
+        let url = format!("{}/v1/workers", coordinator.url());
+        let body = serde_json::json!({"worker": 0, "pid": 1, "started_at_unix_ns": started_at_unix_ns, "program": "p", "workloads": []});
+        http.post(url).json(&body).send().await.unwrap().error_for_status().unwrap();
+    };
+    register(7).await;
+    let url = format!("{}/v1/workers/0/ready?wait_ms=0", coordinator.url());
+    http.post(&url).json(&ready(&assignment(0, 2))).send().await.unwrap();
+    register(7).await;
+    assert!(coordinator.ask(Barrier::all_ready).is_none(), "the same worker once more is no other one");
+    register(8).await;
+    let reason = coordinator.ask(Barrier::all_ready).unwrap().unwrap_err();
+    assert_eq!(reason, "worker 0 was replaced by another process 1 in the middle of the trial");
+    drop(workers);
+}

@@ -82,9 +82,10 @@ pub struct Registration {
     pub worker: u32,
     /// Its process id, for evidence and for its CPU limit.
     pub pid: u32,
-    /// Its host name: in containers every worker is process 1, and only this tells one from its replacement.
+    /// When it started, unix nanoseconds: in containers every worker is process 1, and only this tells one from the one
+    /// that replaces it.
     #[serde(default)]
-    pub host: String,
+    pub started_at_unix_ns: u64,
     /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
     /// The workloads that it knows.

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     routing::{get, post, put},
 };
 use bench_format::{
@@ -32,6 +32,8 @@ const AHEAD_NS: u64 = 3_600_000_000_000;
 struct Seen {
     /// Requests that are answered with 503 before anything else.
     unavailable: u32,
+    /// What a registration must show.
+    token: Option<&'static str>,
     /// Times that `next` and `ready` say "wait" first.
     waits: u32,
     abandon: bool,
@@ -47,8 +49,16 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + AHEAD_NS
 }
 
-async fn register(State(seen): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
+async fn register(
+    State(seen): State<Shared>,
+    headers: HeaderMap,
+    Json(registration): Json<Registration>,
+) -> StatusCode {
     let mut seen = seen.lock().unwrap();
+    let shown = headers.get("authorization").map(|value| value.to_str().unwrap());
+    if shown != seen.token {
+        return StatusCode::UNAUTHORIZED;
+    }
     if seen.unavailable > 0 {
         seen.unavailable -= 1;
         return StatusCode::SERVICE_UNAVAILABLE;
@@ -108,7 +118,7 @@ fn start(seen: Seen) -> (String, Shared, Runtime) {
 }
 
 fn registration() -> Registration {
-    Registration { worker: 3, pid: 1, host: "here".into(), program: "test".into(), workloads: vec!["test".into()] }
+    Registration { worker: 3, pid: 1, started_at_unix_ns: 1, program: "test".into(), workloads: vec!["test".into()] }
 }
 
 #[test]
@@ -174,4 +184,14 @@ fn an_abandoned_trial_lets_the_connections_go() {
     let error = run(Client { replies: false }, &assignment, Pattern::Flood, Witness::Application, "test", &mut gate);
     assert!(matches!(error, Err(Error::Abandoned { reason }) if reason == "a worker is missing"));
     assert!(service.books().values().all(|book| book.closed_by_client), "said goodbye");
+}
+
+#[test]
+fn the_token_is_shown_and_a_refusal_is_not_asked_again() {
+    let (url, seen, _runtime) = start(Seen { token: Some("Bearer s3cret"), ..Seen::default() });
+    let coordinator = |token: Option<&str>| Coordinator::new(&url, 3).unwrap().with_token(token.map(Into::into));
+    let refused = coordinator(None).register(&registration()).unwrap_err();
+    assert!(matches!(refused, Error::Refused { status: 401, .. }), "{refused}");
+    coordinator(Some("s3cret")).register(&registration()).unwrap();
+    assert_eq!(seen.lock().unwrap().registrations.len(), 1);
 }

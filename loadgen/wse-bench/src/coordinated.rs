@@ -1,7 +1,10 @@
 //! Work for a coordinator: everything but the secret comes from its assignments.
 
-use bench_format::{environment::Environment, trial::Registration};
-use loadgen_core::coordinator::{Coordinator, CoordinatorGate};
+use bench_format::trial::Registration;
+use loadgen_core::{
+    clock::unix_ns,
+    coordinator::{Coordinator, CoordinatorGate},
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::workloads::{PROGRAM, Workload};
@@ -17,7 +20,7 @@ pub fn work(url: &str, worker: u32, token: Option<String>, secret: &str) -> anyh
     let registration = Registration {
         worker,
         pid: std::process::id(),
-        host: Environment::read().host,
+        started_at_unix_ns: unix_ns(),
         program: PROGRAM.into(),
         workloads: Workload::names(),
     };

@@ -233,7 +233,7 @@ impl Operator<'_> {
         while let Err(error) = volume::probe(&self.options.results) {
             let words = format!("nothing is measured until results can be written: {}", io_words(&error));
             self.live.problem(&words);
-            self.live.say(if waiting == State::Starting { State::Starting } else { State::Blocked }, &words);
+            self.live.say(waiting, &words);
             self.live.change(|status| (status.ready, status.not_ready) = (false, vec![words]));
             if !self.pause().await {
                 return false;

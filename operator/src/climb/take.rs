@@ -207,11 +207,11 @@ async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, coun
     Ok(())
 }
 
-/// The machines on which workers ran. One that calls itself like a pod is that pod's node.
+/// The machines on which workers ran, by the names of their nodes where workers are pods.
 fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Environment> {
     let machine = |upload: &Upload| {
         let environment = upload.result.environment.clone();
-        let pod = pods.iter().find(|pod| pod.name == environment.host);
+        let pod = pods.iter().find(|pod| pod.worker == Some(upload.result.worker));
         let host = pod.map_or(environment.host.clone(), |pod| pod.node.clone());
         Environment { host, ..environment }
     };

@@ -101,11 +101,10 @@ impl Barrier {
 
     /// A worker presents itself. One that takes the place of another in the middle of a trial ends that trial.
     pub fn register(&mut self, registration: Registration) {
-        let Registration { worker, pid, host, .. } = registration.clone();
-        let before = self.workers.insert(worker, registration);
-        if before.is_some_and(|before| before.pid != pid || before.host != host) && self.takes_part(worker) {
-            let place = if host.is_empty() { String::new() } else { format!(" on {host}") };
-            self.abandon(&format!("worker {worker} was replaced by process {pid}{place} in the middle of the trial"));
+        let Registration { worker, pid, started_at_unix_ns, .. } = registration;
+        let other = |before: Registration| before.pid != pid || before.started_at_unix_ns != started_at_unix_ns;
+        if self.workers.insert(worker, registration).is_some_and(other) && self.takes_part(worker) {
+            self.abandon(&format!("worker {worker} was replaced by another process {pid} in the middle of the trial"));
         }
     }
 

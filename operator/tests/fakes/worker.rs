@@ -59,7 +59,7 @@ impl Worker {
         let registration = Registration {
             worker: self.index,
             pid,
-            host: String::new(),
+            started_at_unix_ns: 0,
             program: "fake-worker 1".into(),
             workloads: vec!["throughput".into()],
         };

@@ -15,7 +15,7 @@ use operator::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{ECHO, Kubernetes, Service, elsewhere, logs, patience::Look};
+use super::{ECHO, Kubernetes, Service, elsewhere, is_over, logs, patience::Look};
 use crate::{
     cluster_file::Target,
     ends::{self, ServicePod},
@@ -150,7 +150,7 @@ impl Kubernetes {
                 ));
             }
             let events = seen.events();
-            match seen.pods().into_iter().find(|pod| self.is_of_deployment(pod, deployment)) {
+            match self.pod_of(deployment) {
                 Some(pod) if holds(&pod, "Ready") => Look::Done(pod),
                 Some(pod) => Look::NotYet(trouble::of_pod(&pod, &events)),
                 None => {
@@ -164,10 +164,16 @@ impl Kubernetes {
         .await
     }
 
+    /// A Deployment's pod; of several the newest that isn't over.
+    fn pod_of(&self, deployment: &str) -> Option<Arc<Pod>> {
+        let pods = self.seen.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
+        pods.max_by_key(|pod| (!is_over(pod), pod.metadata.creation_timestamp.as_ref().map(|time| time.0)))
+    }
+
     /// Adds what the service wrote last.
     async fn with_last_words(&self, error: Error, target: &Target, log: &Path) -> Error {
         let Error::NotReady { name, reason, .. } = error else { return error };
-        let pod = self.seen.pods().into_iter().find(|pod| self.is_of_deployment(pod, &target.deployment));
+        let pod = self.pod_of(&target.deployment);
         let ran = |pod: &Pod| container(pod, "service").is_some_and(ends::has_run);
         if let Some(pod) = pod.filter(|pod| ran(pod)) {
             logs::keep(&self.api, &trouble::pod_name(&pod), "service", log).await;

@@ -83,7 +83,10 @@ impl Operator<'_> {
                         return Ok(());
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    refuse(self.live, vec![store_words(&error)]);
+                    return Ok(());
+                }
             }
         };
         // The plan that the run began with, against the cluster as it is now.

@@ -1,0 +1,238 @@
+//! A climb whose backend or store is meddled with: what is interrupted is repeated, what was measured is kept, and in the end
+//! everything is put back.
+
+use std::{
+    cell::{Cell, RefCell},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bench_format::{
+    SCHEMA,
+    run::{Run, RunState, TrialEntry, TrialState},
+    timeline::TimelineStep,
+};
+use fakes::Checkout;
+use operator::{
+    backend::{
+        Backend, Cause, Ended, Error as BackendError, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec,
+        local::Local,
+    },
+    climb::{Climb, End, Error},
+    clock,
+    coordinator::Coordinator,
+    plan::{Plan, check::Surroundings},
+    registry::Registry,
+    roles::Roles,
+    signals::Stop,
+    store::{self, Store},
+    watcher::Terminal,
+};
+use tokio::sync::watch;
+
+mod fakes;
+
+/// Run in place of a service; see `fakes`.
+#[test]
+#[ignore = "a service for other tests, not a test"]
+fn fake_service() {
+    fakes::service::run();
+}
+
+/// Run in place of a worker; see `fakes`.
+#[test]
+#[ignore = "a worker for other tests, not a test"]
+fn fake_worker() {
+    fakes::worker::run();
+}
+
+/// The local backend with somebody who is called at the end of each trial, and may end it.
+struct Meddled<F> {
+    inner: Local,
+    meddle: F,
+    put_back: Cell<u32>,
+}
+
+impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, BackendError> {
+        self.inner.start_service(spec).await
+    }
+    async fn stop_service(&mut self) {
+        self.inner.stop_service().await;
+    }
+    async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), BackendError> {
+        self.inner.start_workers(spec).await
+    }
+    async fn stop_workers(&mut self) {
+        self.inner.stop_workers().await;
+    }
+    async fn put_back(&mut self) -> Result<(), BackendError> {
+        self.put_back.set(self.put_back.get() + 1);
+        self.inner.put_back().await
+    }
+    async fn service_usage(&self) -> Result<Usage, BackendError> {
+        self.inner.service_usage().await
+    }
+    fn service_ended(&mut self) -> Option<Ended> {
+        self.inner.service_ended()
+    }
+    fn worker_ended(&mut self) -> Option<Ended> {
+        self.inner.worker_ended()
+    }
+    async fn confirm(&mut self) -> Option<Ended> {
+        (self.meddle)()
+    }
+    fn shares(&self) -> Shares {
+        self.inner.shares()
+    }
+    fn whereabouts(&self) -> Whereabouts {
+        self.inner.whereabouts()
+    }
+}
+
+/// A checkout whose workers are found wherever this test runs, with a plan of two repeats.
+struct Setting {
+    checkout: Checkout,
+    registry: Registry,
+    plan: Plan,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let checkout = Checkout::new();
+        checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "");
+        let path = checkout.path("services/services.toml");
+        let worker = checkout.path("bin/fake-worker");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("\"fake-worker\"", &format!("\"{}\"", worker.display()))).unwrap();
+        let registry = Registry::load(&path).unwrap();
+        let surroundings = Surroundings { cpus: 2, no_fractions: None };
+        let plan = Plan::load(&checkout.path("plans/fake.yaml"), &registry, &surroundings).unwrap();
+        Self { checkout, registry, plan }
+    }
+
+    fn results(&self) -> PathBuf {
+        self.checkout.path("results")
+    }
+
+    fn run(&self) -> Run {
+        let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
+        Run {
+            schema: SCHEMA,
+            id: "r".into(),
+            started_at: String::new(),
+            finished_at: None,
+            state: RunState::Running,
+            plan: self.plan.wire.clone(),
+            command: String::new(),
+            version: String::new(),
+            commit: String::new(),
+            versions: Default::default(),
+            machines: vec![],
+            cpu_roles: Default::default(),
+            trials: self.plan.trials().into_iter().map(entry).collect(),
+        }
+    }
+
+    /// Climbs with somebody who meddles; `between` is called when the store failed, before the climb is taken up again.
+    async fn climb(&self, meddle: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
+        let coordinator = Coordinator::start("r").await.unwrap();
+        let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.workers);
+        let inner = Local::new(self.registry.root.clone(), roles, self.plan.cpu.clone());
+        let run = self.run();
+        let store = Store::create(&self.results(), &run).unwrap();
+        let mut climb = Climb {
+            plan: &self.plan,
+            registry: &self.registry,
+            backend: Meddled { inner, meddle, put_back: Cell::new(0) },
+            coordinator: &coordinator,
+            store,
+            run,
+            again: "ladder run fake".into(),
+            watcher: &Terminal,
+            asked_at_unix_ns: clock::unix_ns(),
+            unsaved: None,
+        };
+        let (_sender, receiver) = watch::channel(None);
+        let mut stop = Stop::from_channel(receiver);
+        loop {
+            match climb.climb(&mut stop).await {
+                Ok(end) => {
+                    assert_eq!(end, End::Finished);
+                    return (climb.run, climb.backend.put_back.get());
+                }
+                Err(error) => between(&error),
+            }
+            coordinator.begin("r");
+        }
+    }
+}
+
+fn taken_away() -> Option<Ended> {
+    Some(Ended { words: "pod a is being deleted".into(), cause: Cause::Outside })
+}
+
+fn attempt(results: &Path, run: &Run, index: usize) -> u32 {
+    store::read_result(&results.join("r"), &run.trials[index].trial).unwrap().attempt
+}
+
+#[tokio::test]
+async fn a_trial_that_somebody_interrupts_is_repeated_and_the_others_are_left_alone() {
+    let setting = Setting::new();
+    let mut trials = 0;
+    let meddle = || {
+        trials += 1;
+        if trials == 2 { taken_away() } else { None }
+    };
+    let (run, put_back) = setting.climb(meddle, |error| panic!("{error}")).await;
+    assert!(run.trials.iter().all(|entry| matches!(entry.state, TrialState::Finished { .. })), "{:?}", run.trials);
+    let results = setting.results();
+    assert_eq!((attempt(&results, &run, 0), attempt(&results, &run, 1), put_back), (1, 2, 1));
+    let steps: Vec<TimelineStep> = store::read_timeline(&results.join("r")).iter().map(|entry| entry.step).collect();
+    let count = |wanted| steps.iter().filter(|step| **step == wanted).count();
+    assert_eq!(count(TimelineStep::Trial), 2, "{steps:?}");
+    assert_eq!(count(TimelineStep::Interrupted), 1, "{steps:?}");
+    assert_eq!((steps[0], count(TimelineStep::StartService)), (TimelineStep::Prepare, 2), "{steps:?}");
+}
+
+#[tokio::test]
+async fn a_trial_that_is_interrupted_again_and_again_is_a_row_and_the_climb_goes_on() {
+    let setting = Setting::new();
+    let mut trials = 0;
+    let meddle = || {
+        trials += 1;
+        if trials <= 3 { taken_away() } else { None }
+    };
+    let (run, _) = setting.climb(meddle, |error| panic!("{error}")).await;
+    let TrialState::Failed { reason } = &run.trials[0].state else { panic!("{:?}", run.trials[0]) };
+    assert!(reason.starts_with("given up after 3 interruptions, the last: "), "{reason}");
+    assert!(reason.ends_with("pod a is being deleted"), "{reason}");
+    assert!(matches!(run.trials[1].state, TrialState::Finished { .. }), "{:?}", run.trials[1]);
+}
+
+#[tokio::test]
+async fn what_was_measured_while_nothing_could_be_written_is_written_later() {
+    let setting = Setting::new();
+    let folder = setting.results().join("r/trials/honest/throughput/standard/4-p1-r1");
+    // Where the worker's result should go, something is in the way: as good as a full disk.
+    let obstacle = folder.join("workers/0.json/obstacle");
+    let trials = Cell::new(0);
+    let meddle = || {
+        trials.set(trials.get() + 1);
+        if trials.get() == 1 {
+            fs::create_dir_all(&obstacle).unwrap();
+        }
+        None
+    };
+    let errors = RefCell::new(Vec::new());
+    let between = |error: &Error| {
+        errors.borrow_mut().push(error.to_string());
+        fs::remove_dir_all(folder.join("workers/0.json")).unwrap();
+    };
+    let (run, put_back) = setting.climb(meddle, between).await;
+    assert!(run.trials.iter().all(|entry| matches!(entry.state, TrialState::Finished { .. })), "{:?}", run.trials);
+    let [error] = &errors.borrow()[..] else { panic!("{errors:?}") };
+    assert!(error.starts_with("failed to write ") && error.ends_with("workers/0.json"), "{error}");
+    // Two trials were measured, not three.
+    assert_eq!((trials.get(), attempt(&setting.results(), &run, 0), put_back), (2, 1, 2));
+}
