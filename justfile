@@ -119,10 +119,22 @@ bench-ladder-k8s *VALUES: _kubernetes-build
 dist:
     cargo build --locked --profile dist -p wse-bench -p operator -p operator-kubernetes
 
+# build the images with buildah, podman or docker; OPTIONS: see tools/images
+[group("kubernetes")]
+images *OPTIONS:
+    @tools/images {{OPTIONS}}
+
 # a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
 [group("kubernetes")]
 e2e-up:
     @e2e/up
+
+# the end-to-end test on a cluster, which it starts and ends unless one runs; OPTIONS go to pytest
+[group("kubernetes")]
+e2e *OPTIONS: _image-parts
+    @tools/go-tool helm helm.sh/helm/v4/cmd/helm
+    @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
+    @e2e/run {{OPTIONS}}
 
 # end the cluster that e2e-up started
 [group("kubernetes")]
@@ -146,6 +158,10 @@ _ladder-kubernetes:
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt services/wse-server/requirements-test.txt
+
+# what `tools/images --prebuilt` puts into images
+_image-parts: _python-env
+    cargo build --locked --release --quiet -p operator -p operator-kubernetes -p wse-bench
 
 _reference-env:
     @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt

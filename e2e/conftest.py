@@ -1,0 +1,41 @@
+"""What all tests share: one cluster, one namespace, and one release of the chart that Helm 4 installed."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# What the tests share lies beside them.
+sys.path.insert(0, str(Path(__file__).parent / "tests"))
+from cluster import Cluster
+from release import HELM_4, Release
+
+NAMESPACE = "ws-ladder-e2e"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What an installation does by itself shows only before the first run."""
+    items.sort(key=lambda item: item.path.name != "test_install.py")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster, with an empty namespace that is gone afterwards."""
+    kubeconfig = os.environ.get("E2E_CLUSTER")
+    assert kubeconfig, "E2E_CLUSTER names no kubeconfig file; run the tests by: just e2e"
+    cluster = Cluster(Path(kubeconfig), NAMESPACE)
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", seconds=120)
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    yield cluster
+    cluster.kubectl("delete", "namespace", NAMESPACE, seconds=120)
+
+
+@pytest.fixture(scope="session")
+def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """The release that most tests share; it loads nothing until a test names a run."""
+    release = Release(cluster, "e2e", HELM_4, tmp_path_factory.mktemp("release"))
+    release.install()
+    yield release
+    release.uninstall()

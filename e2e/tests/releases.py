@@ -1,0 +1,68 @@
+"""Which tiers' Jobs the operator released, in order, from a watch that sees every change."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+
+from cluster import Cluster, name_of
+
+
+class Releases:
+    """Watches Jobs in a thread of its own while it is entered; `changes` come in their order."""
+
+    def __init__(self, cluster: Cluster, selector: str) -> None:
+        command = cluster.kubectl_command("get", "jobs", "--selector", selector, "--watch", "--output-watch-events")
+        self.process = subprocess.Popen([*command, "-o", "json"], stdout=subprocess.PIPE, text=True)
+        self.changes: list[tuple[str, bool]] = []
+        self.started = threading.Event()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> "Releases":
+        self.thread.start()
+        assert self.started.wait(30), "waited 30 s for the first Job of a watch, in vain"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+        self.thread.join(10)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    def _read(self) -> None:
+        suspended: dict[str, bool] = {}
+        for event in self._events():
+            job = event["object"]
+            name, now = name_of(job), bool(job["spec"].get("suspend"))
+            if suspended.setdefault(name, True) != now:
+                self.changes.append((name, now))
+            suspended[name] = now
+            self.started.set()
+
+    def _events(self) -> Iterator[dict[str, dict[str, dict[str, str]]]]:
+        text = ""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            text += line
+            # An event is one object, on one line or on many.
+            try:
+                event = json.loads(text)
+            except ValueError:
+                continue
+            yield event
+            text = ""
+
+    @property
+    def released(self) -> list[str]:
+        """Jobs in the order in which they were released."""
+        return [name for name, suspended in self.changes if not suspended]
+
+    @property
+    def most_at_once(self) -> int:
+        """How many were released at one time."""
+        now = most = 0
+        for _, suspended in self.changes:
+            now += -1 if suspended else 1
+            most = max(most, now)
+        return most

@@ -1,0 +1,98 @@
+"""A run that nobody disturbs: its order, its numbers, and what is left of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle import Bundle, read
+from cluster import Object, name_of
+from release import Release
+from releases import Releases
+from waiting import until
+
+TIERS = [10, 20]
+WORKERS = 2
+
+
+@dataclass
+class Climbed:
+    """A run that has ended, with what was seen of it."""
+
+    release: Release
+    releases: Releases
+    jobs: list[Object]
+    bundle: Bundle
+
+
+@pytest.fixture(scope="module")
+def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
+    """The run `first`."""
+    with Releases(release.cluster, release.instance) as releases:
+        release.upgrade({"run": {"id": "first"}})
+        jobs = release.cluster.list("jobs", release.instance)
+        release.until_run_ends("first")
+        release.until_put_back()
+    bundle = Bundle(release.fetch("first", tmp_path_factory.mktemp("results")))
+    return Climbed(release, releases, jobs, bundle)
+
+
+def tier(job: Object) -> int:
+    return int(job["metadata"]["labels"]["ws-ladder.dev/tier"])
+
+
+def test_each_tier_has_one_job_and_they_are_released_one_at_a_time_in_order(climbed: Climbed) -> None:
+    tiers = {name_of(job): tier(job) for job in climbed.jobs}
+    released = [tiers[name] for name in climbed.releases.released if name in tiers]
+    assert released == TIERS
+    assert climbed.releases.most_at_once == 1
+
+
+def test_every_trial_is_valid_and_passes(climbed: Climbed) -> None:
+    run = climbed.bundle.run()
+    assert run["state"] == "finished"
+    assert [entry["trial"]["tier"] for entry in run["trials"]] == TIERS
+    for entry in run["trials"]:
+        assert entry["state"] == {"state": "finished", "validity": {"state": "valid"}, "passed": True}
+
+
+def test_two_workers_are_merged_into_one_result_whose_counts_are_their_sum(climbed: Climbed) -> None:
+    for trial in climbed.bundle.trials():
+        result = read(trial / "result.json")
+        workers = [read(path) for path in sorted((trial / "workers").glob("*.json"))]
+        assert len(workers) == WORKERS
+        assert all(worker["messages"]["sent"] > 0 for worker in workers)
+        for count in ("due", "sent", "bytes_sent"):
+            assert result["messages"][count] == total(workers, "messages", count)
+        for count in ("attempted", "open"):
+            assert result["connections"][count] == total(workers, "connections", count)
+        assert result["connections"]["open"] == result["trial"]["tier"]
+        assert result["messages"]["delivered"] == result["messages"]["sent"]
+
+
+def total(workers: list[Any], group: str, count: str) -> int:
+    return sum(worker[group][count] for worker in workers)
+
+
+def test_assert_and_status_say_that_the_run_passed(climbed: Climbed) -> None:
+    assert "run first has ended: pass" in climbed.release.ladder("status")
+    climbed.release.ladder("assert")
+
+
+def test_results_outlive_every_pod(climbed: Climbed, tmp_path: Path) -> None:
+    release = climbed.release
+    [operator] = release.cluster.list("deployments", release.component("operator"))
+    release.cluster.kubectl("scale", f"deployment/{name_of(operator)}", "--replicas=0")
+    gone = lambda: not release.cluster.list("pods", release.instance)  # noqa: E731
+    until("all pods of the release to be gone", gone, 60, release.describe)
+    release.cluster.kubectl("scale", f"deployment/{name_of(operator)}", "--replicas=1")
+    release.ready_pod("operator")
+    assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()
+
+
+def test_a_second_run_runs_again_and_keeps_the_first_bundle(climbed: Climbed, tmp_path: Path) -> None:
+    release = climbed.release
+    release.upgrade({"run": {"id": "second"}})
+    release.until_run_ends("second")
+    assert Bundle(release.fetch("second", tmp_path)).valid() == len(TIERS)
+    assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()

@@ -1,0 +1,98 @@
+"""The results' volume is full: the operator says so, and puts back what it had changed."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from cluster import Cluster, Object
+from release import HELM_4, Release
+from waiting import until
+
+CLAIM = "small"
+IMAGE = "localhost/ws-ladder/wse-server:0.1.0"
+
+
+@pytest.fixture
+def small(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """A release whose volume holds a few megabytes."""
+    folder = os.environ.get("E2E_SMALL_VOLUME")
+    if not folder:
+        pytest.skip("E2E_SMALL_VOLUME names no folder of the node that holds but a few megabytes")
+    cluster.apply(*volume(folder, cluster.namespace))
+    release = Release(cluster, "small", HELM_4, tmp_path_factory.mktemp("small"))
+    release.install({"results": {"existingClaim": CLAIM}})
+    yield release
+    release.uninstall()
+    cluster.kubectl("delete", f"persistentvolumeclaim/{CLAIM}", f"persistentvolume/{CLAIM}")
+
+
+def volume(folder: str, namespace: str) -> list[Object]:
+    """A volume in a folder of the node, and the claim that takes it."""
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": CLAIM},
+            "spec": {
+                **spec,
+                "capacity": {"storage": "8Mi"},
+                "hostPath": {"path": folder},
+                "claimRef": {"name": CLAIM, "namespace": namespace},
+            },
+        },
+        {**claim, "spec": {**spec, "volumeName": CLAIM, "resources": {"requests": {"storage": "8Mi"}}}},
+    ]
+
+
+FILL = (
+    "while head -c 4096 /dev/zero >> /results/ballast 2>/dev/null; do :; done; ! echo more > /results/more 2>/dev/null"
+)
+EMPTY = "rm -f /results/ballast /results/more"
+
+
+def on_the_volume(cluster: Cluster, name: str, script: str) -> None:
+    """Run a script in a pod that mounts the volume."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsUser": 65532, "runAsGroup": 65532},
+            "containers": [
+                {
+                    "name": "script",
+                    "image": IMAGE,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sh", "-c", script],
+                    "volumeMounts": [{"name": "results", "mountPath": "/results"}],
+                }
+            ],
+            "volumes": [{"name": "results", "persistentVolumeClaim": {"claimName": CLAIM}}],
+        },
+    }
+    cluster.apply(pod)
+    until(f"pod {name} to end", lambda: phase(cluster, name) in ("Succeeded", "Failed"), 60)
+    assert phase(cluster, name) == "Succeeded", cluster.kubectl("logs", name)
+    cluster.kubectl("delete", "pod", name, "--wait=false")
+
+
+def phase(cluster: Cluster, pod: str) -> str:
+    """Where a pod is in its life."""
+    phase: str = cluster.get("pod", pod)["status"]["phase"]
+    return phase
+
+
+def test_a_full_volume_is_named_and_the_run_goes_on_when_there_is_room(small: Release) -> None:
+    on_the_volume(small.cluster, "fill", FILL)
+    values = {"run": {"id": "full"}, "results": {"existingClaim": CLAIM}}
+    # It can't become ready without a volume to write to, so nobody waits for it.
+    command = [part for part in small.helm_command("upgrade", values) if part != small.wait]
+    small.cluster.run(*command, seconds=120)
+    small.until_said("the results volume is full")
+    small.until_put_back()
+    on_the_volume(small.cluster, "empty", EMPTY)
+    status = small.until_run_ends("full")
+    assert [trial["standing"] for trial in status["trials"]] == ["pass", "pass"]

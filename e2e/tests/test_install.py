@@ -1,0 +1,23 @@
+"""What an installation does by itself: it gets ready, and then nothing."""
+
+from cluster import is_ready
+from release import Release
+
+
+def test_helm_waits_until_the_operator_is_ready_and_its_claim_is_bound(release: Release) -> None:
+    # The fixture installed with --wait, so nothing is waited for here.
+    [operator] = release.pods("operator")
+    assert is_ready(operator)
+    [claim] = release.cluster.list("persistentvolumeclaims", release.instance)
+    assert claim["status"]["phase"] == "Bound"
+
+
+def test_nothing_is_loaded_until_a_run_is_named(release: Release) -> None:
+    assert release.status()["run_id"] == ""
+    assert len(release.cluster.list("jobs", release.instance)) == 2
+    assert release.is_put_back()
+    assert release.web("/api/runs") == []
+
+
+def test_the_status_can_be_read_from_a_laptop(release: Release) -> None:
+    assert "run.id" in release.ladder("status")

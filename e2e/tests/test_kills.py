@@ -1,0 +1,34 @@
+"""Something is killed in the middle of a trial. It is repeated, the others stay as they are, and all is put back."""
+
+from pathlib import Path
+
+import pytest
+from bundle import Bundle
+from kill import kill_container
+from release import Release
+
+# Long enough to be hit in its middle.
+WINDOW_SECONDS = 8
+TIERS = [10, 20]
+
+
+@pytest.mark.parametrize("killed", ["operator", "worker", "service"])
+def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release, tmp_path: Path, killed: str) -> None:
+    run = f"{killed}-killed"
+    release.upgrade({"run": {"id": run}, "plan": {"window_seconds": WINDOW_SECONDS}})
+    # In the second tier, so that a finished trial is there to be left alone.
+    before = release.until_trial(run, TIERS[1])
+    kill_container(release.cluster, release.ready_pod(killed), killed)
+
+    after = release.until_run_ends(run)
+    release.until_put_back()
+    bundle = Bundle(release.fetch(run, tmp_path))
+    assert bundle.valid() == len(TIERS), f"trials: {bundle.run()['trials']}"
+    assert bundle.attempts() == [1, 2]
+    assert after["trials"][0] == before["trials"][0]
+    if killed != "operator":
+        assert after["interruptions"] == 1
+        words = after["last_problem"]["words"]
+        assert f"{killed} " in words
+        assert "SIGKILL" in words or "137" in words, words
+        assert words in release.ladder("status")
