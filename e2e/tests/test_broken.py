@@ -7,16 +7,23 @@ import pytest
 from bundle import Bundle
 from release import Release
 
+SERVICE = {
+    "enabled": True,
+    "protocol": "wse",
+    "books": "connections",
+    "resources": {"memory": "128Mi"},
+    "terminationGracePeriodSeconds": 10,
+}
 # Listens on loopback only, where no probe reaches it.
 DEAF = {
+    **SERVICE,
     "description": "Never ready: it listens on loopback",
-    "protocol": "wse",
     "image": {"repository": "wse-server"},
     "args": ["--host", "127.0.0.1"],
 }
 GHOST = {
+    **SERVICE,
     "description": "Can't be pulled: no registry has its image",
-    "protocol": "wse",
     "image": {"repository": "no-such-image"},
 }
 
