@@ -7,6 +7,9 @@ use clap::Args;
 use super::reach::Operator;
 use crate::{cli::Where, live};
 
+/// Characters of the longest words beside a trial: the reason with its pod and image fits.
+const LONGEST_WORDS: usize = 240;
+
 /// The command line.
 #[derive(Debug, Args)]
 pub struct Status {
@@ -56,16 +59,31 @@ fn lines(status: &live::Status) -> String {
     let width = status.trials.iter().map(|trial| trial.trial.chars().count()).max().unwrap_or(0);
     for trial in &status.trials {
         let standing = trial.standing.as_deref().unwrap_or(&trial.state);
-        let words = format!("{standing:9} {:width$}  {}", trial.trial, trial.words);
+        let words = format!("{standing:9} {:width$}  {}", trial.trial, shorten(&trial.words));
         text.push_str(words.trim_end());
         text.push('\n');
     }
     text
 }
 
+/// What fits beside a trial; the whole of it is in `run.json`, and in `--json`.
+fn shorten(words: &str) -> String {
+    let line = words.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST_WORDS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_of_many_lines_is_cut_to_what_fits() {
+        assert_eq!(shorten("short\nand more"), "short");
+        assert_eq!(shorten(&"ä".repeat(500)).chars().count(), LONGEST_WORDS + 1);
+    }
 
     #[test]
     fn mistakes_come_before_everything_else() {
