@@ -63,15 +63,14 @@ impl Overhead {
         for entry in timeline {
             match entry.step {
                 TimelineStep::Prepare => (begun_at, last) = (Some(entry.start_unix_ns), None),
-                TimelineStep::Interrupted => last = None,
-                TimelineStep::Trial => {
+                TimelineStep::Interrupted | TimelineStep::Trial => {
                     if let Some(at) = begun_at.take() {
                         longest(&mut overhead.before_first, at, entry.start_unix_ns);
                     } else if let Some(before) = last {
                         let kind = overhead.between(before, entry);
                         longest(kind, before.end_unix_ns, entry.start_unix_ns);
                     }
-                    last = Some(entry);
+                    last = Some(entry).filter(|entry| entry.step == TimelineStep::Trial);
                 }
                 _ => {}
             }
@@ -148,9 +147,14 @@ mod tests {
             entry(Interrupted, 1, 1, 2, (11, 20)),
             entry(Trial, 1, 1, 2, (70, 80)),
             entry(Prepare, 1, 1, 3, (500, 501)),
-            entry(Trial, 1, 1, 3, (503, 510)),
+            entry(Interrupted, 1, 1, 3, (503, 510)),
+            entry(Trial, 1, 1, 3, (530, 540)),
         ];
-        let expected = Overhead { before_first: Some(Duration::from_secs(3)), ..Overhead::default() };
+        let expected = Overhead {
+            before_first: Some(Duration::from_secs(3)),
+            within_process: Some(Duration::from_secs(1)),
+            ..Overhead::default()
+        };
         assert_eq!(Overhead::of(&timeline), expected);
     }
 }

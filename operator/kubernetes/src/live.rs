@@ -189,6 +189,9 @@ impl Watcher for Live {
         status.plan.clone_from(&run.plan.name);
         status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, figures)).collect();
         let ended = run.state == RunState::Finished;
+        if ended {
+            (status.step, status.tier) = (None, None);
+        }
         status.standing = ended.then(|| assert::of_run(run).word().to_owned());
     }
 

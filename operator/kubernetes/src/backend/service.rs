@@ -10,7 +10,7 @@ use std::{
 use bench_format::service::Started;
 use k8s_openapi::api::core::v1::Pod;
 use operator::{
-    backend::{Error, ServiceSpec, Serving},
+    backend::{Error, ServiceSpec, Serving, Usage},
     readings::ServiceClient,
 };
 use tokio::time::{Instant, sleep};
@@ -19,7 +19,7 @@ use super::{ECHO, Kubernetes, Service, elsewhere, is_over, logs, patience::Look}
 use crate::{
     cluster_file::Target,
     ends::{self, ServicePod},
-    evidence::EvidenceClient,
+    evidence::{EvidenceClient, Surroundings},
     journal::Found,
     trouble::{self, Outlook, Trouble, container, holds},
 };
@@ -101,15 +101,8 @@ impl Kubernetes {
             }
             sleep(POLL).await;
         }
-        let (surroundings, usage) = loop {
-            match (evidence.surroundings().await, evidence.usage().await) {
-                (Ok(surroundings), Ok(usage)) => break (surroundings, usage),
-                (Err(error), _) | (_, Err(error)) if Instant::now() >= deadline => {
-                    return Err(not_ready(error.to_string()));
-                }
-                _ => sleep(POLL).await,
-            }
-        };
+        let (surroundings, usage) =
+            first_evidence(&evidence, deadline).await.map_err(|error| not_ready(error.to_string()))?;
         let stats = metrics.stats().await.map_err(|error| not_ready(error.to_string()))?;
         if stats.version.is_empty() {
             return Err(not_ready("its /stats names no version; without one nothing is measured".into()));
@@ -119,13 +112,7 @@ impl Kubernetes {
         machine.host.clone_from(&node);
         self.machines.entry(node).or_insert(machine);
         let image = container(&pod, "service").map(|status| status.image_id.clone()).unwrap_or_default();
-        let known = ServicePod {
-            deployment: target.deployment.clone(),
-            replicas: target.replicas,
-            pod: trouble::pod_name(&pod),
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
-            restarts: container(&pod, "service").map_or(0, |status| status.restart_count),
-        };
+        let known = as_it_is(target, &pod);
         let started = Started {
             event: "ready".into(),
             address: at(target.ports.ws),
@@ -179,5 +166,27 @@ impl Kubernetes {
             logs::keep(&self.api, &trouble::pod_name(&pod), "service", log).await;
         }
         Error::NotReady { name, reason, log: logs::last_words(log) }
+    }
+}
+
+/// What the container beside a service says first; it may come up after the service.
+async fn first_evidence(evidence: &EvidenceClient, deadline: Instant) -> Result<(Surroundings, Usage), Error> {
+    loop {
+        match (evidence.surroundings().await, evidence.usage().await) {
+            (Ok(surroundings), Ok(usage)) => return Ok((surroundings, usage)),
+            (Err(error), _) | (_, Err(error)) if Instant::now() >= deadline => return Err(error),
+            _ => sleep(POLL).await,
+        }
+    }
+}
+
+/// A pod as it is when it becomes ready: what differs later is somebody's doing.
+fn as_it_is(target: &Target, pod: &Pod) -> ServicePod {
+    ServicePod {
+        deployment: target.deployment.clone(),
+        replicas: target.replicas,
+        pod: trouble::pod_name(pod),
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        restarts: container(pod, "service").map_or(0, |status| status.restart_count),
     }
 }
