@@ -15,14 +15,17 @@ default:
 bench-ladder NAME="quick" *OPTIONS: _bench-build
     @tools/bench-ladder "{{NAME}}" {{OPTIONS}}
 
-# everything CI runs, in the order in which a mistake shows soonest
+# everything that needs no cluster, in the order in which a mistake shows soonest
 test: lint generated deny unit python-test self-test docs-test fuzz
     @echo "all checks passed"
+
+# everything about clusters: ladder's part for them, the chart, a real Kubernetes on this machine (root, Debian)
+cluster-test: kubernetes-test chart-check e2e
 
 # format and lint, warnings as errors
 lint: _python-env
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --workspace --exclude operator-kubernetes --all-targets --locked -- -D warnings
     {{python}} -m ruff format --check .
     {{python}} -m ruff check .
     {{python}} -m mypy
@@ -39,7 +42,6 @@ deny-advisories: _cargo-deny
 # Rust: units, properties, in-process and real-process tests
 unit:
     cargo test --locked
-    cargo test --locked -p operator-kubernetes
 
 # Python: the binding, the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env
@@ -51,8 +53,8 @@ self-test: _bench-build
     cargo test --locked --release -p operator --features self-test --test self_test_harness -- --test-threads 1
 
 # the examples in the docs
-docs-test: _bench-build _ladder-kubernetes
-    {{python}} -m pytest -q docs
+docs-test: _bench-build
+    {{python}} -m pytest -q docs -m "not cluster"
 
 # every fuzz target, two minutes together
 fuzz SECONDS="120": _cargo-fuzz
@@ -82,6 +84,13 @@ generate:
 # fail if generated files are not committed
 generated: generate
     git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json
+
+# ladder's part for clusters: lint, units, its commands in the docs
+[group("kubernetes")]
+kubernetes-test: _python-env _ladder-kubernetes
+    cargo clippy --locked -p operator-kubernetes --all-targets -- -D warnings
+    cargo test --locked -p operator-kubernetes
+    {{python}} -m pytest -q docs -m cluster
 
 # the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
 [group("chart")]

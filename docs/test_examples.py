@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target/release"
@@ -54,7 +55,13 @@ def examples(*languages: str) -> Iterator[Example]:
 
 
 def of(*languages: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("example", list(examples(*languages)), ids=str)
+    return pytest.mark.parametrize("example", [marked(example) for example in examples(*languages)], ids=str)
+
+
+def marked(example: Example) -> ParameterSet:
+    """An example, with the mark `cluster` if its commands need ladder's part for clusters."""
+    in_cluster = example.file.is_relative_to(ROOT / "charts")
+    return pytest.param(example, marks=[pytest.mark.cluster] if in_cluster else [])
 
 
 @of("json")
