@@ -66,7 +66,11 @@ analyze-results BUNDLE: _python-env
 
 # put the overview and a chart of a bundle into the README
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
-    python3 tools/readme_results.py {{BUNDLE}} {{CHART}}
+    python3 tools/readme_results.py results {{BUNDLE}} {{CHART}}
+
+# put the comparison with the reference into the README, from a bundle of plans/reference.yaml
+readme-comparison BUNDLE:
+    python3 tools/readme_results.py comparison {{BUNDLE}}
 
 # microbenchmarks beside the code
 microbench *FILTER:

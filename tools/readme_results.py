@@ -1,46 +1,94 @@
-"""Puts the results of a bundle into the README, between its two markers: the overview of the report, and one chart.
+"""Puts the results of bundles into the README, between markers.
 
-Usage: readme_results.py BUNDLE CHART, where CHART is a file name in the bundle's report folder.
+Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
+       readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- BEGIN: results -->\n", "<!-- END: results -->"
 IMAGE = Path("docs/images/results.png")
 
 
-def overview(report: str) -> str:
-    """The table of the tiers that say most."""
+def origin(bundle: Path) -> str:
+    """What was run where."""
+    run = json.loads((bundle / "run.json").read_text())
+    machine = run["machines"][0]
+    where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
+    commit = run["commit"][:12]
+    return f"`{run['command']}` at commit\n`{commit}`; {where}; service on one CPU, generator on the other.\n\n"
+
+
+def overview(bundle: Path, chart: str) -> str:
+    """The table of the tiers that say most, and the chart."""
+    report = (bundle / "report/report.md").read_text()
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
-    return "\n".join(line.rstrip() for line in lines if line.startswith("|"))
+    rows = "\n".join(line.rstrip() for line in lines if line.startswith("|"))
+    (ROOT / IMAGE).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(bundle / "report" / chart, ROOT / IMAGE)
+    head = "The tier of each ladder that says most, medians over repeats with their range. "
+    picture = f"![Messages per second, written, delivered and dropped, at each tier]({IMAGE})"
+    return f"{head}{origin(bundle)}{rows}\n\n{picture}\n"
+
+
+def comparison(bundle: Path) -> str:
+    """Delivered messages per second of both services, with the interval of each ratio."""
+    rows = [row for row in table(bundle, "comparisons.csv") if row["figure"] == "delivered per second"]
+    versions = json.loads((bundle / "run.json").read_text())["versions"]
+    # A flood that the generator bound says how much the service carried at least.
+    bound = {(row["service"], row["variant"]) for row in table(bundle, "trials.csv") if row["bound_by"] == "generator"}
+    services = (rows[0]["service"], rows[0]["other"])
+    titles = " | ".join(f"{service} {versions.get(service, '')}".strip() for service in services)
+    lines = [
+        f"| delivery, messages per write | {titles} | ratio | 95 % interval |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    for row in rows:
+        delivery, _, per_write = row["variant"].partition("-x")
+        at_least = ["&ge; " if (service, row["variant"]) in bound else "" for service in services]
+        ours, theirs = (float(row[name]) / 1000 for name in ("service_median", "other_median"))
+        cells = [
+            f"{delivery}, {per_write}",
+            f"{at_least[0]}{ours:,.0f} k/s",
+            f"{at_least[1]}{theirs:,.0f} k/s",
+            f"{at_least[0]}{float(row['ratio']):.1f}",
+            f"{float(row['ratio_low']):.1f} to {float(row['ratio_high']):.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    head = f"Messages delivered to Python, taking turns, {rows[0]['service_processes']} fresh processes each. "
+    return head + origin(bundle) + "\n".join(lines) + "\n"
+
+
+def table(bundle: Path, name: str) -> list[dict[str, str]]:
+    """The rows of one of the report's tables."""
+    with (bundle / "report" / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def splice(part: str, text: str) -> None:
+    """Put a part between its markers."""
+    begin, end = f"<!-- BEGIN: {part} -->\n", f"<!-- END: {part} -->"
+    readme = (ROOT / "README.md").read_text()
+    head, rest = readme.split(begin, 1)
+    tail = rest.split(end, 1)[1]
+    (ROOT / "README.md").write_text(f"{head}{begin}\n{text}\n{end}{tail}")
 
 
 def main() -> int:
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 2
-    bundle = Path(sys.argv[1])
-    run = json.loads((bundle / "run.json").read_text())
-    table = overview((bundle / "report/report.md").read_text())
-    (ROOT / IMAGE).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(bundle / "report" / sys.argv[2], ROOT / IMAGE)
-    machine = run["machines"][0]
-    where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
-    text = (
-        f"The tier of each ladder that says most, medians over repeats with their range. `{run['command']}` at commit\n"
-        f"`{run['commit'][:12]}`; {where}; service on one CPU, generator on the other.\n\n"
-        f"{table}\n\n![Messages per second, written, delivered and dropped, at each tier]({IMAGE})\n"
-    )
-    readme = (ROOT / "README.md").read_text()
-    head, rest = readme.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
-    (ROOT / "README.md").write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+    match sys.argv[1:]:
+        case ["results", bundle, chart]:
+            splice("results", overview(Path(bundle), chart))
+        case ["comparison", bundle]:
+            splice("comparison", comparison(Path(bundle)))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
     return 0
 
 
