@@ -40,9 +40,10 @@ def overview(bundle: Path, chart: str) -> str:
 def comparison(bundle: Path) -> str:
     """Delivered messages per second of both services, with the interval of each ratio."""
     rows = [row for row in table(bundle, "comparisons.csv") if row["figure"] == "delivered per second"]
+    trials = table(bundle, "trials.csv")
     versions = json.loads((bundle / "run.json").read_text())["versions"]
     # A flood that the generator bound says how much the service carried at least.
-    bound = {(row["service"], row["variant"]) for row in table(bundle, "trials.csv") if row["bound_by"] == "generator"}
+    bound = {(row["service"], row["variant"]) for row in trials if row["bound_by"] == "generator"}
     services = (rows[0]["service"], rows[0]["other"])
     titles = " | ".join(f"{service} {versions.get(service, '')}".strip() for service in services)
     lines = [
@@ -59,10 +60,17 @@ def comparison(bundle: Path) -> str:
             f"{at_least[1]}{theirs:,.0f} k/s",
             f"{at_least[0]}{float(row['ratio']):.1f}",
             f"{float(row['ratio_low']):.1f} to {float(row['ratio_high']):.1f}",
+            ", ".join(f"{100 * dropped(trials, service, row['variant']):.0f} %" for service in services),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     head = f"Messages delivered to Python, taking turns, {rows[0]['service_processes']} fresh processes each. "
     return head + origin(bundle) + "\n".join(lines) + "\n"
+
+
+def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
+    """The share of what was sent that a service dropped, over all its trials."""
+    own = [row for row in trials if (row["service"], row["variant"]) == (service, variant)]
+    return sum(int(row["messages_dropped"]) for row in own) / sum(int(row["messages_sent"]) for row in own)
 
 
 def table(bundle: Path, name: str) -> list[dict[str, str]]:
