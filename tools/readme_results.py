@@ -47,8 +47,8 @@ def comparison(bundle: Path) -> str:
     services = (rows[0]["service"], rows[0]["other"])
     titles = " | ".join(f"{service} {versions.get(service, '')}".strip() for service in services)
     lines = [
-        f"| delivery, messages per write | {titles} | ratio | 95 % interval |",
-        "| --- | ---: | ---: | ---: | --- |",
+        f"| delivery, messages per write | {titles} | ratio | 95 % interval | dropped |",
+        "| --- | ---: | ---: | ---: | --- | ---: |",
     ]
     for row in rows:
         delivery, _, per_write = row["variant"].partition("-x")
