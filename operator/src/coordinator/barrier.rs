@@ -382,7 +382,7 @@ mod tests {
         barrier.register(registration(0, 100));
         assert_eq!(barrier.all_ready(), Some(Ok(10)));
         barrier.register(registration(0, 200));
-        assert!(matches!(barrier.all_ready(), Some(Err(reason)) if reason.contains("replaced by process 200")));
+        assert!(matches!(barrier.all_ready(), Some(Err(reason)) if reason.contains("replaced by another process 200")));
     }
 
     #[test]
