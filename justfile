@@ -93,7 +93,7 @@ generated: generate
 [group("kubernetes")]
 kubernetes-test: _python-env _ladder-kubernetes
     cargo clippy --locked -p operator-kubernetes --all-targets -- -D warnings
-    cargo test --locked --release -p operator-kubernetes
+    cargo test --locked -p operator-kubernetes
     {{python}} -m pytest -q docs -m cluster
 
 # the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
