@@ -32,20 +32,6 @@ use tokio::sync::watch;
 
 mod fakes;
 
-/// Run in place of a service; see `fakes`.
-#[test]
-#[ignore = "a service for other tests, not a test"]
-fn fake_service() {
-    fakes::service::run();
-}
-
-/// Run in place of a worker; see `fakes`.
-#[test]
-#[ignore = "a worker for other tests, not a test"]
-fn fake_worker() {
-    fakes::worker::run();
-}
-
 /// The local backend with somebody who is called at the end of each trial, and may end it.
 struct Meddled<F> {
     inner: Local,

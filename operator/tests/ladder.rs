@@ -11,20 +11,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
 
-/// Run in place of a service; see `fakes`.
-#[test]
-#[ignore = "a service for other tests, not a test"]
-fn fake_service() {
-    fakes::service::run();
-}
-
-/// Run in place of a worker; see `fakes`.
-#[test]
-#[ignore = "a worker for other tests, not a test"]
-fn fake_worker() {
-    fakes::worker::run();
-}
-
 const RUN: &str = "run fake --run-id r --no-report";
 
 fn states(checkout: &Checkout) -> Vec<TrialState> {

@@ -19,6 +19,20 @@ use tempfile::TempDir;
 pub mod service;
 pub mod worker;
 
+/// Run in place of a service.
+#[test]
+#[ignore = "a service for other tests, not a test"]
+fn fake_service() {
+    service::run();
+}
+
+/// Run in place of a worker.
+#[test]
+#[ignore = "a worker for other tests, not a test"]
+fn fake_worker() {
+    worker::run();
+}
+
 /// A checkout with a registry of fake services and one plan.
 pub struct Checkout {
     pub folder: TempDir,
@@ -31,8 +45,8 @@ impl Checkout {
         for folder in ["services", "plans", "bin", "results"] {
             fs::create_dir(checkout.path(folder)).unwrap();
         }
-        checkout.script("bin/fake-service", "fake_service");
-        checkout.script("bin/fake-worker", "fake_worker");
+        checkout.script("bin/fake-service", "fakes::fake_service");
+        checkout.script("bin/fake-worker", "fakes::fake_worker");
         fs::write(
             checkout.path("services/services.toml"),
             "[protocols.fake]\nworker = \"fake-worker\"\nworkloads = [\"throughput\"]\nformats = [\"json\"]\n",
