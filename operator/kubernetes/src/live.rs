@@ -243,16 +243,20 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_trial_shows_its_figure_only_once_it_has_ended() {
-        let trial = TrialId {
+    fn trial() -> TrialId {
+        TrialId {
             service: "ours".into(),
             workload: "throughput".into(),
             variant: "batch".into(),
             tier: 100,
             process: 1,
             repeat: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_trial_shows_its_figure_only_once_it_has_ended() {
+        let trial = trial();
         let figures = [(trial.to_string(), "valid: 12 delivered/s".to_owned())].into();
         let pending = trial_status(&trial, &TrialState::Pending, &figures);
         assert_eq!((pending.standing, pending.words.as_str()), (None, ""));
@@ -264,14 +268,7 @@ mod tests {
     #[test]
     fn the_step_at_hand_names_its_tier() {
         let live = Live::new();
-        let trial = TrialId {
-            service: "ours".into(),
-            workload: "throughput".into(),
-            variant: "batch".into(),
-            tier: 100,
-            process: 1,
-            repeat: 1,
-        };
+        let trial = trial();
         live.step(TimelineStep::StartWorkers, Some(&trial));
         assert_eq!(live.status().tier.as_deref(), Some("ours/throughput/batch/100"));
     }

@@ -82,7 +82,8 @@ async fn readyz(State(web): State<Web>) -> (StatusCode, String) {
 async fn status(State(web): State<Web>) -> Json<Status> {
     let mut status = web.live.status();
     if !status.run_id.is_empty() {
-        let timeline = store::read_timeline(&web.results.join(&status.run_id));
+        let folder = web.results.join(&status.run_id);
+        let timeline = spawn_blocking(move || store::read_timeline(&folder)).await.unwrap_or_default();
         status.overhead = print::overhead(&Overhead::of(&timeline));
     }
     Json(status)

@@ -7,6 +7,7 @@ use bench_format::{
     run::{Run, RunState, TrialEntry, TrialState},
 };
 use operator::{
+    backend::Backend,
     climb::{Climb, End, Error},
     clock, evidence,
     plan::Mistakes,
@@ -66,7 +67,7 @@ impl Operator<'_> {
         self.live.run(run);
     }
 
-    async fn begin_or_resume(&mut self, decision: Decision, mut backend: Kubernetes) -> anyhow::Result<()> {
+    async fn begin_or_resume(&mut self, decision: Decision, backend: Kubernetes) -> anyhow::Result<()> {
         let (store, run) = loop {
             let opened = match decision {
                 Decision::Resume => Store::open(&self.options.results, &self.orders.cluster.run_id),
@@ -99,7 +100,6 @@ impl Operator<'_> {
                 return Ok(());
             }
         };
-        let _ = operator::backend::Backend::put_back(&mut backend).await;
         self.climb(&orders, backend, store, run).await
     }
 
@@ -147,7 +147,7 @@ impl Operator<'_> {
 
     fn new_run(&self, backend: &Kubernetes) -> Run {
         let Orders { cluster, plan, .. } = self.orders;
-        let whereabouts = operator::backend::Backend::whereabouts(backend);
+        let whereabouts = backend.whereabouts();
         let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
         let version = env!("CARGO_PKG_VERSION");
         Run {
