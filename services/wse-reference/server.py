@@ -148,7 +148,7 @@ class Service:
             # It tells neither what it answered itself nor what it dropped: all of it was discarded.
             messages |= {"consumed": 0, "delivered": 0, "dropped": {"discarded": received}, "queued": 0}
         else:
-            consumed, queued = self._left_over(received - delivered - dropped, queued, (received, delivered, dropped))
+            consumed, queued = self._left_over(received, delivered, dropped, queued)
             messages |= {
                 "consumed": consumed,
                 "delivered": delivered,
@@ -176,12 +176,13 @@ class Service:
             "application": None if self.discard else application,
         }
 
-    def _left_over(self, left: int, queued: int, counts: tuple[int, int, int]) -> tuple[int, int]:
+    def _left_over(self, received: int, delivered: int, dropped: int, queued: int) -> tuple[int, int]:
         """Of messages neither delivered nor dropped: how many it answered itself, and how many are on their way.
 
         It doesn't count what it answers. While anything moves, what left the queue may be about to be counted, so it is
         said to be queued; only what is left over at rest was answered.
         """
+        counts, left = (received, delivered, dropped), received - delivered - dropped
         with self.resting:
             if counts != self.last_counts:
                 self.last_counts, self.moved = counts, time.monotonic()

@@ -79,14 +79,10 @@ impl<'a> Survey<'a> {
     fn item(&mut self, close: u8) -> Option<bool> {
         let byte = self.next()?;
         self.at += usize::from(byte == b',' || byte == close);
-        self.next_if(byte != close)
-    }
-
-    fn next_if(&mut self, more: bool) -> Option<bool> {
-        if more {
+        if byte != close {
             self.next()?;
         }
-        Some(more)
+        Some(byte != close)
     }
 
     /// The next byte that isn't white space.
