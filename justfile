@@ -91,7 +91,7 @@ generated: generate
 
 # ladder's part for clusters: lint, units, its commands in the docs
 [group("kubernetes")]
-kubernetes-test: _python-env _ladder-kubernetes
+kubernetes-test: _python-env _cluster-programs
     cargo clippy --locked -p operator-kubernetes --all-targets -- -D warnings
     cargo test --locked -p operator-kubernetes
     {{python}} -m pytest -q docs -m cluster
@@ -144,7 +144,7 @@ e2e-up:
 
 # the end-to-end test on a cluster, which it starts and ends unless one runs; OPTIONS go to pytest
 [group("kubernetes")]
-e2e *OPTIONS: _image-parts
+e2e *OPTIONS: _python-env _cluster-programs
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
     @e2e/run {{OPTIONS}}
@@ -164,17 +164,14 @@ _bench-build: _python-env
     tools/build-extension
 
 # what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
-_kubernetes-build: _python-env _chart-tools _ladder-kubernetes
+_kubernetes-build: _python-env _chart-tools _cluster-programs
 
-_ladder-kubernetes:
-    cargo build --locked --release --quiet -p operator -p operator-kubernetes
+# what runs in a cluster and speaks to one, as one set: another set would have other features, and be compiled again
+_cluster-programs:
+    cargo build --locked --release --quiet -p operator -p operator-kubernetes -p wse-bench
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt services/wse-server/requirements-test.txt
-
-# what `tools/images --prebuilt` puts into images
-_image-parts: _python-env
-    cargo build --locked --release --quiet -p operator -p operator-kubernetes -p wse-bench
 
 _reference-env:
     @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt
