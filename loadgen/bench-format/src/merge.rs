@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::{
     histogram::{self, Recorder},
-    result::{ConnectionCounts, Interval, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
+    result::{ConnectionCounts, Failures, Interval, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
 };
 
 /// Intervals are aligned by the second in which they start.
 const INTERVAL_NS: u64 = 1_000_000_000;
+/// The histogram of how late messages were tried to be sent, without its unit.
+const OWN_LATENESS: &str = "lateness";
 
 /// What all workers of a trial saw together.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +29,10 @@ pub struct Merged {
     pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
     /// All connections of all workers.
     pub books: Vec<WorkerBook>,
+    /// Connections of protocol checks: in `books`, but not in `connections`.
+    pub checked: u64,
+    /// Sums.
+    pub failures: Failures,
 }
 
 impl Merged {
@@ -46,6 +52,9 @@ impl Merged {
             }
             merged.add_intervals(result)?;
             merged.books.extend_from_slice(&result.books);
+            merged.checked += result.conformance.as_ref().map_or(0, |check| check.opened);
+            merged.failures.window.add(&result.failures.window);
+            merged.failures.outside.add(&result.failures.outside);
         }
         Ok(merged)
     }
@@ -79,6 +88,21 @@ impl Merged {
     /// Messages that carry no number (hellos and such), all connections together.
     pub fn unnumbered(&self) -> u64 {
         self.books.iter().map(|book| book.unnumbered).sum()
+    }
+
+    /// How late the generator itself was, and the name of that histogram without its unit: until it tried to send, where it
+    /// says so. What a socket that takes nothing adds to that is the service's doing; without the distinction all of the
+    /// delay counts against the generator.
+    pub fn own_lateness(&self) -> Option<(&'static str, &Recorder)> {
+        let named = |name| self.histograms.get(&format!("{name}_ns")).map(|recorder| (name, recorder));
+        named(OWN_LATENESS).or_else(|| named("delay"))
+    }
+
+    /// Messages due in the window that the generator tried to send, where it says so, else those that it sent: what was tried
+    /// and not taken by the socket is the service's failure, and an outcome.
+    pub fn tried(&self) -> u64 {
+        let lateness = self.histograms.get(&format!("{OWN_LATENESS}_ns"));
+        lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
     }
 
     /// Sum of all sequence numbers sent, modulo 2^64.
@@ -143,11 +167,12 @@ impl Sum for MessageCounts {
 }
 
 fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
-    let WindowCounts { duration_ns, due, sent, replies, writes, cpu_ns } = *other;
+    let WindowCounts { duration_ns, due, sent, replies, answered, writes, cpu_ns } = *other;
     sum.duration_ns = sum.duration_ns.max(duration_ns);
     sum.due += due;
     sum.sent += sent;
     sum.replies += replies;
+    sum.answered += answered;
     sum.writes += writes;
     sum.cpu_ns += cpu_ns;
 }
@@ -174,6 +199,8 @@ mod tests {
             histograms: BTreeMap::new(),
             intervals: Vec::new(),
             books: Vec::new(),
+            failures: Default::default(),
+            conformance: None,
             evidence: Default::default(),
             environment: Default::default(),
         }
@@ -231,6 +258,18 @@ mod tests {
         result.intervals = vec![Interval { start_ns: 0, duration_ns: 7, histograms: histograms.clone() }];
         let merged = Merged::of([&result]).unwrap();
         assert_eq!(merged.intervals_by_start(), [Interval { start_ns: 0, duration_ns: 7, histograms }]);
+    }
+
+    #[test]
+    fn a_generator_that_tells_what_it_tried_is_judged_by_that() {
+        let mut merged = Merged::default();
+        merged.window.sent = 3;
+        merged.histograms.insert("delay_ns".into(), recorder(1..5));
+        let name = |merged: &Merged| merged.own_lateness().map(|(name, recorder)| (name, recorder.count()));
+        assert_eq!((name(&merged), merged.tried()), (Some(("delay", 4)), 3));
+        merged.histograms.insert("lateness_ns".into(), recorder(1..8));
+        assert_eq!((name(&merged), merged.tried()), (Some(("lateness", 7)), 7));
+        assert_eq!(name(&Merged::default()), None);
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub struct WireLadder {
     /// What tells this ladder from others of the same workload; a folder name.
     #[serde(default = "standard")]
     pub variant: String,
-    /// Connections (or sessions) of each tier, rising.
+    /// Connections (or sessions) of each tier, rising. May be left out where there is a `search`.
+    #[serde(default)]
     pub tiers: Vec<u32>,
     /// How the load is offered.
     pub load: Load,
@@ -67,19 +68,29 @@ pub struct WireLadder {
     /// Environment for the service process on top of the registry's, for example `DELIVERY: batch`.
     #[serde(default)]
     pub service_env: BTreeMap<String, String>,
+    /// Environment for the inference simulator behind the service on top of the registry's, for example
+    /// `MODEL_DELAY_MS: "40"`.
+    #[serde(default)]
+    pub inference_env: BTreeMap<String, String>,
     /// Only these services climb this ladder; empty means all of the plan's.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages per
-    /// connection) takes 0: what it does before the window isn't measured.
+    /// Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages
+    /// per connection) takes 0: what it does before the window isn't measured.
     #[serde(default)]
     pub warmup_seconds: Option<f64>,
     /// Overrides the plan's window for this ladder, in seconds.
     #[serde(default)]
     pub window_seconds: Option<f64>,
+    /// Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows.
+    #[serde(default)]
+    pub samples: bool,
     /// What a trial must reach to pass; no objective, no verdict.
     #[serde(default)]
     pub objectives: Vec<Objective>,
+    /// What `ladder search` looks for in place of the tiers.
+    #[serde(default)]
+    pub search: Option<WireSearch>,
 }
 
 /// How load is offered.
@@ -103,6 +114,34 @@ pub enum Load {
         #[serde(default = "in_flight")]
         in_flight: u32,
     },
+    /// Each session sends at the pace that its protocol fixes (speech: an audio frame every 20 ms), from its own start
+    /// until the window ends, whatever the service does. Latency counts from the due time, as in `open`.
+    Sessions {
+        /// Seconds over which sessions start one after another, before the warm-up.
+        #[serde(default)]
+        ramp_seconds: f64,
+        /// Milliseconds by which that is stretched, so that sessions don't tick together, before the warm-up.
+        #[serde(default)]
+        spread_ms: f64,
+        /// Connection attempts in flight at once over all workers.
+        #[serde(default = "in_flight")]
+        in_flight: u32,
+    },
+}
+
+impl Load {
+    /// Whether a schedule says when each message is due, so that the generator can be late.
+    pub fn is_open(&self) -> bool {
+        !matches!(self, Self::Closed { .. })
+    }
+
+    /// Seconds from the start of the load until all of it is offered: they come before the warm-up.
+    pub fn ramp_seconds(&self) -> f64 {
+        match *self {
+            Self::Sessions { ramp_seconds, spread_ms, .. } => ramp_seconds + spread_ms / 1e3,
+            _ => 0.0,
+        }
+    }
 }
 
 /// How due times are spaced.
@@ -158,6 +197,9 @@ pub struct CpuShapes {
     /// Each worker.
     #[serde(default)]
     pub worker: CpuShape,
+    /// The inference simulator behind a speech-to-text gateway.
+    #[serde(default)]
+    pub inference: CpuShape,
 }
 
 /// How much CPU one process of a role may use.
@@ -219,13 +261,91 @@ pub struct Objective {
     pub at_least: Option<f64>,
 }
 
+/// A search for the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search"), for `ladder
+/// search`.
+///
+/// Each objective is a goal: a percentile asks that a share of the messages is in time, a share that no more fails, and
+/// any other figure that it holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WireSearch {
+    /// What grows.
+    #[serde(default)]
+    pub over: SearchOver,
+    /// Connections that carry the rate; only where a rate is searched.
+    #[serde(default)]
+    pub connections: Option<u32>,
+    /// The smallest load.
+    pub from: u32,
+    /// The largest load.
+    pub to: u32,
+    /// Where the search begins.
+    #[serde(default)]
+    pub start: SearchStart,
+    /// Window of the first, coarse trials, in seconds; absent means as long as the final ones.
+    #[serde(default)]
+    pub initial_trial_seconds: Option<f64>,
+    /// Window of a full trial, in seconds.
+    pub final_trial_seconds: f64,
+    /// Windows at a load that decide what it is, in seconds together.
+    pub duration_sum_seconds: f64,
+    /// How close the largest load that passes and the smallest that fails have to be, as a share of the latter.
+    #[serde(default = "two_percent")]
+    pub width: f64,
+    /// Share of the duration at a load that may be bad: 0.5 asks for the median.
+    #[serde(default = "half")]
+    pub exceed_ratio: f64,
+    /// How what was found is confirmed.
+    #[serde(default)]
+    pub confirm: WireConfirm,
+}
+
+/// What grows in a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchOver {
+    /// Connections, or sessions.
+    #[default]
+    Connections,
+    /// The rate of an open load over all connections, in messages per second.
+    RatePerSecond,
+}
+
+/// Where a search begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SearchStart {
+    /// At the smallest load, so that a service never sees a load far above its capacity.
+    #[default]
+    Low,
+    /// At the largest load, then at what came through of it.
+    High,
+}
+
+/// How what a search found is confirmed: fresh service processes, long windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WireConfirm {
+    /// The window, in seconds.
+    pub window_seconds: f64,
+    /// Trials at a load: all pass, it is confirmed; all fail, it is a solid fail; else it is borderline.
+    pub repeats: u32,
+}
+
+impl Default for WireConfirm {
+    fn default() -> Self {
+        Self { window_seconds: 45.0, repeats: 2 }
+    }
+}
+
 /// A figure that an objective can judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Figure {
     /// A percentile of a histogram, in milliseconds.
     PercentileMs {
-        /// The histogram's name without its unit: `response`, `service`, `delay`, `handshake`.
+        /// The histogram's name without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
+        /// `oldest`, `flush_lateness`.
         histogram: String,
         /// 0 to 100.
         percentile: f64,
@@ -234,6 +354,9 @@ pub enum Figure {
     DeliveredPerSecond,
     /// Share of messages (or connection attempts) that failed: dropped, wrong, lost, unsent.
     FailedShare,
+    /// Failures in the window for each reply received in it: error frames, wrong replies, sessions that ended; each
+    /// once.
+    ErrorShare,
     /// Service CPU seconds per million messages received in the window.
     ServiceCpuSecondsPerMillion,
     /// Service memory per open connection, in bytes.
@@ -245,6 +368,9 @@ fn one() -> u32 {
 }
 fn half() -> f64 {
     0.5
+}
+fn two_percent() -> f64 {
+    0.02
 }
 fn ten() -> f64 {
     10.0

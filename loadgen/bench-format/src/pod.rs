@@ -1,4 +1,4 @@
-//! What a container orchestrator gave to a service or a worker; absent where none had a part.
+//! What a container orchestrator gave to a service, the inference behind it or a worker; absent where none had a part.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub struct Pod {
     pub name: String,
     /// What it did.
     pub role: PodRole,
-    /// The worker's index; absent for a service.
+    /// The worker's index; absent for a service and for inference.
     pub worker: Option<u32>,
     /// The machine on which it ran: the `host` of one of the run's machines.
     pub node: String,
@@ -36,6 +36,8 @@ pub enum PodRole {
     /// It ran the service under test.
     #[default]
     Service,
+    /// It ran the inference simulator behind the service.
+    Inference,
     /// It ran a worker.
     Worker,
 }

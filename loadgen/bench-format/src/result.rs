@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     judgement::{BoundBy, Judged, Reason, ReasonKind, Validity, Verdict},
-    readings::{Reading, ServiceFile, ServiceReadings},
+    readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
-        ConnectionCounts, Interval, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerEvidence, WorkerResult,
+        Conformance, ConnectionCounts, Failures, Interval, MessageCounts, SAMPLES_LOST, WindowCounts, Witness,
+        WorkerBook, WorkerEvidence, WorkerResult,
     },
 };
 use crate::{
@@ -62,6 +63,9 @@ pub struct TrialResult {
     pub histograms: BTreeMap<String, Histogram>,
     /// The equations.
     pub books: Books,
+    /// Sums over workers.
+    #[serde(default)]
+    pub failures: Failures,
     /// Readings of the service.
     pub service: ServiceReadings,
     /// How each worker fared, by index.
@@ -111,4 +115,16 @@ pub struct Figures {
     pub service_bytes_per_connection: Option<f64>,
     /// Share of attempts or messages that failed.
     pub failed_share: Option<f64>,
+    /// Replies received per second.
+    #[serde(default)]
+    pub replies_per_second: Option<f64>,
+    /// Failures in the window per reply received in it.
+    #[serde(default)]
+    pub error_share: Option<f64>,
+    /// CPU seconds that the inference simulator used in the window.
+    #[serde(default)]
+    pub inference_cpu_seconds: Option<f64>,
+    /// Share of its CPU limit that the inference simulator used.
+    #[serde(default)]
+    pub inference_cpu_share: Option<f64>,
 }

@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{environment::Environment, plan::WirePlan, result::Validity, trial::TrialId};
+use crate::{
+    environment::Environment,
+    plan::{Objective, WirePlan},
+    result::{BoundBy, Validity},
+    trial::TrialId,
+};
 
 /// A run and the state of each of its trials.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -35,8 +40,24 @@ pub struct Run {
     pub machines: Vec<Environment>,
     /// Which CPUs each role had: `service: 0`, `worker: 1`.
     pub cpu_roles: BTreeMap<String, String>,
-    /// Every trial of the plan, in climbing order.
+    /// Where the service was that ladder climbed without starting it; absent where ladder started its services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<Outside>,
+    /// Every trial of the plan, in climbing order; those of searches are added as they are decided.
     pub trials: Vec<TrialEntry>,
+    /// The searches of the run, in order; empty when tiers are climbed.
+    #[serde(default)]
+    pub searches: Vec<Search>,
+}
+
+/// A service that somebody else started. Its CPUs are not ladder's to give, its CPU time and memory not read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Outside {
+    /// Where clients connect, `ws://host:port/path`.
+    pub url: String,
+    /// Its metrics port, `host:port`.
+    pub metrics_address: String,
 }
 
 /// How a run stands.
@@ -54,13 +75,114 @@ pub enum RunState {
 }
 
 /// One trial of the run.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialEntry {
     /// The trial; its folder is its `Display`.
     pub trial: TrialId,
     /// How it stands.
     pub state: TrialState,
+    /// What a search wants it for; absent for a tier's trial.
+    #[serde(default)]
+    pub search: Option<SearchTrial>,
+}
+
+impl TrialEntry {
+    /// A tier's trial that hasn't started.
+    pub fn pending(trial: TrialId) -> Self {
+        Self { trial, state: TrialState::Pending, search: None }
+    }
+}
+
+/// What a search wants a trial for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SearchTrial {
+    /// Which part of the search asks for it.
+    pub step: SearchStep,
+    /// Its window, in seconds.
+    pub window_seconds: f64,
+    /// The service ended by itself under this load: it failed it, although there is no result.
+    #[serde(default)]
+    pub service_ended: bool,
+}
+
+/// A part of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SearchStep {
+    /// It looks for the bounds, on one service process.
+    Bounds,
+    /// It confirms them, on fresh ones.
+    Confirm,
+}
+
+/// One search: for a service in a ladder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// The service.
+    pub service: String,
+    /// The workload.
+    pub workload: String,
+    /// The ladder's variant.
+    pub variant: String,
+    /// What it found; absent until it has.
+    pub found: Option<SearchFound>,
+}
+
+/// What a search found: `confirmed ↔ borderline ↔ first solid fail`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SearchFound {
+    /// The bounds for each objective, before they were confirmed.
+    pub goals: Vec<GoalBounds>,
+    /// The smallest conditional throughput of all goals: load × (1 - loss ratio at the quantile) at the lower bound.
+    /// Services are compared by it.
+    pub conditional_throughput: Option<f64>,
+    /// The largest load that passed every confirming trial, below the first solid fail.
+    pub confirmed: Option<u32>,
+    /// Loads above it that passed one confirming trial and failed another; never in a headline.
+    pub borderline: Vec<u32>,
+    /// The smallest load that failed every confirming trial.
+    pub first_solid_fail: Option<u32>,
+    /// Nothing that could be offered failed: the capacity is `confirmed` or more (`>=`).
+    pub at_least: bool,
+    /// The objectives that failed at the first solid fail (else at the smallest borderline load), the one missed by the
+    /// largest factor first.
+    pub gates: Vec<Objective>,
+    /// What failing looks like there.
+    pub edge: Option<Edge>,
+    /// What bound the trials there; the generator where it ended the way up before anything failed.
+    pub bound_by: Option<BoundBy>,
+    /// The smallest load that the generator could not offer: what is above was not searched.
+    pub generator_limit: Option<u32>,
+    /// The load at which trials stayed without a valid result, which ended the search or its confirmation early.
+    pub given_up_at: Option<u32>,
+}
+
+/// The relevant bounds of one objective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GoalBounds {
+    /// The objective.
+    pub objective: Objective,
+    /// The largest load that meets it, below `upper`; absent when the smallest load doesn't.
+    pub lower: Option<u32>,
+    /// The smallest load that doesn't; absent when the largest that could be offered does.
+    pub upper: Option<u32>,
+    /// Load × (1 - loss ratio at the quantile), at `lower`.
+    pub conditional_throughput: Option<f64>,
+}
+
+/// What failing an objective looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edge {
+    /// Too slow and nothing lost: more time would have done.
+    Latency,
+    /// Messages, connections or the service itself failed.
+    Errors,
 }
 
 /// How a trial stands.

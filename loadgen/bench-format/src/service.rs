@@ -24,6 +24,29 @@ pub struct ServiceStats {
     /// What the application itself counted; absent where messages reach no application.
     #[serde(default)]
     pub application: Option<ApplicationStats>,
+    /// What a gateway counted of its inference requests; absent where there are none.
+    #[serde(default)]
+    pub inference: Option<InferenceStats>,
+}
+
+/// A gateway's requests to the inference behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InferenceStats {
+    /// Requests begun.
+    pub requests: u64,
+    /// Requests whose answer was passed on as a partial.
+    pub answered: u64,
+    /// Requests that failed, by the `kind` of the error frame.
+    pub failed: BTreeMap<String, u64>,
+    /// Requests whose connection was gone before they were answered.
+    pub abandoned: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Flush ticks that found a request in flight and left the audio where it was.
+    pub ticks_skipped: u64,
+    /// Audio held in memory now, waiting or in flight, in bytes.
+    pub buffered_bytes: u64,
 }
 
 /// How connections ended up.

@@ -4,7 +4,7 @@
 //! assignment, report ready, get `start_at`, run, upload. What concerns a trial names (run, trial, attempt) and its
 //! worker, and all else only asks or says the same again: a repeated request has the effect of one.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct TrialId {
     pub workload: String,
     /// The ladder's variant.
     pub variant: String,
-    /// Connections or sessions.
+    /// Connections or sessions; in a search over a rate, messages per second.
     pub tier: u32,
     /// Which service process of the tier, from 1.
     pub process: u32,
@@ -34,6 +34,35 @@ impl fmt::Display for TrialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, workload, variant, tier, process, repeat } = self;
         write!(f, "{service}/{workload}/{variant}/{tier}-p{process}-r{repeat}")
+    }
+}
+
+/// A text is no trial's folder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" names no trial; it is SERVICE/WORKLOAD/VARIANT/TIER-pPROCESS-rREPEAT")]
+pub struct NoTrialId(String);
+
+/// The other way round.
+impl FromStr for TrialId {
+    type Err = NoTrialId;
+
+    fn from_str(text: &str) -> Result<Self, NoTrialId> {
+        let parse = || {
+            let [service, workload, variant, last] = text.split('/').collect::<Vec<_>>().try_into().ok()?;
+            let (tier, rest) = last.split_once("-p")?;
+            let (process, repeat) = rest.split_once("-r")?;
+            let number = |digits: &str| digits.parse().ok();
+            Some(Self {
+                service: service.into(),
+                workload: workload.into(),
+                variant: variant.into(),
+                tier: number(tier)?,
+                process: number(process)?,
+                repeat: number(repeat)?,
+            })
+        };
+        // Only what is written the same way again: `+1` is a number, but no part of a folder's name.
+        parse().filter(|trial| trial.to_string() == text).ok_or_else(|| NoTrialId(text.into()))
     }
 }
 
@@ -72,6 +101,22 @@ pub struct Assignment {
     /// A reply that takes longer, in nanoseconds, is `late` in place of `delivered`; absent without such an objective.
     #[serde(default)]
     pub late_after_ns: Option<u64>,
+    /// Keep the connections for the next assignment: it may ask for more or fewer of them. Only where the workload's
+    /// connections are at rest after a drain.
+    #[serde(default)]
+    pub keep_connections: bool,
+    /// Settings of the service that a worker of its protocol has to know, by variable (`told` in
+    /// `services/services.toml`), as far as the registry and the plan set them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// Write a raw row for each reply of the window and upload them (`PUT /v1/workers/{worker}/samples`), where the
+    /// workload has rows.
+    #[serde(default)]
+    pub samples: bool,
+    /// Check the service's protocol before the load and after it, on connections of the check's own. Worker 0 does; off for
+    /// a service that only swallows what it is sent.
+    #[serde(default)]
+    pub protocol_check: bool,
 }
 
 /// `POST /v1/workers`: a worker presents itself.
@@ -146,4 +191,18 @@ pub enum Release {
 pub struct Clock {
     /// Nanoseconds since the unix epoch.
     pub unix_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_is_read_back_from_its_folder() {
+        let text = "rust-sync/sessions/standard/1000-p1-r2";
+        assert_eq!(text.parse::<TrialId>().unwrap().to_string(), text);
+        for wrong in ["", "a/b/c/1-p1", "a/b/c/d/1-p1-r1", "a/b/c/+1-p1-r1", "a/b/c/1-p1-r1 "] {
+            assert_eq!(wrong.parse::<TrialId>(), Err(NoTrialId(wrong.into())));
+        }
+    }
 }

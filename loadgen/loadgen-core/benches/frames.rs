@@ -1,6 +1,4 @@
 //! What a message costs before the kernel sees it, and a reply after: building with a fresh mask, and parsing.
-//!
-//! A plain tokio-tungstenite client beside ours, both flooding a null reader, belongs here too.
 
 use std::hint::black_box;
 

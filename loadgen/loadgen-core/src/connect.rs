@@ -19,6 +19,8 @@ use crate::{error::Error, schedule::splitmix64, workload::Workload};
 pub const SEND_BUFFER: usize = 32 << 10;
 /// RFC 6455, section 1.3.
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Loopback addresses that a load starts from at most: those of 127.0.0.0/8 but for the network's own and the broadcast.
+const LOOPBACK_ADDRESSES: u64 = (1 << 24) - 2;
 /// Longest upgrade response that is waited for, in bytes.
 const LONGEST_RESPONSE: usize = 16 << 10;
 
@@ -38,13 +40,25 @@ pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
 pub struct Sources {
     target: SocketAddr,
     ports_per_address: u32,
+    /// Addresses of this machine to start from, in turn; none leaves the choice to the kernel.
+    addresses: Vec<IpAddr>,
 }
 
 impl Sources {
     /// For a target, with the ports that the kernel gives out.
     pub fn new(target: SocketAddr) -> Self {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-        Self { target, ports_per_address: usable_ports(&range) }
+        Self { target, ports_per_address: usable_ports(&range), addresses: Vec::new() }
+    }
+
+    /// The same from these addresses, if there are any.
+    pub fn starting_from(self, addresses: &[IpAddr]) -> Self {
+        Self { addresses: addresses.to_owned(), ..self }
+    }
+
+    /// Where connections lead.
+    pub fn target(&self) -> SocketAddr {
+        self.target
     }
 
     /// Ports that one source address is used for.
@@ -52,17 +66,43 @@ impl Sources {
         self.ports_per_address
     }
 
-    /// The source of connection `index`, or nothing where the kernel may choose. Only loopback has addresses to spare:
-    /// all of 127.0.0.0/8.
+    /// How many connections to the target there are ports for.
+    pub fn most_connections(&self) -> u64 {
+        let addresses = match (self.addresses.len(), self.target.ip()) {
+            (0, IpAddr::V4(ip)) if ip.is_loopback() => LOOPBACK_ADDRESSES,
+            (given, _) => given.max(1) as u64,
+        };
+        addresses * u64::from(self.ports_per_address)
+    }
+
+    /// How many source addresses so many connections start from.
+    pub fn addresses_for(&self, connections: u32) -> u32 {
+        let wanted = connections.div_ceil(self.ports_per_address).max(1);
+        u64::from(wanted).min(self.most_connections() / u64::from(self.ports_per_address)) as u32
+    }
+
+    /// The source of connection `index`, or nothing where the kernel may choose. Without addresses of its own only
+    /// loopback has some to spare: all of 127.0.0.0/8.
     pub fn source(&self, index: u32) -> Option<SocketAddr> {
         let nth = index / self.ports_per_address;
-        match self.target.ip() {
-            IpAddr::V4(ip) if ip.is_loopback() && nth > 0 => {
+        match (self.addresses.last(), self.target.ip()) {
+            // Beyond the last address's ports the kernel says that there are none, and that is counted.
+            (Some(last), _) => Some(SocketAddr::new(*self.addresses.get(nth as usize).unwrap_or(last), 0)),
+            (None, IpAddr::V4(ip)) if ip.is_loopback() && nth > 0 => {
                 Some(SocketAddr::from((Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + nth), 0)))
             }
             _ => None,
         }
     }
+}
+
+/// Whether connections can start from an address: that it is one of this machine's.
+///
+/// # Errors
+/// The kernel's.
+pub fn check_source(address: IpAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::STREAM, Some(Protocol::TCP))?;
+    socket.bind(&SocketAddr::new(address, 0).into())
 }
 
 /// Nine tenths of the range: other programs need ports too, and the search for a free one slows down near the end.
@@ -131,8 +171,12 @@ pub struct UpgradeRequest {
 impl UpgradeRequest {
     /// For a `host:port` as it stands in the `Host` header.
     pub fn new<W: Workload>(workload: &W, host: &str) -> Self {
-        let path = workload.path();
-        let headers: String = workload.headers().iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        Self::to(host, &workload.path(), &workload.headers())
+    }
+
+    /// For a `host:port` as it stands in the `Host` header, a path, and headers beyond those of RFC 6455.
+    pub fn to(host: &str, path: &str, headers: &[(String, String)]) -> Self {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         Self {
             before_key: format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -209,6 +253,10 @@ mod tests {
 
     const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
+    fn sources(target: &str, addresses: &[IpAddr]) -> Sources {
+        Sources { target: target.parse().unwrap(), ports_per_address: 100, addresses: addresses.to_owned() }
+    }
+
     fn response(lines: &str) -> Vec<u8> {
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n").into_bytes()
     }
@@ -252,12 +300,29 @@ mod tests {
 
     #[test]
     fn loopback_gets_another_source_address_when_the_ports_run_out() {
-        let sources = Sources { target: "127.0.0.1:9".parse().unwrap(), ports_per_address: 100 };
+        let sources = sources("127.0.0.1:9", &[]);
         assert_eq!(sources.source(99), None);
         assert_eq!(sources.source(100), Some("127.0.0.2:0".parse().unwrap()));
         assert_eq!(sources.source(25_600), Some("127.0.1.1:0".parse().unwrap()));
-        let elsewhere = Sources { target: "192.0.2.1:9".parse().unwrap(), ports_per_address: 100 };
-        assert_eq!(elsewhere.source(25_600), None);
+        assert_eq!([1, 100, 101].map(|connections| sources.addresses_for(connections)), [1, 1, 2]);
+        let elsewhere = self::sources("192.0.2.1:9", &[]);
+        assert_eq!((elsewhere.source(25_600), elsewhere.most_connections()), (None, 100));
+        assert_eq!(elsewhere.addresses_for(25_600), 1);
+    }
+
+    #[test]
+    fn given_addresses_are_used_one_after_the_other_and_the_last_for_what_is_too_much() {
+        let [first, second]: [IpAddr; 2] = ["127.0.0.5", "127.0.0.9"].map(|address| address.parse().unwrap());
+        let sources = sources("127.0.0.1:9", &[first, second]);
+        let used = [0, 99, 100, 200].map(|index| sources.source(index).unwrap().ip());
+        assert_eq!(used, [first, first, second, second]);
+        assert_eq!((sources.most_connections(), sources.addresses_for(5000)), (200, 2));
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_no_source() {
+        assert!(check_source("127.0.0.7".parse().unwrap()).is_ok());
+        assert_eq!(check_source("192.0.2.1".parse().unwrap()).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! The worker's side of the coordinator's protocol: register, next, ready, result.
+//! The worker's side of the coordinator's protocol: register, next, ready, samples, result.
 //!
 //! A repeated request has the effect of one (`docs/PROTOCOL.md` says why), so whatever the network does is answered by
 //! asking again. Blocking: load threads run beside it and need no runtime.
+
+mod work;
 
 use std::{
     thread,
@@ -12,9 +14,11 @@ use bench_format::{
     result::WorkerResult,
     trial::{Assignment, Clock, Next, Ready, Registration, Release},
 };
-use reqwest::{Method, StatusCode};
+use bytes::Bytes;
+use reqwest::{Method, StatusCode, Url};
 use tokio::runtime::Runtime;
 
+pub use self::work::{Done, work};
 use crate::{
     clock::{monotonic_ns, unix_ns},
     error::Error,
@@ -87,7 +91,7 @@ impl Coordinator {
     /// # Errors
     /// [`Error::Coordinator`] or [`Error::Refused`] when patience ends; so for every other request.
     pub fn register(&self, registration: &Registration) -> Result<(), Error> {
-        self.ask("register", Method::POST, "/v1/workers", Some(registration)).map(|_| ())
+        self.ask("register", Method::POST, "/v1/workers", Body::json(registration)).map(|_| ())
     }
 
     /// Waits for the next trial; nothing when the run is over.
@@ -97,7 +101,7 @@ impl Coordinator {
     pub fn next(&self) -> Result<Option<Assignment>, Error> {
         let path = format!("/v1/workers/{}/next", self.worker);
         loop {
-            match self.ask_for::<Next>("ask for the next trial", Method::GET, &path, None::<&()>)? {
+            match self.ask_for::<Next>("ask for the next trial", Method::GET, &path, Body::None)? {
                 Next::Wait => thread::sleep(FIRST_PAUSE),
                 Next::Trial(assignment) => return Ok(Some(assignment)),
                 Next::Finished => return Ok(None),
@@ -112,12 +116,24 @@ impl Coordinator {
     pub fn ready(&self, ready: &Ready) -> Result<u64, Error> {
         let path = format!("/v1/workers/{}/ready", self.worker);
         loop {
-            match self.ask_for("report ready", Method::POST, &path, Some(ready))? {
+            match self.ask_for("report ready", Method::POST, &path, Body::json(ready))? {
                 Release::Wait => thread::sleep(FIRST_PAUSE / 10),
                 Release::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
                 Release::Abandoned { reason } => return Err(Error::Abandoned { reason }),
             }
         }
+    }
+
+    /// Hands in raw rows, compressed with zstd; before the result, which ends the trial for this worker.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn upload_samples(&self, assignment: &Assignment, zstd: Vec<u8>) -> Result<(), Error> {
+        let (trial, attempt) = (assignment.trial.to_string(), assignment.attempt.to_string());
+        let of = [("run", assignment.run.as_str()), ("trial", &trial), ("attempt", &attempt)];
+        let query = Url::parse_with_params("http://any", of).expect("a constant is a URL");
+        let path = format!("/v1/workers/{}/samples?{}", self.worker, query.query().unwrap_or_default());
+        self.ask("upload the samples", Method::PUT, &path, Body::Zstd(zstd.into())).map(|_| ())
     }
 
     /// Hands in the result.
@@ -126,7 +142,7 @@ impl Coordinator {
     /// As [`Self::register`].
     pub fn upload(&self, result: &WorkerResult) -> Result<(), Error> {
         let path = format!("/v1/workers/{}/result", self.worker);
-        self.ask("upload the result", Method::PUT, &path, Some(result)).map(|_| ())
+        self.ask("upload the result", Method::PUT, &path, Body::json(result)).map(|_| ())
     }
 
     /// Measures the clock's offset: the best of several round trips, and half of it as the uncertainty.
@@ -137,7 +153,7 @@ impl Coordinator {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..CLOCK_ROUND_TRIPS {
             let (before, wall_before) = (monotonic_ns(), unix_ns());
-            let clock: Clock = self.ask_for("read the clock", Method::GET, "/v1/clock", None::<&()>)?;
+            let clock: Clock = self.ask_for("read the clock", Method::GET, "/v1/clock", Body::None)?;
             let half_ns = (monotonic_ns() - before) / 2;
             if best.is_none_or(|best| half_ns < best.uncertainty_ns) {
                 let offset_ns = (wall_before + half_ns) as i64 - clock.unix_ns as i64;
@@ -152,7 +168,7 @@ impl Coordinator {
         what: &'static str,
         method: Method,
         path: &str,
-        body: Option<&impl serde::Serialize>,
+        body: Body,
     ) -> Result<T, Error> {
         let bytes = self.ask(what, method, path, body)?;
         serde_json::from_slice(&bytes).map_err(|error| Error::Refused {
@@ -164,18 +180,12 @@ impl Coordinator {
     }
 
     /// Asks until there is an answer: silence, a lost connection and a server error are asked again.
-    fn ask(
-        &self,
-        what: &'static str,
-        method: Method,
-        path: &str,
-        body: Option<&impl serde::Serialize>,
-    ) -> Result<Vec<u8>, Error> {
+    fn ask(&self, what: &'static str, method: Method, path: &str, body: Body) -> Result<Vec<u8>, Error> {
         let url = format!("{}{path}", self.url);
         let deadline = Instant::now() + self.patience;
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.ask_once(what, method.clone(), &url, body) {
+            let error = match self.ask_once(what, method.clone(), &url, &body) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
                 Err(error) => error,
@@ -186,18 +196,14 @@ impl Coordinator {
         }
     }
 
-    fn ask_once(
-        &self,
-        what: &'static str,
-        method: Method,
-        url: &str,
-        body: Option<&impl serde::Serialize>,
-    ) -> Result<Vec<u8>, Error> {
+    fn ask_once(&self, what: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Coordinator { what, url: url.to_owned(), source };
-        let mut request = self.client.request(method, url);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
+        let request = self.client.request(method, url);
+        let mut request = match body {
+            Body::None => request,
+            Body::Json(bytes) => request.header("content-type", "application/json").body(bytes.clone()),
+            Body::Zstd(bytes) => request.header("content-type", "application/zstd").body(bytes.clone()),
+        };
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -211,6 +217,19 @@ impl Coordinator {
             let body = String::from_utf8_lossy(&bytes).into_owned();
             Err(Error::Refused { what, url: url.to_owned(), status: status.as_u16(), body })
         })
+    }
+}
+
+/// What a request carries; shared, because a request may be sent more than once.
+enum Body {
+    None,
+    Json(Bytes),
+    Zstd(Bytes),
+}
+
+impl Body {
+    fn json(value: &impl serde::Serialize) -> Self {
+        Self::Json(serde_json::to_vec(value).expect("what a worker says is plain data").into())
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Read from the kernel's exact clocks and the cgroup's own files, never from load averages or sampled ticks.
 
+mod before;
+
+pub use self::before::{Before, Usage};
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -27,7 +31,12 @@ pub struct Throttling {
 impl CpuCgroup {
     /// The quota in force on this process; nothing when there is none or it can't be seen.
     pub fn find() -> Option<Self> {
-        let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
+        Self::of("self")
+    }
+
+    /// The same for another process, by its id.
+    pub fn of(process: &str) -> Option<Self> {
+        let membership = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
         let v2 = cgroup_path(&membership, "").map(|path| (Path::new("/sys/fs/cgroup").to_owned(), path));
         let v1 = cgroup_path(&membership, "cpu").and_then(|path| {
             let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];

@@ -8,6 +8,9 @@ pub const LONGEST_HEADER: usize = 14;
 /// Largest frame accepted from a service; a longer one is taken for a broken length.
 pub const LARGEST_FRAME: u64 = 16 << 20;
 
+/// The bit of a frame's first byte that says that the frame ends its message.
+const LAST: u8 = 0x80;
+
 /// What a frame is (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -103,6 +106,17 @@ impl Batch {
     }
 }
 
+/// Appends one masked text message in as many frames as `parts`; only checks of a protocol send such.
+pub fn append_fragments(out: &mut Vec<u8>, parts: &[&[u8]], mask: [u8; 4]) {
+    for (nth, part) in parts.iter().enumerate() {
+        let start = out.len();
+        append(out, if nth == 0 { Opcode::Text } else { Opcode::Continuation }, part, mask);
+        if nth + 1 < parts.len() {
+            out[start] &= !LAST;
+        }
+    }
+}
+
 /// Appends one masked frame to a growing buffer; for the frames that are not worth a batch.
 pub fn append(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
     let start = out.len();
@@ -114,7 +128,7 @@ pub fn append(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) 
 
 #[inline]
 fn write_header(room: &mut [u8], opcode: Opcode, length: usize, mask: [u8; 4]) -> usize {
-    room[0] = 0x80 | opcode as u8;
+    room[0] = LAST | opcode as u8;
     let at = match length {
         0..=125 => {
             room[1] = 0x80 | length as u8;
@@ -232,7 +246,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
     if second & 0x80 != 0 {
         return Err(Violation::Masked);
     }
-    let last = first & 0x80 != 0;
+    let last = first & LAST != 0;
     if opcode.is_control() && (!last || *second > 125) {
         return Err(Violation::Control);
     }
@@ -340,6 +354,13 @@ mod tests {
             let boundary = if whole == 0 { 0 } else { ends[whole - 1] };
             prop_assert_eq!(seen, Progress { data_frames: data, boundary });
         }
+    }
+
+    #[test]
+    fn only_the_last_fragment_ends_its_message() {
+        let mut frames = Vec::new();
+        append_fragments(&mut frames, &[b"ab", b"", b"c"], [0; 4]);
+        assert_eq!(frames, b"\x01\x82\0\0\0\0ab\x00\x80\0\0\0\0\x80\x81\0\0\0\0c");
     }
 
     #[test]

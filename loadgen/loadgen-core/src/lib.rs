@@ -5,14 +5,18 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`coordinator`] | fetches an assignment, holds at the barrier, uploads the result |
+//! | [`crew`] | several processes of a run by hand |
 //! | [`trial`] | carries an assignment out: threads, window, result |
 //! | [`workload`] | what a family of services adds |
+//! | [`preflight`] | what the machine must allow |
+//! | [`neighbour`] | the service's process, where it runs on this machine |
 //! | [`connect`] | addresses, sockets, the upgrade |
 //! | [`schedule`], [`phases`] | when what is due; pure |
 //! | `load_thread` | one thread and its connections; holds the loop |
 //! | `session` | one WebSocket |
 //! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
 //! | [`recorder`] | histograms |
+//! | [`peer`] | one blocking connection, for checks of a protocol |
 //! | [`evidence`] | how the generator itself fared |
 //! | [`progress`] | what a person sees meanwhile |
 
@@ -20,11 +24,15 @@ pub mod clock;
 pub mod connect;
 mod context;
 pub mod coordinator;
+pub mod crew;
 mod error;
 pub mod evidence;
 pub mod frame;
 mod load_thread;
+pub mod neighbour;
+pub mod peer;
 pub mod phases;
+pub mod preflight;
 pub mod progress;
 pub mod recorder;
 pub mod replies;

@@ -2,14 +2,23 @@
 //!
 //! No clock of its own and no allocation per value. What is due outside the window must not be recorded here.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, marker::PhantomData};
 
 use bench_format::{histogram::Recorder as Values, result::Interval};
 
 /// Length of an interval, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// What a value measures.
+/// A family's set of metrics: one histogram each.
+pub trait Metrics: Copy + 'static {
+    /// The histograms' names, with their units, in the order of [`Self::index`].
+    const NAMES: &'static [&'static str];
+
+    /// Which of them this is.
+    fn index(self) -> usize;
+}
+
+/// What a value measures where each message has an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Received - due.
@@ -22,27 +31,24 @@ pub enum Metric {
     Handshake,
 }
 
-impl Metric {
-    const ALL: [Metric; 4] = [Metric::Response, Metric::Service, Metric::Delay, Metric::Handshake];
+impl Metrics for Metric {
+    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns"];
 
-    /// The histogram's name, with its unit.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Response => "response_ns",
-            Self::Service => "service_ns",
-            Self::Delay => "delay_ns",
-            Self::Handshake => "handshake_ns",
-        }
+    #[inline]
+    fn index(self) -> usize {
+        self as usize
     }
 }
 
-type PerMetric<T> = [T; 4];
+/// One entry for each metric.
+type PerMetric<T> = Box<[T]>;
 /// Values and how often each was seen: what a fixed-range histogram of one second comes down to.
 type Sparse = Vec<(u64, u64)>;
 
 /// One thread's histograms.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct Recorder<M = Metric> {
+    metrics: PhantomData<M>,
     whole: PerMetric<Values>,
     current: PerMetric<Values>,
     closed: Vec<(u64, PerMetric<Sparse>)>,
@@ -51,12 +57,13 @@ pub struct Recorder {
     interval_start_ns: u64,
 }
 
-impl Recorder {
+impl<M: Metrics> Recorder<M> {
     /// Empty histograms for a window, in nanoseconds of the monotonic clock.
     pub fn new(window_start_ns: u64, window_end_ns: u64) -> Self {
         Self {
-            whole: Default::default(),
-            current: Default::default(),
+            metrics: PhantomData,
+            whole: empty::<M>(),
+            current: empty::<M>(),
             closed: Vec::new(),
             window_start_ns,
             window_end_ns,
@@ -66,12 +73,12 @@ impl Recorder {
 
     /// Counts a value that became known at `now_ns`. Values that become known during the drain are in the last interval.
     #[inline]
-    pub fn record(&mut self, metric: Metric, value_ns: u64, now_ns: u64) {
+    pub fn record(&mut self, metric: M, value_ns: u64, now_ns: u64) {
         if now_ns >= self.interval_start_ns + INTERVAL_NS {
             self.close_intervals(now_ns);
         }
-        self.whole[metric as usize].record(value_ns);
-        self.current[metric as usize].record(value_ns);
+        self.whole[metric.index()].record(value_ns);
+        self.current[metric.index()].record(value_ns);
     }
 
     /// The window ended before its time.
@@ -92,19 +99,24 @@ impl Recorder {
     }
 
     fn close_interval(&mut self) {
-        let sparse = [0, 1, 2, 3].map(|metric| take(&mut self.current[metric]));
+        let sparse = self.current.iter_mut().map(take).collect();
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
     }
 
     /// Ends recording.
-    pub fn finish(mut self) -> Recorded {
+    pub fn finish(mut self) -> Recorded<M> {
         self.close_interval();
         Recorded {
+            metrics: PhantomData,
             whole: self.whole,
             intervals: self.closed.into_iter().collect(),
             window_ns: self.window_end_ns.saturating_sub(self.window_start_ns),
         }
     }
+}
+
+fn empty<M: Metrics>() -> PerMetric<Values> {
+    M::NAMES.iter().map(|_| Values::new()).collect()
 }
 
 fn take(values: &mut Values) -> Sparse {
@@ -116,20 +128,21 @@ fn take(values: &mut Values) -> Sparse {
 
 /// What a thread recorded; threads are added up.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct Recorded<M = Metric> {
+    metrics: PhantomData<M>,
     whole: PerMetric<Values>,
     intervals: BTreeMap<u64, PerMetric<Sparse>>,
     window_ns: u64,
 }
 
-impl Recorded {
+impl<M: Metrics> Recorded<M> {
     /// Adds another thread's, exactly.
-    pub fn add(&mut self, other: Recorded) {
+    pub fn add(&mut self, other: Recorded<M>) {
         for (mine, theirs) in self.whole.iter_mut().zip(&other.whole) {
             mine.add(theirs);
         }
         for (start, theirs) in other.intervals {
-            let mine = self.intervals.entry(start).or_default();
+            let mine = self.intervals.entry(start).or_insert_with(|| M::NAMES.iter().map(|_| Sparse::new()).collect());
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
                 mine.extend(theirs);
             }
@@ -138,13 +151,13 @@ impl Recorded {
     }
 
     /// The values of one metric over the window.
-    pub fn values(&self, metric: Metric) -> &Values {
-        &self.whole[metric as usize]
+    pub fn values(&self, metric: M) -> &Values {
+        &self.whole[metric.index()]
     }
 
     /// For the wire: histograms by name, without the empty ones.
     pub fn histograms(&self) -> BTreeMap<String, bench_format::histogram::Histogram> {
-        encode(Metric::ALL.map(|metric| &self.whole[metric as usize]))
+        encode::<M>(&self.whole)
     }
 
     /// For the wire: the intervals, without the empty ones.
@@ -152,11 +165,11 @@ impl Recorded {
         self.intervals
             .iter()
             .map(|(start_ns, sparse)| {
-                let dense = sparse.each_ref().map(dense);
+                let dense: Vec<_> = sparse.iter().map(dense).collect();
                 Interval {
                     start_ns: *start_ns,
                     duration_ns: self.window_ns.saturating_sub(*start_ns).min(INTERVAL_NS),
-                    histograms: encode(dense.each_ref()),
+                    histograms: encode::<M>(&dense),
                 }
             })
             .filter(|interval| !interval.histograms.is_empty())
@@ -170,12 +183,12 @@ fn dense(sparse: &Sparse) -> Values {
     values
 }
 
-fn encode(values: PerMetric<&Values>) -> BTreeMap<String, bench_format::histogram::Histogram> {
-    Metric::ALL
-        .into_iter()
+fn encode<M: Metrics>(values: &[Values]) -> BTreeMap<String, bench_format::histogram::Histogram> {
+    M::NAMES
+        .iter()
         .zip(values)
         .filter(|(_, values)| values.count() + values.overflow() > 0)
-        .map(|(metric, values)| (metric.name().to_owned(), values.encode()))
+        .map(|(name, values)| ((*name).to_owned(), values.encode()))
         .collect()
 }
 
@@ -192,7 +205,7 @@ mod tests {
     #[test]
     fn a_stall_shows_in_every_message_that_was_due_during_it() {
         // A message is due each millisecond for 10 s; the service is frozen from second 4 to second 6.
-        let mut recorder = Recorder::new(0, 10 * SECOND);
+        let mut recorder = Recorder::<Metric>::new(0, 10 * SECOND);
         for due in (0..10_000).map(|n| n * 1_000_000) {
             let frozen = (4 * SECOND..6 * SECOND).contains(&due);
             let received = if frozen { 6 * SECOND } else { due + 100_000 };
@@ -208,7 +221,7 @@ mod tests {
 
     #[test]
     fn intervals_add_up_to_the_window() {
-        let mut recorder = Recorder::new(SECOND, 4 * SECOND);
+        let mut recorder = Recorder::<Metric>::new(SECOND, 4 * SECOND);
         for n in 0..3000 {
             recorder.record(Metric::Response, n + 1, SECOND + n * 1_000_000);
         }
@@ -225,7 +238,7 @@ mod tests {
     #[test]
     fn threads_add_up_interval_by_interval() {
         let thread = |value| {
-            let mut recorder = Recorder::new(0, 2 * SECOND);
+            let mut recorder = Recorder::<Metric>::new(0, 2 * SECOND);
             recorder.record(Metric::Response, value, 10);
             recorder.record(Metric::Response, value, SECOND + 10);
             recorder.finish()
@@ -238,13 +251,13 @@ mod tests {
 
     #[test]
     fn empty_histograms_do_not_travel() {
-        let recorded = Recorder::new(0, SECOND).finish();
+        let recorded = Recorder::<Metric>::new(0, SECOND).finish();
         assert!(recorded.histograms().is_empty() && recorded.intervals().is_empty());
     }
 
     #[test]
     fn the_last_interval_is_as_long_as_the_window_lets_it() {
-        let mut recorder = Recorder::new(0, SECOND + SECOND / 2);
+        let mut recorder = Recorder::<Metric>::new(0, SECOND + SECOND / 2);
         recorder.record(Metric::Response, 1, 0);
         recorder.record(Metric::Response, 1, SECOND + 1);
         let lengths: Vec<_> = recorder.finish().intervals().iter().map(|i| i.duration_ns).collect();

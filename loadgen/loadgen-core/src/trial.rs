@@ -16,13 +16,12 @@ use bench_format::{
 pub use self::gate::{AtOnce, Edge, Gate, StartAt};
 use self::threads::Threads;
 use crate::{
-    clock::{monotonic_ns, process_cpu_ns, wall_offset_ns},
+    clock::monotonic_ns,
     connect::resolve,
     context::Pattern,
     error::Error,
-    evidence::{CpuCgroup, Throttling, cpu_limit, peak_rss_bytes},
+    evidence::Before,
     load_thread::{Command, ThreadResult},
-    phases::Phases,
     workload::Workload,
 };
 
@@ -64,57 +63,6 @@ pub fn run<W: Workload>(
         ..before.evidence(start, from.throttling.zip(to.throttling))
     };
     Ok(result(assignment, witness, done, evidence))
-}
-
-/// This process and its clock as they were before the trial: what later readings are compared with.
-struct Before {
-    cgroup: Option<CpuCgroup>,
-    cpu_limit: f64,
-    wall_offset_ns: i64,
-    cpu_ns: u64,
-}
-
-/// What this process has used since it started.
-struct Usage {
-    cpu_ns: u64,
-    throttling: Option<Throttling>,
-}
-
-impl Before {
-    fn read() -> Self {
-        let cgroup = CpuCgroup::find();
-        let cpu_limit = cpu_limit(cgroup.as_ref());
-        Self { cgroup, cpu_limit, wall_offset_ns: wall_offset_ns(), cpu_ns: process_cpu_ns() }
-    }
-
-    fn usage(&self) -> Usage {
-        Usage { cpu_ns: process_cpu_ns(), throttling: self.cgroup.as_ref().and_then(CpuCgroup::throttling) }
-    }
-
-    /// The trial's phases on this machine's monotonic clock.
-    fn phases(&self, assignment: &Assignment, start: StartAt) -> Phases {
-        let local_unix_ns = start.unix_ns as i64 + start.clock_offset_ns;
-        let start_ns = (local_unix_ns - self.wall_offset_ns).max(0) as u64;
-        Phases::new(start_ns, assignment.warmup_ns, assignment.window_ns, assignment.drain_ns)
-    }
-
-    /// What the process has to say of itself, with the throttling read at the window's edges.
-    fn evidence(&self, start: StartAt, throttling: Option<(Throttling, Throttling)>) -> WorkerEvidence {
-        WorkerEvidence {
-            start_at_unix_ns: start.unix_ns,
-            clock_offset_ns: start.clock_offset_ns,
-            clock_uncertainty_ns: start.clock_uncertainty_ns,
-            clock_step_ns: wall_offset_ns() - self.wall_offset_ns,
-            cpu_limit: self.cpu_limit,
-            cpu_seconds: (process_cpu_ns() - self.cpu_ns) as f64 / 1e9,
-            throttled_periods: throttling.map(|(from, to)| to.throttled - from.throttled),
-            periods: throttling.map(|(from, to)| to.periods - from.periods),
-            throttling: if throttling.is_some() { "measured" } else { "not_measured" }.to_owned(),
-            rss_bytes: peak_rss_bytes(),
-            nodelay: true,
-            ..WorkerEvidence::default()
-        }
-    }
 }
 
 fn why_nothing_opened(assignment: &Assignment, failed: &BTreeMap<String, u64>) -> String {
@@ -160,17 +108,21 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
         histograms: done.recorded.as_ref().map(|recorded| recorded.histograms()).unwrap_or_default(),
         intervals: done.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
         books: done.books,
+        failures: Default::default(),
+        conformance: None,
         evidence,
         environment: Environment::read(),
     }
 }
 
-fn in_words(reasons: &BTreeMap<String, u64>) -> String {
+/// Reasons and their counts, in words.
+pub fn in_words(reasons: &BTreeMap<String, u64>) -> String {
     let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
     if words.is_empty() { "no attempt ended".into() } else { words.join(", ") }
 }
 
-fn sleep_until(moment_ns: u64) {
+/// Sleeps until a moment of the monotonic clock, in nanoseconds.
+pub fn sleep_until(moment_ns: u64) {
     let now = monotonic_ns();
     if moment_ns > now {
         thread::sleep(Duration::from_nanos(moment_ns - now));

@@ -3,6 +3,8 @@
 //! A load thread is compiled for one workload, so none of these calls is dynamic. The generator numbers the messages
 //! of each connection from 0; the workload turns number `n` into the sequence number `first_sequence() + n`.
 
+use std::net::IpAddr;
+
 pub use crate::frame::Opcode;
 
 /// How a family of services is spoken to.
@@ -15,6 +17,11 @@ pub trait Workload: Send + Sync + 'static {
 
     /// Headers of the upgrade request beyond those of RFC 6455.
     fn headers(&self) -> Vec<(String, String)>;
+
+    /// Addresses of this machine to connect from, each until its ports are used up; none leaves the choice to the kernel.
+    fn source_addresses(&self) -> &[IpAddr] {
+        &[]
+    }
 
     /// Looks at a message that arrived before the connection was ready.
     fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission;

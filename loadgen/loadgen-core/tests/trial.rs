@@ -101,6 +101,18 @@ fn an_open_loop_sends_exactly_its_schedule() {
 }
 
 #[test]
+fn a_schedule_beyond_the_generator_ends_with_the_drain_and_what_was_not_sent_is_counted() {
+    let service = Service::start(Manner::Polite);
+    let mut assignment = assignment(&service.address, 2);
+    (assignment.warmup_ns, assignment.window_ns, assignment.drain_ns) = (0, 200_000_000, 100_000_000);
+    // More than any machine sends one by one: a fifth of these are due.
+    let result = trial(&assignment, open_loop(50_000_000.0));
+    assert_eq!((result.messages.due, result.window.due), (10_000_000, 10_000_000));
+    assert!(result.messages.sent > 0 && result.messages.unsent > 0, "{:?}", result.messages);
+    assert_eq!(result.messages.due, result.messages.sent + result.messages.unsent);
+}
+
+#[test]
 fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
     let freeze = Manner::Frozen(Duration::from_millis(200), Duration::from_millis(600));
     let service = Service::start(freeze);

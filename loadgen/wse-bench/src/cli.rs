@@ -1,15 +1,25 @@
 //! The command line: the flags of the reference's own `wse-bench`, as its published benchmarks give them, and what they
 //! lacked.
 
+use std::net::IpAddr;
+
 use bench_format::plan::Arrivals;
 use clap::{Parser, ValueEnum};
 
+use crate::protocol::Access;
+
 /// The secret of every bench server; it protects nothing.
 const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";
+/// Worker processes at most.
+pub const MOST_WORKERS: u32 = 1024;
+/// How long the published suite holds its connections at least, in seconds.
+const SHORTEST_HOLD_SECONDS: f64 = 30.0;
 
 /// Load on WSE services, accounted for message by message.
 ///
-/// Without --test it runs the whole suite. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
+/// Without --test it runs the suite, in this order: connection-storm, ping-latency, throughput, size-matrix,
+/// format-comparison, sustained-hold, connection-limit. Exit code: 0 when every test did what it says, 1 when not, 2 for bad
+/// usage.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
@@ -22,18 +32,25 @@ pub struct Cli {
     /// Secret that signs the token; better given in the environment.
     #[arg(long, env = "WSE_BENCH_SECRET", default_value = BENCH_SECRET, hide_env_values = true, hide_default_value = true)]
     pub secret: String,
-    /// One test of the suite: connection-storm, ping-latency or throughput.
+    /// One test of the suite:
+    /// connection-storm (how fast connections open), ping-latency (how long an answer takes while all ask), throughput (how
+    /// many messages arrive), size-matrix (the same in six sizes), format-comparison (in three formats), sustained-hold
+    /// (whether connections last, and what they cost), connection-limit (how many there can be).
     #[arg(long)]
     pub test: Option<String>,
     /// Connections of each tier, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub tiers: Option<Vec<u32>>,
-    /// Tiers of the suite above this are left out.
+    /// Where connection-limit stops looking; the suite's own tiers above it are left out.
     #[arg(long, default_value_t = 150_000)]
     pub max_connections: u32,
-    /// Length of the measured window, in seconds.
+    /// Length of the measured window, in seconds. Cells of size-matrix last at most 5, probes of connection-limit 3.
     #[arg(long, default_value_t = 10.0)]
     pub duration: f64,
+    /// How long sustained-hold holds its connections, in seconds; without it as long as --duration, at least 30. Each is
+    /// pinged every 5 s.
+    #[arg(long)]
+    pub hold: Option<f64>,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
@@ -59,9 +76,13 @@ pub struct Cli {
     /// Size of throughput messages, in bytes: up to 64 means 54, up to 195 means 175, others are ten bytes short.
     #[arg(long, default_value_t = 175)]
     pub size: u32,
-    /// Worker processes.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub workers: u32,
+    /// Worker processes; without it as many as a tier's connections need descriptors for.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_WORKERS)))]
+    pub workers: Option<u32>,
+    /// Addresses of this machine to connect from, separated by commas, each until its ports are used up; without them the
+    /// kernel's choice, and against a service on loopback 127.0.0.2 and so on where one address's ports don't reach.
+    #[arg(long, value_delimiter = ',', conflicts_with = "coordinator")]
+    pub source_address: Vec<IpAddr>,
     /// Pings per connection, one after the other.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub pings: u32,
@@ -71,9 +92,14 @@ pub struct Cli {
     /// Longest wait for what is in flight after the window, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub drain: f64,
-    /// Metrics port of the service, as http://host:port. Its counters then stand beside ours, and the books are compared.
+    /// Metrics port of the service, as http://host:port. Its counters then stand beside ours, and the books are compared;
+    /// without it nobody is witness of what reached the application.
     #[arg(long)]
     pub stats_url: Option<String>,
+    /// Leave out the check of the service's protocol before and after each tier, for one that takes every token or only
+    /// swallows what it is sent.
+    #[arg(long, conflicts_with = "coordinator")]
+    pub no_conformance: bool,
     /// Work for this coordinator instead: http://host:port. All else but the secret comes from it.
     #[arg(long, requires = "worker")]
     pub coordinator: Option<String>,
@@ -145,6 +171,16 @@ impl Cli {
         format!("{}:{}", self.host, self.port)
     }
 
+    /// What lets us in, and from where we come.
+    pub fn access(&self) -> Access {
+        Access { secret: self.secret.clone(), source_addresses: self.source_address.clone() }
+    }
+
+    /// How long connections are held, in seconds.
+    pub fn hold(&self) -> f64 {
+        self.hold.unwrap_or(self.duration.max(SHORTEST_HOLD_SECONDS))
+    }
+
     /// What the types alone can't check.
     ///
     /// # Errors
@@ -154,6 +190,7 @@ impl Cli {
             if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("--{name} {value} is not above 0")) }
         };
         positive("duration", self.duration)?;
+        positive("hold", self.hold())?;
         positive("drain", self.drain)?;
         if let Some(rate) = self.rate {
             positive("rate", rate)?;

@@ -3,29 +3,35 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`hand`] | a run by hand: tests, tiers, tables |
+//! | [`suite`] | the tests of a run by hand; pure |
+//! | [`hand`] | a run by hand: its trials one after the other |
 //! | [`coordinated`] | work for a coordinator |
-//! | [`crew`] | several processes of a run by hand |
-//! | [`preflight`] | what the machine and the service must allow |
+//! | [`preflight`] | what the machine allows, and whether the service lets anybody in |
 //! | [`workloads`] | what an assignment means to each workload |
 //! | [`protocol`], [`payload`] | WSE as a client speaks it |
+//! | [`smoke`] | whether the service still speaks the protocol, before a load and after it |
 //! | [`stats`] | what the service says of itself |
+//! | [`watch`] | the CPU of its process, where that runs on this machine |
 //! | [`outcome`] | one tier, judged |
 //! | [`print`] | tables and JSON |
 
 pub mod cli;
 pub mod coordinated;
-pub mod crew;
 pub mod hand;
 pub mod outcome;
 pub mod payload;
 pub mod preflight;
 pub mod print;
 pub mod protocol;
+pub mod smoke;
 pub mod stats;
+pub mod suite;
+pub mod watch;
 pub mod workloads;
 
-use crate::cli::Cli;
+use loadgen_core::crew;
+
+use crate::{cli::Cli, workloads::Workload};
 
 /// Runs what the command line asks for; says whether it did what it says.
 ///
@@ -34,12 +40,16 @@ use crate::cli::Cli;
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     match (&cli.coordinator, cli.worker, cli.pipe) {
         (Some(url), Some(worker), _) => {
-            preflight::raise_open_files();
-            coordinated::work(url, worker, cli.coordinator_token.clone(), &cli.secret).map(|()| true)
+            loadgen_core::preflight::raise_open_files();
+            coordinated::work(url, worker, cli.coordinator_token.clone(), &cli.access()).map(|()| true)
         }
         (_, _, true) => {
-            preflight::raise_open_files();
-            crew::serve(&cli.secret).map(|()| true)
+            loadgen_core::preflight::raise_open_files();
+            let access = cli.access();
+            crew::serve(|assignment, gate| {
+                Workload::find(&assignment.trial.workload).and_then(|workload| workload.run(assignment, &access, gate))
+            })?;
+            Ok(true)
         }
         _ => hand::run(cli),
     }

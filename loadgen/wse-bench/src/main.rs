@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use wse_bench::{cli::Cli, run, workloads::Workload};
+use wse_bench::{cli::Cli, run, suite::Test};
 
 /// The test did not do what it says.
 const NOT_CLEAN: u8 = 1;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 fn check(cli: &Cli) -> Result<(), String> {
     cli.check()?;
     match &cli.test {
-        Some(name) => Workload::find(name).map(|_| ()).map_err(|error| error.to_string()),
+        Some(name) => Test::find(name).map(|_| ()).map_err(|error| error.to_string()),
         None => Ok(()),
     }
 }

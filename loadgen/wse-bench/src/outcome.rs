@@ -3,7 +3,9 @@
 //! Pure. The rules are those of `docs/METHODOLOGY.md`; a plan run by the operator applies more of them.
 
 mod books;
+mod bound;
 mod figures;
+mod limit;
 mod problems;
 
 use std::collections::BTreeMap;
@@ -13,23 +15,31 @@ use bench_format::{
     histogram::Histogram,
     merge::Merged,
     plan::{Load, Message},
-    result::{ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence, WorkerResult},
+    result::{
+        BoundBy, ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence,
+        WorkerResult,
+    },
     service::{ApplicationStats, ConnectionBooks, MessageStats},
 };
+use loadgen_core::neighbour::Room;
 use serde::Serialize;
 
+pub use self::limit::{EndedBy, Limit, Phase, Probe, Side, probed};
 use self::{
     books::{books, unnumbered},
+    bound::{bound_by, shares},
     figures::{figures, percentiles},
     problems::problems,
 };
-use crate::workloads::Workload;
+use crate::{suite::Test, workloads::Workload};
 
 /// What a tier was asked to do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Asked {
-    /// The workload's name.
-    pub test: &'static str,
+    /// The test.
+    pub test: Test,
+    /// What the generator did for it.
+    pub workload: Workload,
     /// Connections.
     pub tier: u32,
     /// How load was offered.
@@ -38,6 +48,8 @@ pub struct Asked {
     pub message: Message,
     /// Worker processes.
     pub workers: u32,
+    /// Addresses that connections started from.
+    pub source_addresses: u32,
 }
 
 /// What a tier came to: a row, also when it failed.
@@ -50,6 +62,12 @@ pub struct Outcome {
     pub asked: Asked,
     /// Everything that keeps this from being a clean result; empty when it did what it says.
     pub problems: Vec<String>,
+    /// Of a search for the most connections: what this probe came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
+    /// What that search found; on its last probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
     /// The numbers; absent when there are none.
     pub measured: Option<Measured>,
     /// Command that repeats it.
@@ -61,6 +79,11 @@ pub struct Outcome {
 pub struct Measured {
     /// Who says that messages arrived: `none` without the service's own counters.
     pub witness: Witness,
+    /// What limited a closed loop; absent for open ones, which their schedule limits, and where nobody knows. A rate bound
+    /// by the generator is a lower bound.
+    pub bound_by: Option<BoundBy>,
+    /// Share of the open connections that lasted; only where they are held.
+    pub survival: Option<f64>,
     /// Sums over workers.
     pub connections: ConnectionCounts,
     /// Sums over workers, completed from the service's side where it was asked.
@@ -96,44 +119,65 @@ pub struct ServiceView {
     pub connections: Option<ConnectionBooks>,
 }
 
+/// What was seen of a trial beside its workers' results.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// What the service said; nothing without its metrics port.
+    pub service: Option<ServiceView>,
+    /// What the kernel says of its process; nothing where that can't be seen.
+    pub process: Option<ProcessView>,
+    /// From the first attempt until every connection had its outcome, in seconds; not where connections open in the window.
+    pub opening_seconds: Option<f64>,
+}
+
+/// What the kernel said of the service's process around a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessView {
+    /// The CPUs that it may use.
+    pub room: Option<Room>,
+    /// CPU used in the window, in nanoseconds.
+    pub cpu_ns: Option<u64>,
+    /// CPU used while connections opened, in nanoseconds.
+    pub opening_cpu_ns: Option<u64>,
+    /// Least resident memory that was seen before any trial of this run, in bytes.
+    pub rss_at_rest_bytes: Option<u64>,
+    /// Resident memory with the connections open, in bytes; not where they open in the window.
+    pub rss_bytes: Option<u64>,
+}
+
 impl Outcome {
     /// A tier that could not be measured.
     pub fn failed(asked: Asked, reason: String, command: String) -> Self {
-        Self { schema: bench_format::SCHEMA, asked, problems: vec![reason], measured: None, command }
+        Self::from_parts(asked, vec![reason], None, command)
     }
 
-    /// A tier from its workers' results and what the service said.
-    pub fn new(
-        asked: Asked,
-        workload: Workload,
-        results: &[WorkerResult],
-        service: Option<ServiceView>,
-        command: String,
-    ) -> Self {
+    /// A tier from its workers' results and what else was seen.
+    pub fn new(asked: Asked, results: &[WorkerResult], seen: &Seen, command: String) -> Self {
         let merged = match Merged::of(results) {
             Ok(merged) => merged,
             Err(error) => return Self::failed(asked, error.to_string(), command),
         };
-        let measured = Measured::new(&asked, workload, merged, results, service.as_ref());
-        let problems = problems(&asked, workload, &measured, results);
-        Self { schema: bench_format::SCHEMA, asked, problems, measured: Some(measured), command }
+        let measured = Measured::new(&asked, merged, results, seen);
+        let problems = problems(&asked, &measured, results);
+        Self::from_parts(asked, problems, Some(measured), command)
     }
 
-    /// Whether the tier did what it says.
+    fn from_parts(asked: Asked, problems: Vec<String>, measured: Option<Measured>, command: String) -> Self {
+        Self { schema: bench_format::SCHEMA, asked, problems, probe: None, limit: None, measured, command }
+    }
+
+    /// Whether the tier did what it says. A probe that found more connections than there can be did.
     pub fn is_clean(&self) -> bool {
-        self.problems.is_empty()
+        let found_too_many = self.probe.as_ref().is_some_and(|probe| !probe.held);
+        let nothing_held = self.limit.as_ref().is_some_and(|limit| limit.held == 0);
+        (self.problems.is_empty() || found_too_many) && !nothing_held
     }
 }
 
 impl Measured {
-    fn new(
-        asked: &Asked,
-        workload: Workload,
-        merged: Merged,
-        results: &[WorkerResult],
-        service: Option<&ServiceView>,
-    ) -> Self {
-        let by_application = workload.witness() == Witness::Application;
+    fn new(asked: &Asked, merged: Merged, results: &[WorkerResult], seen: &Seen) -> Self {
+        let service = seen.service.as_ref();
+        let by_application = asked.workload.witness() == Witness::Application;
         let intervals = merged.intervals_by_start();
         let mut messages = merged.messages;
         if let (true, Some(view)) = (by_application, service) {
@@ -144,10 +188,13 @@ impl Measured {
             let accounted = messages.delivered + dropped + view.whole.consumed;
             messages.lost = (messages.sent + unnumbered(results)).saturating_sub(accounted);
         }
-        let witness = if by_application && service.is_none() { Witness::None } else { workload.witness() };
+        let witness = if by_application && service.is_none() { Witness::None } else { asked.workload.witness() };
+        let shares = shares(asked, &merged.window, results, seen.process.as_ref());
         Self {
             witness,
-            figures: figures(asked, workload, &merged.window, &merged.connections, &messages, results, service),
+            bound_by: bound_by(&asked.load, shares),
+            survival: survival(asked.test, &merged.connections),
+            figures: figures(asked, &merged.window, &merged.connections, &messages, shares, seen),
             percentiles: merged
                 .histograms
                 .iter()
@@ -165,61 +212,21 @@ impl Measured {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests_support {
-    use super::*;
-
-    /// An outcome of one worker that did nothing.
-    pub(crate) fn empty(workload: Workload, load: Load) -> Outcome {
-        let asked = Asked { test: workload.name(), tier: 0, load, message: Message::default(), workers: 1 };
-        Outcome::new(asked, workload, &[], None, String::new())
-    }
+fn survival(test: Test, connections: &ConnectionCounts) -> Option<f64> {
+    let lasted = connections.open - connections.closed_early.values().sum::<u64>();
+    let held = matches!(test, Test::SustainedHold | Test::ConnectionLimit);
+    (held && connections.open > 0).then(|| lasted as f64 / connections.open as f64)
 }
 
 #[cfg(test)]
+pub(crate) mod fixture;
+
+#[cfg(test)]
 mod tests {
-    use bench_format::{result::WorkerBook, trial::TrialId};
-
-    use super::*;
-
-    fn result(workload: Workload, open: u64, sent: u64) -> WorkerResult {
-        WorkerResult {
-            schema: 1,
-            run: "r".into(),
-            trial: TrialId {
-                service: "s".into(),
-                workload: workload.name().into(),
-                variant: "v".into(),
-                tier: 2,
-                process: 1,
-                repeat: 1,
-            },
-            attempt: 1,
-            worker: 0,
-            witness: workload.witness(),
-            connections: ConnectionCounts { attempted: open, open, ..Default::default() },
-            messages: MessageCounts { due: sent, sent, ..Default::default() },
-            window: WindowCounts { duration_ns: 1_000_000_000, due: sent, sent, ..Default::default() },
-            histograms: BTreeMap::new(),
-            intervals: Vec::new(),
-            books: vec![WorkerBook { id: "a".into(), sent, sequence_sum: sent, unnumbered: 1, replies: 0 }],
-            evidence: WorkerEvidence { cpu_limit: 1.0, ..Default::default() },
-            environment: Default::default(),
-        }
-    }
-
-    fn view(received: u64, delivered: u64, dropped: u64) -> ServiceView {
-        let dropped = BTreeMap::from([("inbound_overflow".to_owned(), dropped)]);
-        let application = Some(ApplicationStats { delivered, sequence_sum: delivered, unnumbered: 0 });
-        let whole = MessageStats { received, consumed: 1, delivered, dropped, ..Default::default() };
-        ServiceView { whole, application, ..Default::default() }
-    }
-
-    fn throughput(service: Option<ServiceView>) -> Outcome {
-        let load = Load::Closed { messages_per_connection: None, in_flight: 1 };
-        let asked = Asked { test: "throughput", tier: 2, load, message: Message::default(), workers: 1 };
-        Outcome::new(asked, Workload::Throughput, &[result(Workload::Throughput, 2, 100)], service, String::new())
-    }
+    use super::{
+        fixture::{asked, result, throughput, view},
+        *,
+    };
 
     #[test]
     fn without_the_services_counters_nobody_is_witness() {
@@ -254,22 +261,56 @@ mod tests {
 
     #[test]
     fn a_generator_that_used_up_its_cpu_spoils_an_open_loop() {
-        let mut late = result(Workload::Throughput, 2, 100);
+        let asked = Asked {
+            load: Load::Open { rate_per_second: 100.0, arrivals: Default::default() },
+            ..asked(Test::Throughput, 2)
+        };
+        let mut late = result(&asked, 2, 100);
         late.window.cpu_ns = 950_000_000;
-        let load = Load::Open { rate_per_second: 100.0, arrivals: Default::default() };
-        let asked = Asked { test: "throughput", tier: 2, load, message: Message::default(), workers: 1 };
-        let outcome = Outcome::new(asked, Workload::Throughput, &[late], None, String::new());
+        let outcome = Outcome::new(asked, &[late], &Seen::default(), String::new());
         assert_eq!(outcome.problems, ["generator_cpu: a worker used 95 % of its CPU, allowed are 90 %"]);
     }
 
     #[test]
+    fn a_schedule_that_was_not_sent_spoils_an_open_loop_but_not_the_last_message_of_a_thread() {
+        let load = Load::Open { rate_per_second: 51.0, arrivals: Default::default() };
+        let asked = Asked { load, ..asked(Test::SustainedHold, 50) };
+        let problems = |sent| {
+            let mut result = result(&asked, 50, 51);
+            (result.window.sent, result.messages.delivered) = (sent, 51);
+            Outcome::new(asked.clone(), &[result], &Seen::default(), String::new()).problems
+        };
+        assert_eq!(problems(50), Vec::<String>::new());
+        assert_eq!(problems(49), ["send_rate: 49 of 51 due messages were sent in the window"]);
+    }
+
+    #[test]
     fn missing_connections_are_a_problem() {
-        let load = Load::Closed { messages_per_connection: None, in_flight: 1 };
-        let asked = Asked { test: "connection-storm", tier: 3, load, message: Message::default(), workers: 1 };
-        let mut partly = result(Workload::ConnectionStorm, 2, 0);
+        let asked = asked(Test::ConnectionStorm, 3);
+        let mut partly = result(&asked, 2, 0);
         partly.connections.attempted = 3;
         partly.connections.failed.insert("refused".into(), 1);
-        let outcome = Outcome::new(asked, Workload::ConnectionStorm, &[partly], None, String::new());
+        let outcome = Outcome::new(asked, &[partly], &Seen::default(), String::new());
         assert_eq!(outcome.problems, ["2 of 3 connections opened (1 refused)"]);
+    }
+
+    #[test]
+    fn connections_that_ended_while_they_were_held_did_not_survive() {
+        let asked = asked(Test::SustainedHold, 4);
+        let mut some = result(&asked, 4, 0);
+        some.connections.closed_early.insert("reset".into(), 1);
+        let outcome = Outcome::new(asked, &[some], &Seen::default(), String::new());
+        assert_eq!(outcome.problems, ["1 connections ended early (1 reset)"]);
+        assert_eq!(outcome.measured.unwrap().survival, Some(0.75));
+    }
+
+    #[test]
+    fn memory_per_connection_is_what_the_process_grew_by() {
+        let asked = asked(Test::SustainedHold, 4);
+        let process = ProcessView { rss_at_rest_bytes: Some(1000), rss_bytes: Some(9000), ..Default::default() };
+        let seen = Seen { process: Some(process), ..Default::default() };
+        let outcome = Outcome::new(asked.clone(), &[result(&asked, 4, 0)], &seen, String::new());
+        let figures = outcome.measured.unwrap().figures;
+        assert_eq!((figures.service_rss_bytes, figures.service_bytes_per_connection), (Some(9000), Some(2000.0)));
     }
 }

@@ -68,6 +68,11 @@ impl WseMessages {
     }
 }
 
+/// Length of a trade update of a format and of a nominal size, both in bytes; compressed ones vary by a few.
+pub fn trade_bytes(format: Format, size_bytes: usize) -> usize {
+    WseMessages::trade(format, size_bytes).payload(FIRST_SEQUENCE, 0).len()
+}
+
 impl Messages for WseMessages {
     #[inline]
     fn opcode(&self) -> Opcode {

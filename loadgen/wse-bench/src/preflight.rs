@@ -1,73 +1,21 @@
-//! What the machine must allow before many connections open. Raises what may be raised, reports the rest, and checks
-//! that the service lets one connection in.
+//! What is looked at before many connections try: the machine, and whether the service lets one of them in.
 
-use std::fs;
+mod machine;
 
 use bench_format::{
     plan::{Load, Message},
     trial::{Assignment, TrialId},
 };
 use loadgen_core::trial::AtOnce;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::workloads::Workload;
-
-/// Descriptors that a worker needs beside its connections.
-const SPARE_DESCRIPTORS: u64 = 100;
-
-/// Raises the limit of open files to what is allowed; returns it.
-pub fn raise_open_files() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    // Without a hard limit there is nothing to raise to.
-    if limit.maximum.is_some() {
-        // It may be refused in a sandbox: then the old limit stands, and is reported.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// Connections that each of several workers can hold with a limit of open files, over all.
-pub fn most_connections(open_files: u64, workers: u32) -> u64 {
-    open_files.saturating_sub(SPARE_DESCRIPTORS).saturating_mul(u64::from(workers))
-}
-
-/// What is worth telling about the machine, for so many connections; nothing when all is well.
-pub fn remarks(connections: u32, workers: u32, open_files: u64) -> Vec<String> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default().trim().to_owned();
-    let mut remarks = Vec::new();
-    let most = most_connections(open_files, workers);
-    if u64::from(connections) > most {
-        remarks.push(format!(
-            "{open_files} open files allow {most} connections of the {connections} asked for; raise `ulimit -n` or use \
-             more --workers"
-        ));
-    }
-    let range = read("ipv4/ip_local_port_range");
-    let bounds: Vec<u32> = range.split_whitespace().filter_map(|bound| bound.parse().ok()).collect();
-    if let [first, last] = bounds[..]
-        && connections > last.saturating_sub(first)
-    {
-        remarks.push(format!(
-            "ports {first} to {last} don't reach for {connections} connections from one address; on loopback more \
-             source addresses are used, elsewhere widen net.ipv4.ip_local_port_range"
-        ));
-    }
-    if let Ok(backlog) = read("core/somaxconn").parse::<u32>()
-        && backlog < 1024
-    {
-        remarks.push(format!("net.core.somaxconn is {backlog}: a storm loses SYNs and waits a second for each"));
-    }
-    if read("ipv4/tcp_tw_reuse") == "0" {
-        remarks.push("net.ipv4.tcp_tw_reuse is 0: ports stay taken for a minute after each test".into());
-    }
-    remarks
-}
+pub use self::machine::{Check, Machine, Need};
+use crate::{protocol::Access, workloads::Workload};
 
 /// Opens one connection and closes it again.
 ///
 /// # Errors
 /// When it can't be opened; the reason is in words.
-pub fn check_connectivity(address: &str, secret: &str) -> anyhow::Result<()> {
+pub fn check_connectivity(address: &str, access: &Access) -> anyhow::Result<()> {
     let assignment = Assignment {
         run: "connectivity".into(),
         trial: TrialId {
@@ -91,29 +39,15 @@ pub fn check_connectivity(address: &str, secret: &str) -> anyhow::Result<()> {
         window_ns: 16_000_000_000,
         drain_ns: 1_000_000_000,
         late_after_ns: None,
+        keep_connections: false,
+        settings: Default::default(),
+        samples: false,
+        protocol_check: false,
     };
-    let result = Workload::ConnectionStorm.run(&assignment, secret, &mut AtOnce)?;
+    let result = Workload::ConnectionStorm.run(&assignment, access, &mut AtOnce)?;
     if result.connections.open == 1 {
         return Ok(());
     }
     let reasons: Vec<_> = result.connections.failed.into_keys().collect();
     anyhow::bail!("failed to open a connection to {address}: {}", reasons.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn too_many_connections_for_the_descriptors_are_remarked_with_the_way_out() {
-        let remarks = remarks(5000, 2, 1124);
-        assert!(remarks[0].contains("1124 open files allow 2048 connections of the 5000"), "{remarks:?}");
-        assert!(remarks[0].contains("--workers"));
-    }
-
-    #[test]
-    fn the_limit_is_raised_to_the_hard_one() {
-        let raised = raise_open_files();
-        assert_eq!(Some(raised), getrlimit(Resource::Nofile).maximum.or(Some(raised)));
-    }
 }

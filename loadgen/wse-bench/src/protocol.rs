@@ -1,6 +1,9 @@
 //! WSE as a client speaks it: token, handshake, answers (`docs/PROTOCOL.md`, "WSE").
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use loadgen_core::workload::{Admission, Opcode, Received, Workload};
@@ -37,11 +40,21 @@ pub enum Use {
     },
 }
 
+/// What lets us in, and from where we come.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The service's secret: it signs the token.
+    pub secret: String,
+    /// Addresses of this machine to connect from, each until its ports are used up; none leaves the choice to the kernel.
+    pub source_addresses: Vec<IpAddr>,
+}
+
 /// A WSE client.
 pub struct Wse {
     token: String,
     purpose: Use,
     echo: Finder<'static>,
+    source_addresses: Vec<IpAddr>,
 }
 
 impl Wse {
@@ -50,7 +63,21 @@ impl Wse {
     /// # Errors
     /// When the secret can't sign.
     pub fn new(secret: &str, purpose: Use) -> anyhow::Result<Self> {
-        Ok(Self { token: token(secret)?, purpose, echo: Finder::new(br#""client_timestamp":"#) })
+        let echo = Finder::new(br#""client_timestamp":"#);
+        Ok(Self { token: token(secret)?, purpose, echo, source_addresses: Vec::new() })
+    }
+
+    /// The same client from other addresses, if there are any.
+    pub fn starting_from(self, source_addresses: &[IpAddr]) -> Self {
+        Self { source_addresses: source_addresses.to_owned(), ..self }
+    }
+
+    /// The same client with a token that looks as good and isn't: the signature is another secret's.
+    ///
+    /// # Errors
+    /// When that secret can't sign.
+    pub fn forged(purpose: Use) -> anyhow::Result<Self> {
+        Self::new("a secret that no service was ever given", purpose)
     }
 }
 
@@ -82,6 +109,10 @@ impl Workload for Wse {
 
     fn headers(&self) -> Vec<(String, String)> {
         vec![("Cookie".into(), format!("access_token={}", self.token))]
+    }
+
+    fn source_addresses(&self) -> &[IpAddr] {
+        &self.source_addresses
     }
 
     fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission {
@@ -160,7 +191,7 @@ struct Details {
 }
 
 /// Old servers put the category before the brace.
-fn without_prefix(payload: &[u8]) -> &[u8] {
+pub(crate) fn without_prefix(payload: &[u8]) -> &[u8] {
     [&b"WSE"[..], b"S", b"U"].into_iter().find_map(|prefix| payload.strip_prefix(prefix)).unwrap_or(payload)
 }
 

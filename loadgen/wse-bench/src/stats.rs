@@ -61,17 +61,33 @@ impl Stats {
         }
     }
 
-    /// Waits until the service has handed on what it received since `before`, at least `expected` messages; returns
-    /// what it says then, or at the deadline.
+    /// Waits until the service has handed on what it received since `before`, at least `expected` messages, and its
+    /// application has counted what it took of them; returns what it says then, or at the deadline.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn settled(&self, before: &ServiceStats, expected: u64, patience: Duration) -> anyhow::Result<Timed> {
+        self.read_until(patience, |now| {
+            let received = since(&before.messages, &now.messages).received;
+            // An application takes a batch from the queue first and counts it a moment later.
+            let counted = now.application.is_none_or(|application| application.delivered >= now.messages.delivered);
+            received >= expected && now.messages.queued == 0 && counted
+        })
+    }
+
+    /// Waits until no more than so many connections are open; returns what the service says then, or at the deadline.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn at_rest(&self, open: u64, patience: Duration) -> anyhow::Result<Timed> {
+        self.read_until(patience, |now| now.connections.open <= open)
+    }
+
+    fn read_until(&self, patience: Duration, enough: impl Fn(&ServiceStats) -> bool) -> anyhow::Result<Timed> {
         let deadline = Instant::now() + patience;
         loop {
             let now = self.read()?;
-            let since = since(&before.messages, &now.stats.messages);
-            if (since.received >= expected && now.stats.messages.queued == 0) || Instant::now() >= deadline {
+            if enough(&now.stats) || Instant::now() >= deadline {
                 return Ok(now);
             }
             thread::sleep(PAUSE);

@@ -19,7 +19,7 @@ use bench_format::{
     result::{Witness, WorkerResult},
     trial::{Assignment, Clock, Next, Ready, Registration, Release, TrialId},
 };
-use service::{Flaw, Service};
+use service::{Flaw, SECRET, Service};
 
 #[derive(Default)]
 struct Seen {
@@ -59,6 +59,10 @@ fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -
         window_ns: 200_000_000,
         drain_ns: 2_000_000_000,
         late_after_ns: None,
+        keep_connections: false,
+        settings: Default::default(),
+        samples: false,
+        protocol_check: true,
     }
 }
 
@@ -106,7 +110,7 @@ fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runt
 
 fn work(url: &str) -> Option<i32> {
     let mut worker = Command::new(env!("CARGO_BIN_EXE_wse-bench"));
-    let status = worker.args(["--coordinator", url, "--worker", "0"]).status().unwrap();
+    let status = worker.args(["--coordinator", url, "--worker", "0"]).env("WSE_BENCH_SECRET", SECRET).status().unwrap();
     status.code()
 }
 
@@ -125,8 +129,15 @@ fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
     let [pings, flood, storm] = &seen.results[..] else { panic!("{} results", seen.results.len()) };
     assert_eq!((pings.witness, pings.messages.delivered), (Witness::Reply, 6));
     assert_eq!((flood.witness, flood.messages.delivered), (Witness::Application, 0));
-    assert!(flood.messages.sent > 0 && flood.books.iter().all(|book| book.sequence_sum > 0));
-    assert_eq!(storm.connections.open, 2);
+    let load = flood.books.iter().filter(|book| book.sent > 0);
+    assert!(flood.messages.sent > 0 && load.clone().all(|book| book.sequence_sum > 0));
+    assert_eq!((load.count(), storm.connections.open), (2, 2));
+    for result in [pings, flood, storm] {
+        let check = result.conformance.as_ref().unwrap();
+        assert_eq!((&check.before, &check.after, check.opened), (&vec![], &vec![], 2));
+        // The check's own connections stand in the books beside the load's two, and nowhere else.
+        assert_eq!((result.connections.attempted, result.books.len()), (2, 4));
+    }
     assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2, 0]);
 }
 

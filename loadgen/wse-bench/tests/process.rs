@@ -5,9 +5,7 @@ mod service;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use service::{Flaw, Service};
-
-const SECRET: &str = "a-secret-of-this-test-and-no-other";
+use service::{Flaw, SECRET, Service};
 
 fn wse_bench(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wse-bench"))
@@ -41,20 +39,6 @@ fn results(service: &Service, arguments: &str) -> (Option<i32>, Vec<Value>) {
 }
 
 #[test]
-fn the_suite_runs_and_prints_a_table_for_each_test() {
-    let service = Service::start(Flaw::None);
-    let (code, text) = against(&service, "--tiers 2,4 --pings 3");
-    assert_eq!(code, Some(0), "{text}");
-    for words in
-        ["connection-storm: closed loop", "ping-latency: closed loop", "throughput: closed loop", "witness none"]
-    {
-        assert!(text.contains(words), "{words} in {text}");
-    }
-    assert!(service.all_had_tokens());
-    assert!(!text.contains(SECRET));
-}
-
-#[test]
 fn with_the_services_counters_the_books_are_compared() {
     let service = Service::start(Flaw::None);
     for format in ["json", "msgpack", "compressed"] {
@@ -84,6 +68,17 @@ fn a_service_that_lies_is_caught() {
 }
 
 #[test]
+fn a_service_that_takes_every_token_fails_the_check_unless_that_is_left_out() {
+    let service = Service::start(Flaw::TakesEveryToken);
+    let (code, failed) = results(&service, "--test throughput --tiers 2");
+    assert_eq!(code, Some(1));
+    let problems = failed[0]["problems"].to_string();
+    assert!(problems.contains("conformance before the load: with a token of another secret"), "{problems}");
+    let (code, unchecked) = results(&service, "--test throughput --tiers 2 --no-conformance");
+    assert_eq!(code, Some(0), "{}", unchecked[0]["problems"]);
+}
+
+#[test]
 fn an_unanswered_ping_is_not_a_success() {
     let service = Service::start(Flaw::ForgetsPings);
     let (code, results) = results(&service, "--test ping-latency --tiers 2 --rate 100 --drain 0.5");
@@ -107,7 +102,7 @@ fn markdown_is_a_table() {
     let service = Service::start(Flaw::None);
     let (code, text) = against(&service, "--test connection-storm --tiers 3 --output markdown");
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("| connections | accepted/s |") && text.contains("|---:|"), "{text}");
+    assert!(text.contains("| connections | workers | accepted/s |") && text.contains("|---:|"), "{text}");
 }
 
 #[test]
@@ -122,8 +117,12 @@ fn nobody_there_is_exit_code_1_in_words() {
 #[test]
 fn bad_usage_is_exit_code_2_and_names_what_is_known() {
     for (arguments, words) in [
-        ("--test fanout-broadcast", "known are connection-storm, ping-latency, throughput"),
+        (
+            "--test fanout-broadcast",
+            "known are connection-storm, ping-latency, throughput, size-matrix, format-comparison, sustained-hold",
+        ),
         ("--duration 0", "not above 0"),
+        ("--hold 0", "not above 0"),
         ("--tiers ten", "invalid value"),
         ("--format xml", "possible values"),
     ] {

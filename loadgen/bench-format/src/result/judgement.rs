@@ -44,6 +44,8 @@ pub enum ReasonKind {
     GeneratorCpu,
     /// Too little of the schedule was sent.
     SendRate,
+    /// The inference simulator ran out of CPU: what was measured is not the service's.
+    InferenceCpu,
     /// The service process died or was replaced during the trial.
     ServiceRestarted,
     /// A clock jumped.
@@ -80,7 +82,7 @@ pub struct Judged {
     pub passed: bool,
 }
 
-/// What limited a closed-loop trial.
+/// What limited a closed-loop trial or one of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundBy {
@@ -92,4 +94,6 @@ pub enum BoundBy {
     Both,
     /// Neither did: look for a lock, a window, a single-threaded stage.
     Neither,
+    /// The inference simulator behind the service did: the figure says nothing about the service.
+    Inference,
 }

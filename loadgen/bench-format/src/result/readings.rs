@@ -37,7 +37,36 @@ pub struct ServiceFile {
 pub struct Reading {
     /// When, unix nanoseconds.
     pub unix_ns: u64,
-    /// Its process id: another one means that it was restarted.
+    /// Its process id: another one means that it was restarted. This and the next three are absent where ladder didn't
+    /// start the service and can't read its process.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// CPU used since its start, in nanoseconds.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
+    /// Resident memory, in bytes.
+    #[serde(default)]
+    pub rss_bytes: Option<u64>,
+    /// CPUs that it may use.
+    #[serde(default)]
+    pub cpu_limit: Option<f64>,
+    /// Throttled CPU periods so far; absent where no quota is in force.
+    pub throttled_periods: Option<u64>,
+    /// All CPU periods so far; absent where no quota is in force.
+    #[serde(default)]
+    pub periods: Option<u64>,
+    /// Its own counters.
+    pub stats: ServiceStats,
+    /// The inference simulator behind it at the same moment; absent where there is none or it can't be read.
+    #[serde(default)]
+    pub inference: Option<ProcessReading>,
+}
+
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessReading {
+    /// Its process id.
     pub pid: u32,
     /// CPU used since its start, in nanoseconds.
     pub cpu_ns: u64,
@@ -47,6 +76,6 @@ pub struct Reading {
     pub cpu_limit: f64,
     /// Throttled CPU periods so far; absent where no quota is in force.
     pub throttled_periods: Option<u64>,
-    /// Its own counters.
-    pub stats: ServiceStats,
+    /// All CPU periods so far; absent where no quota is in force.
+    pub periods: Option<u64>,
 }

@@ -37,6 +37,12 @@ pub struct WorkerResult {
     /// One entry for each connection that was opened.
     #[serde(default)]
     pub books: Vec<WorkerBook>,
+    /// What failed, by kind, where the workload counts failures apart from messages.
+    #[serde(default)]
+    pub failures: Failures,
+    /// What the protocol check of the service found; absent when this worker made none.
+    #[serde(default)]
+    pub conformance: Option<Conformance>,
     /// How the worker itself fared.
     pub evidence: WorkerEvidence,
     /// The worker's machine.
@@ -101,6 +107,35 @@ pub struct MessageCounts {
     pub bytes_received: u64,
 }
 
+/// The failure of rows for which a worker had no room, so that its samples lack them: the worker's, and so never in the
+/// window.
+pub const SAMPLES_LOST: &str = "samples/overflow";
+
+/// Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`), each counted once, where it happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Failures {
+    /// In the measured window.
+    pub window: BTreeMap<String, u64>,
+    /// Before or after it.
+    pub outside: BTreeMap<String, u64>,
+}
+
+/// The protocol check of the service, made on a connection of its own before the first connection of the load and after
+/// the last answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Conformance {
+    /// What was wrong before; empty when nothing was.
+    pub before: Vec<String>,
+    /// What was wrong after.
+    pub after: Vec<String>,
+    /// Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but its
+    /// `books` have them, with nothing but unnumbered messages.
+    #[serde(default)]
+    pub opened: u64,
+}
+
 /// Counters over the measured window only, from the worker's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +148,9 @@ pub struct WindowCounts {
     pub sent: u64,
     /// Answers received in it.
     pub replies: u64,
+    /// Messages that those answers are for: as many as `replies` where each answers one.
+    #[serde(default)]
+    pub answered: u64,
     /// Write system calls in it.
     pub writes: u64,
     /// CPU that the worker used in it, in nanoseconds, kernel included.

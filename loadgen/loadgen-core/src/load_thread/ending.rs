@@ -65,6 +65,7 @@ impl<W: Workload> LoadThread<W> {
             due: if flood { to.due - from.due } else { tally.window_due },
             sent: to.sent - from.sent,
             replies: to.replies - from.replies,
+            answered: to.replies - from.replies,
             writes: to.writes - from.writes,
             cpu_ns: 0,
         };

@@ -47,7 +47,8 @@ impl<W: Workload> LoadThread<W> {
     }
 
     pub(super) fn open_loop(&mut self, rate_per_second: f64, arrivals: Arrivals) -> Result<(), Error> {
-        let Phases { start_ns, window_end_ns, .. } = self.phases();
+        let phases @ Phases { start_ns, window_end_ns, .. } = self.phases();
+        let drain_deadline_ns = phases.drain_deadline_ns();
         // A slot of the schedule is one write: its messages are due together.
         let rate = rate_per_second / self.cx.coalesce as f64;
         let mut schedule = match arrivals {
@@ -59,6 +60,10 @@ impl<W: Workload> LoadThread<W> {
         loop {
             let now = monotonic_ns();
             self.mark(now);
+            if now >= drain_deadline_ns {
+                self.forgo(due, schedule, turn);
+                return Ok(());
+            }
             let mut burst = 0;
             while due <= now && due < window_end_ns && burst < DUE_PER_TURN && !self.sessions.is_empty() {
                 let session = &mut self.sessions[turn];
@@ -72,6 +77,17 @@ impl<W: Workload> LoadThread<W> {
                 return Ok(());
             }
             self.turn(due.min(window_end_ns))?;
+        }
+    }
+
+    /// Counts what was due from a moment on, and sends none of it: a generator that is so far behind its schedule must come
+    /// to an end, too.
+    fn forgo(&mut self, mut due: u64, mut schedule: Schedule, mut turn: usize) {
+        let Phases { start_ns, window_end_ns, .. } = self.phases();
+        while due < window_end_ns && !self.sessions.is_empty() {
+            (0..self.cx.coalesce).for_each(|_| self.sessions[turn].forgo(&mut self.cx, due));
+            turn = (turn + 1) % self.sessions.len();
+            due = start_ns + schedule.next_due_ns();
         }
     }
 

@@ -52,12 +52,17 @@ impl Session {
 
     /// A message is due. A blocked socket doesn't stop the clock: it waits with its due time.
     pub(crate) fn offer<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
-        self.count_due(cx, 1, due_ns);
         if self.stage != Stage::Open {
-            cx.tally.unsent += 1;
-            return;
+            return self.forgo(cx, due_ns);
         }
+        self.count_due(cx, 1, due_ns);
         self.backlog.push_back(due_ns);
+    }
+
+    /// A message was due, and won't be sent.
+    pub(crate) fn forgo<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
+        self.count_due(cx, 1, due_ns);
+        cx.tally.unsent += 1;
     }
 
     /// Hands the socket what is due, as far as it takes it.

@@ -161,7 +161,7 @@ fn part(whole: u32, index: u32, of: u32) -> u32 {
 
 fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
     let over_all = match assignment.load {
-        Load::Closed { in_flight, .. } => in_flight,
+        Load::Closed { in_flight, .. } | Load::Sessions { in_flight, .. } => in_flight,
         Load::Open { .. } => 256,
     };
     (over_all / (assignment.workers * threads)).max(1)
@@ -190,6 +190,7 @@ impl ThreadResult {
         mine.due += theirs.due;
         mine.sent += theirs.sent;
         mine.replies += theirs.replies;
+        mine.answered += theirs.answered;
         mine.writes += theirs.writes;
         self.recorded = match (self.recorded.take(), other.recorded) {
             (Some(mut mine), Some(theirs)) => {

@@ -287,5 +287,9 @@ pub fn assignment(address: &str, connections: u32) -> Assignment {
         window_ns: 300_000_000,
         drain_ns: 5_000_000_000,
         late_after_ns: None,
+        keep_connections: false,
+        settings: Default::default(),
+        samples: false,
+        protocol_check: false,
     }
 }

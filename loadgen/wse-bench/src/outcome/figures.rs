@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use bench_format::{
     histogram::{PERCENTILES, Recorder, percentile_ns},
-    plan::Load,
-    result::{ConnectionCounts, Figures, MessageCounts, WindowCounts, Witness, WorkerResult},
+    result::{ConnectionCounts, Figures, MessageCounts, WindowCounts, Witness},
     service::MessageStats,
 };
 
-use super::{Asked, ServiceView};
+use super::{Asked, Seen, bound::Shares};
 use crate::workloads::Workload;
 
 /// What can be said of a histogram; absent where the samples can't carry it.
@@ -25,47 +24,76 @@ pub(super) fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> 
 /// Rates and costs of the window.
 pub(super) fn figures(
     asked: &Asked,
-    workload: Workload,
     window: &WindowCounts,
     connections: &ConnectionCounts,
     messages: &MessageCounts,
-    results: &[WorkerResult],
-    service: Option<&ServiceView>,
+    shares: Shares,
+    seen: &Seen,
 ) -> Figures {
     let seconds = window.duration_ns as f64 / 1e9;
     let rate = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
-    let storm = workload == Workload::ConnectionStorm;
-    let in_window = service.and_then(|view| view.window.as_ref());
+    let storm = asked.workload == Workload::ConnectionStorm;
+    let in_window = seen.service.as_ref().and_then(|view| view.window.as_ref());
     let service_rate =
         |count: fn(&MessageStats) -> u64| in_window.map(|(stats, seconds)| count(stats) as f64 / seconds);
     let cpu_seconds = window.cpu_ns as f64 / 1e9;
+    let accepted = match seen.opening_seconds {
+        Some(opening) => (opening > 0.0).then(|| connections.open as f64 / opening),
+        None => rate(connections.open).filter(|_| storm),
+    };
+    Figures {
+        window_seconds: seconds,
+        due_per_second: rate(window.due).filter(|_| asked.load.is_open()),
+        written_per_second: rate(window.sent).filter(|_| !storm),
+        received_per_second: service_rate(|stats| stats.received),
+        delivered_per_second: match asked.workload.witness() {
+            Witness::Application => service_rate(|stats| stats.delivered),
+            _ => rate(window.replies).filter(|_| !storm),
+        },
+        dropped_per_second: service_rate(|stats| stats.dropped.values().sum()),
+        accepted_per_second: accepted,
+        messages_per_write: (window.writes > 0).then(|| window.sent as f64 / window.writes as f64),
+        worker_cpu_seconds: Some(cpu_seconds),
+        worker_cpu_share: shares.worker,
+        worker_cpu_seconds_per_million: (window.sent > 0).then(|| cpu_seconds * 1e6 / window.sent as f64),
+        failed_share: failed_share(storm, connections, messages),
+        service_cpu_share: shares.service,
+        ..of_process(seen, connections, in_window.map(|(stats, _)| stats), window)
+    }
+}
+
+/// Share of attempts or messages that failed.
+fn failed_share(storm: bool, connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
     let attempts = if storm { connections.attempted } else { messages.due };
     let failures = if storm {
         connections.attempted - connections.open
     } else {
         messages.wrong + messages.lost + messages.unsent + messages.dropped.values().sum::<u64>()
     };
+    (attempts > 0).then(|| failures as f64 / attempts as f64)
+}
+
+/// CPU and memory of the service's process.
+fn of_process(
+    seen: &Seen,
+    connections: &ConnectionCounts,
+    in_window: Option<&MessageStats>,
+    window: &WindowCounts,
+) -> Figures {
+    let process = seen.process.unwrap_or_default();
+    let cpu_seconds = process.cpu_ns.map(|ns| ns as f64 / 1e9);
+    // What the application was given; without a witness, or in pings, what was received or answered.
+    let arrived = in_window.map_or(window.replies, |stats| stats.delivered.max(stats.received));
+    let grown = process.rss_bytes.zip(process.rss_at_rest_bytes).map(|(open, rest)| open as f64 - rest as f64);
     Figures {
-        window_seconds: seconds,
-        due_per_second: rate(window.due).filter(|_| matches!(asked.load, Load::Open { .. })),
-        written_per_second: rate(window.sent).filter(|_| !storm),
-        received_per_second: service_rate(|stats| stats.received),
-        delivered_per_second: match workload.witness() {
-            Witness::Application => service_rate(|stats| stats.delivered),
-            _ => rate(window.replies).filter(|_| !storm),
-        },
-        dropped_per_second: service_rate(|stats| stats.dropped.values().sum()),
-        accepted_per_second: rate(connections.open).filter(|_| storm),
-        messages_per_write: (window.writes > 0).then(|| window.sent as f64 / window.writes as f64),
-        worker_cpu_seconds: Some(cpu_seconds),
-        worker_cpu_share: results
-            .iter()
-            .map(|result| {
-                result.window.cpu_ns as f64 / (result.window.duration_ns.max(1) as f64 * result.evidence.cpu_limit)
-            })
-            .reduce(f64::max),
-        worker_cpu_seconds_per_million: (window.sent > 0).then(|| cpu_seconds * 1e6 / window.sent as f64),
-        failed_share: (attempts > 0).then(|| failures as f64 / attempts as f64),
+        service_cpu_seconds: cpu_seconds,
+        service_cpu_seconds_per_million: cpu_seconds
+            .filter(|_| arrived > 0)
+            .map(|seconds| seconds * 1e6 / arrived as f64),
+        service_rss_bytes: process.rss_bytes,
+        service_bytes_per_connection: grown
+            .filter(|_| connections.open > 0)
+            .map(|bytes| bytes / connections.open as f64),
         ..Figures::default()
     }
 }

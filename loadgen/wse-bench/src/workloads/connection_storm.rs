@@ -9,7 +9,7 @@ use crate::protocol::Use;
 pub(super) fn plan(load: &Load) -> (Pattern, Use) {
     let rate_per_second = match load {
         Load::Open { rate_per_second, .. } => Some(*rate_per_second),
-        Load::Closed { .. } => None,
+        Load::Closed { .. } | Load::Sessions { .. } => None,
     };
     (Pattern::Storm { rate_per_second }, Use::Open)
 }

@@ -14,14 +14,19 @@ use loadgen_core::{
     Pattern,
     trial::{self, Gate},
 };
+use serde::Serialize;
 
-use crate::protocol::{Use, Wse};
+use crate::{
+    protocol::{Access, Use, Wse},
+    smoke,
+};
 
 /// What this program calls itself in results.
 pub const PROGRAM: &str = concat!("wse-bench ", env!("CARGO_PKG_VERSION"));
 
 /// A workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// How fast connections open.
     ConnectionStorm,
@@ -32,7 +37,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them, in the order in which a suite runs them.
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::ConnectionStorm, Self::PingLatency, Self::Throughput];
 
     /// Its name in flags, plans and results.
@@ -56,7 +61,7 @@ impl Workload {
     pub fn find(name: &str) -> anyhow::Result<Self> {
         match Self::ALL.into_iter().find(|workload| workload.name() == name) {
             Some(workload) => Ok(workload),
-            None => bail!("there is no test {name:?}; known are {}", Self::names().join(", ")),
+            None => bail!("there is no workload {name:?}; known are {}", Self::names().join(", ")),
         }
     }
 
@@ -66,15 +71,6 @@ impl Workload {
             Self::ConnectionStorm | Self::PingLatency => Witness::Reply,
             Self::Throughput => Witness::Application,
         }
-    }
-
-    /// Connections per tier when nobody names any: those of the reference's published benchmarks.
-    pub fn default_tiers(self) -> Vec<u32> {
-        let mut tiers = vec![100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
-        if self == Self::ConnectionStorm {
-            tiers.extend([75_000, 100_000]);
-        }
-        tiers
     }
 
     /// What the threads do, and what the connections are for.
@@ -87,6 +83,9 @@ impl Workload {
         {
             bail!("a rate of {rate_per_second} per second offers no load; give a number above 0");
         }
+        if matches!(assignment.load, Load::Sessions { .. }) {
+            bail!("{} has no pace of its own; its load is open or closed, not sessions", self.name());
+        }
         match self {
             Self::ConnectionStorm => Ok(connection_storm::plan(&assignment.load)),
             Self::PingLatency => Ok(ping_latency::plan(&assignment.load)),
@@ -98,10 +97,17 @@ impl Workload {
     ///
     /// # Errors
     /// When there can be no result.
-    pub fn run(self, assignment: &Assignment, secret: &str, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
+    pub fn run(self, assignment: &Assignment, access: &Access, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
         let (pattern, purpose) = self.plan(assignment)?;
-        let wse = Wse::new(secret, purpose)?;
-        Ok(trial::run(wse, assignment, pattern, self.witness(), PROGRAM, gate)?)
+        let wse = Wse::new(&access.secret, purpose)?.starting_from(&access.source_addresses);
+        let checks = assignment.protocol_check && assignment.worker == 0;
+        let check = || checks.then(|| smoke::check(&assignment.address, &access.secret)).transpose();
+        let before = check()?;
+        let mut result = trial::run(wse, assignment, pattern, self.witness(), PROGRAM, gate)?;
+        if let (Some(before), Some(after)) = (before, check()?) {
+            smoke::enter(&mut result, before, after);
+        }
+        Ok(result)
     }
 }
 
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = Workload::find("fanout").unwrap_err().to_string();
-        assert_eq!(error, r#"there is no test "fanout"; known are connection-storm, ping-latency, throughput"#);
+        assert_eq!(error, r#"there is no workload "fanout"; known are connection-storm, ping-latency, throughput"#);
     }
 
     #[test]

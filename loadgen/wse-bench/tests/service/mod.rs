@@ -4,7 +4,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    net::IpAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -24,8 +25,12 @@ use tokio_tungstenite::{
     tungstenite::{
         Error, Message,
         handshake::server::{ErrorResponse, Request, Response},
+        protocol::{CloseFrame, frame::coding::CloseCode},
     },
 };
+
+/// Signs the tokens that are let in.
+pub const SECRET: &str = "a-secret-of-this-test-and-no-other";
 
 /// What is wrong with the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,12 @@ pub enum Flaw {
     ForgetsPings,
     /// Every tenth trade is discarded but counted as delivered.
     Lies,
+    /// Nobody is refused.
+    TakesEveryToken,
+    /// A connection ends with its first ping.
+    DropsAfterAPing,
+    /// With so many connections open, more are refused with HTTP status 503.
+    Full(u64),
 }
 
 #[derive(Default)]
@@ -43,7 +54,11 @@ struct Books {
     delivered: u64,
     /// Formats seen: the first two bytes of binary messages.
     prefixes: std::collections::BTreeSet<[u8; 2]>,
-    tokens: std::collections::BTreeSet<bool>,
+    refused: u64,
+    /// Connections that are open or about to be.
+    open: u64,
+    /// Where connections came from.
+    sources: HashSet<IpAddr>,
 }
 
 type Shared = Arc<Mutex<Books>>;
@@ -77,9 +92,14 @@ impl Service {
         self.books.lock().unwrap().prefixes.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
-    /// Whether every connection brought a signed token.
-    pub fn all_had_tokens(&self) -> bool {
-        self.books.lock().unwrap().tokens.iter().all(|good| *good)
+    /// The addresses from which connections came.
+    pub fn sources(&self) -> HashSet<IpAddr> {
+        self.books.lock().unwrap().sources.clone()
+    }
+
+    /// Connections that brought no signed token.
+    pub fn refused(&self) -> u64 {
+        self.books.lock().unwrap().refused
     }
 }
 
@@ -92,6 +112,7 @@ async fn stats(State(books): State<Shared>) -> Json<ServiceStats> {
         stats.messages.consumed += book.consumed;
         application.sequence_sum = application.sequence_sum.wrapping_add(book.application.unwrap().sequence_sum);
     }
+    stats.connections.open = books.open;
     stats.messages.delivered = books.delivered;
     application.delivered = books.delivered;
     stats.application = Some(application);
@@ -105,27 +126,43 @@ async fn connections(State(books): State<Shared>) -> Json<ConnectionBooks> {
 
 async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    while let Ok((socket, _)) = listener.accept().await {
+    while let Ok((socket, source)) = listener.accept().await {
         let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let books = Arc::clone(&books);
         tokio::spawn(async move {
+            {
+                let mut books = books.lock().unwrap();
+                books.open += 1;
+                books.sources.insert(source.ip());
+            }
             // A client that goes away ends only its own task.
-            let _ = serve(socket, id, flaw, books).await;
+            let _ = serve(socket, id, flaw, Arc::clone(&books)).await;
+            books.lock().unwrap().open -= 1;
         });
     }
 }
 
 async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Result<(), Error> {
     socket.set_nodelay(true)?;
-    let seen = Arc::clone(&books);
+    let mut admitted = false;
     #[expect(clippy::result_large_err, reason = "tungstenite's callback returns it")]
-    let check = move |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+    let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let cookie = request.headers().get("cookie").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let token = cookie.strip_prefix("access_token=").unwrap_or_default();
-        seen.lock().unwrap().tokens.insert(is_signed(token));
-        Ok(response)
+        admitted = is_signed(cookie.strip_prefix("access_token=").unwrap_or_default());
+        match flaw {
+            Flaw::Full(most) if books.lock().unwrap().open > most => {
+                Err(Response::builder().status(503).body(None).unwrap())
+            }
+            _ => Ok(response),
+        }
     };
     let mut ws = accept_hdr_async(socket, check).await?;
+    if !admitted && flaw != Flaw::TakesEveryToken {
+        books.lock().unwrap().refused += 1;
+        let error = serde_json::json!({"c": "WSE", "t": "error", "p": {"code": "AUTH_FAILED"}, "v": 1});
+        ws.send(Message::text(error.to_string())).await?;
+        return ws.close(Some(CloseFrame { code: CloseCode::from(4401), reason: "".into() })).await;
+    }
     let ready = serde_json::json!({"c": "WSE", "t": "server_ready", "p": {"details": {"connection_id": id}}, "v": 1});
     ws.send(Message::text(ready.to_string())).await?;
     let mut conversation = Conversation::new(&id, flaw);
@@ -139,6 +176,9 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
             _ => None,
         };
         books.lock().unwrap().connections.insert(id.clone(), conversation.book.clone());
+        if flaw == Flaw::DropsAfterAPing && conversation.pings > 0 {
+            return ws.close(None).await;
+        }
         if let Some(reply) = reply {
             ws.send(Message::text(reply)).await?;
         }
@@ -170,7 +210,9 @@ impl Conversation {
                 self.book.consumed += 1;
                 self.pings += 1;
                 let echo = &value["p"]["timestamp"];
-                let pong = format!(r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{echo}}},"v":1}}"#);
+                let pong = format!(
+                    r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{echo},"server_timestamp":{echo},"latency":0}},"v":1}}"#
+                );
                 (self.flaw != Flaw::ForgetsPings || !self.pings.is_multiple_of(10)).then_some(pong)
             }
             Some("trade_update") => {
@@ -215,6 +257,6 @@ fn number_in(bytes: &[u8]) -> u64 {
 fn is_signed(token: &str) -> bool {
     let mut validation = jsonwebtoken::Validation::default();
     validation.set_audience(&["wse-bench"]);
-    let key = jsonwebtoken::DecodingKey::from_secret(b"a-secret-of-this-test-and-no-other");
+    let key = jsonwebtoken::DecodingKey::from_secret(SECRET.as_bytes());
     jsonwebtoken::decode::<Value>(token, &key, &validation).is_ok()
 }

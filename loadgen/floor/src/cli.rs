@@ -1,0 +1,307 @@
+//! The command line. What is out of bounds is refused before a process is started.
+
+use clap::{Args, Parser, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    echo,
+    end::End,
+    ends::Measured,
+    flood, handshake, idle,
+    report::Figure,
+    sockets::{Listening, SocketAddr},
+};
+
+/// The most bytes of one write: what is beyond would measure the allocator.
+const LARGEST_WRITE: u32 = 4 << 20;
+
+/// What the kernel alone costs: moves the bytes of a load over loopback between two processes, and nothing else.
+///
+/// Prints one JSON object. CPU is that of each end's own process, kernel included; on loopback the kernel charges a
+/// receiver's TCP work to the sender. Exit code: 0 when it was measured, 1 when not, 2 for bad usage.
+#[derive(Clone, Debug, Parser)]
+#[command(version)]
+pub struct Cli {
+    /// What is done.
+    #[command(subcommand)]
+    pub command: Command,
+    /// CPU of the end that accepts; without it the kernel chooses.
+    #[arg(long, global = true)]
+    pub server_cpu: Option<u32>,
+    /// CPU of the end that connects; without it the kernel chooses.
+    #[arg(long, global = true)]
+    pub client_cpu: Option<u32>,
+    /// How often, each time in fresh processes.
+    #[arg(long, global = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+}
+
+/// A load, or one of its ends.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// By hand or by a tool.
+    #[command(flatten)]
+    Load(Load),
+    /// One end of a load, told over standard input what to do.
+    #[command(hide = true)]
+    End,
+}
+
+/// What both ends do.
+#[derive(Clone, Debug, PartialEq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "name", content = "settings", rename_all = "kebab-case")]
+pub enum Load {
+    /// The client writes as much as its sockets take, the server reads and forgets.
+    Flood(Flood),
+    /// The server writes back what it reads; with --rate whatever it does (open loop), else each connection waits for it.
+    Echo(Echo),
+    /// The client connects and sends an upgrade request, the server answers 101. All connections stay open.
+    Handshake(Handshake),
+    /// Connections are open and do nothing: what they take of memory.
+    Idle(Idle),
+}
+
+/// See [`Load::Flood`].
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Flood {
+    /// Connections.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Length of a message on the wire, in bytes.
+    #[arg(long, default_value_t = 183, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub size: u32,
+    /// Messages in a write.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub per_write: u32,
+    /// When it is measured.
+    #[command(flatten)]
+    pub timing: Timing,
+}
+
+/// See [`Load::Echo`].
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Echo {
+    /// Connections.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Length of a message on the wire, in bytes.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub size: u32,
+    /// Messages per second over all connections, evenly spaced.
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<f64>,
+    /// When it is measured.
+    #[command(flatten)]
+    pub timing: Timing,
+}
+
+/// See [`Load::Handshake`].
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Handshake {
+    /// Handshakes, each on a connection of its own.
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Handshakes in flight at most.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub in_flight: u32,
+    /// Length of the upgrade request, in bytes.
+    #[arg(long, default_value_t = 390, value_parser = clap::value_parser!(u32).range(200..=4096))]
+    pub request_size: u32,
+    /// Length of the answer with what follows it at once, in bytes.
+    #[arg(long, default_value_t = 129, value_parser = clap::value_parser!(u32).range(129..=4096))]
+    pub response_size: u32,
+}
+
+/// See [`Load::Idle`].
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Idle {
+    /// Connections.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// How long the kernel may take to free and allocate before each of its readings, in seconds.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub settle: f64,
+}
+
+/// When a load is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Timing {
+    /// Load before the window, in seconds; not measured.
+    #[arg(long, default_value = "0.5", value_parser = seconds)]
+    pub warmup: f64,
+    /// Length of the measured window, in seconds.
+    #[arg(long, default_value = "3", value_parser = window_seconds)]
+    pub duration: f64,
+}
+
+/// The CPUs of both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cpus {
+    /// Of the end that accepts.
+    pub server: Option<u32>,
+    /// Of the end that connects.
+    pub client: Option<u32>,
+}
+
+impl Cli {
+    /// Where both ends run.
+    pub fn cpus(&self) -> Cpus {
+        Cpus { server: self.server_cpu, client: self.client_cpu }
+    }
+}
+
+impl Load {
+    /// What the types alone can't check.
+    ///
+    /// # Errors
+    /// In words, for a person.
+    pub fn check(&self) -> Result<(), String> {
+        if let Self::Flood(Flood { size, per_write, .. }) = self
+            && u64::from(*size) * u64::from(*per_write) > u64::from(LARGEST_WRITE)
+        {
+            return Err(format!(
+                "--per-write {per_write} of --size {size} is more than {LARGEST_WRITE} bytes in a write; lower one"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many connections both ends hold.
+    pub fn connections(&self) -> u32 {
+        match self {
+            Self::Flood(Flood { connections, .. })
+            | Self::Echo(Echo { connections, .. })
+            | Self::Handshake(Handshake { connections, .. })
+            | Self::Idle(Idle { connections, .. }) => *connections,
+        }
+    }
+
+    /// How long the kernel's memory may settle before it is read, in seconds.
+    pub fn settle_seconds(&self) -> f64 {
+        match self {
+            Self::Idle(idle) => idle.settle,
+            _ => 0.0,
+        }
+    }
+
+    /// A listener as this load needs it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(&self) -> anyhow::Result<Listening> {
+        match self {
+            Self::Handshake(_) => Listening::deferred(),
+            _ => Listening::plain(),
+        }
+    }
+
+    /// The end that accepts.
+    pub fn server(self, listening: Listening) -> Box<dyn End> {
+        match self {
+            Self::Flood(flood) => Box::new(flood::Reader::new(flood, listening)),
+            Self::Echo(echo) => Box::new(echo::Mirror::new(echo, listening)),
+            Self::Handshake(handshake) => Box::new(handshake::Answerer::new(handshake, listening)),
+            Self::Idle(idle) => Box::new(idle::Holder::accepting(idle, listening)),
+        }
+    }
+
+    /// The end that connects.
+    pub fn client(self, address: SocketAddr) -> Box<dyn End> {
+        match self {
+            Self::Flood(flood) => Box::new(flood::Writer::new(flood, address)),
+            Self::Echo(echo) => Box::new(echo::Asker::new(echo, address)),
+            Self::Handshake(handshake) => Box::new(handshake::Opener::new(handshake, address)),
+            Self::Idle(idle) => Box::new(idle::Holder::connecting(idle, address)),
+        }
+    }
+
+    /// What follows from what both ends measured.
+    pub fn figures(&self, measured: &Measured) -> Vec<Figure> {
+        match self {
+            Self::Flood(flood) => flood::figures(flood, measured),
+            Self::Echo(_) => echo::figures(measured),
+            Self::Handshake(_) => handshake::figures(measured),
+            Self::Idle(idle) => idle::figures(idle, measured),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected seconds from 0 to 600".into()),
+    }
+}
+
+fn window_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected seconds from 0.01 to 600".into()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (1.0..=10_000_000.0).contains(&rate) => Ok(rate),
+        _ => Err("expected messages per second from 1 to 10000000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    fn load(line: &str) -> Load {
+        let Command::Load(load) = parse(line).unwrap().command else { panic!("{line} is a load") };
+        load
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_cpus_may_stand_behind_the_load() {
+        let cli = parse("floor flood --per-write 64 --server-cpu 0 --client-cpu 1").unwrap();
+        assert_eq!(cli.cpus(), Cpus { server: Some(0), client: Some(1) });
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in [
+            "floor",
+            "floor flood --connections 0",
+            "floor flood --size 0",
+            "floor flood --duration 0",
+            "floor flood --duration NaN",
+            "floor flood --warmup -1",
+            "floor echo --rate 0",
+            "floor echo --rate inf",
+            "floor handshake --in-flight 0",
+            "floor handshake --response-size 10",
+            "floor idle --settle 1e9",
+            "floor idle --repeats 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        let words = load("floor flood --size 65536 --per-write 65").check().unwrap_err();
+        assert!(words.contains("--per-write 65 of --size 65536"), "{words}");
+        assert_eq!(load("floor flood --size 65536 --per-write 64").check(), Ok(()));
+    }
+
+    #[test]
+    fn a_load_travels_to_its_ends_as_it_is() {
+        for line in ["floor flood --warmup 0", "floor echo --rate 10.5", "floor handshake", "floor idle --settle 0"] {
+            let load = load(line);
+            let text = serde_json::to_string(&load).unwrap();
+            assert_eq!(serde_json::from_str::<Load>(&text).unwrap(), load, "{text}");
+        }
+    }
+}

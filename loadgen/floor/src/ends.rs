@@ -1,0 +1,149 @@
+//! Both ends of a load, from the outside: starts them, and leads them through one run.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command as Program, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use loadgen_core::clock::monotonic_ns;
+use serde::Serialize;
+
+use crate::{
+    cli::{Cpus, Load},
+    end::{Answer, Command, Order},
+    memory::Kernel,
+    sockets::SocketAddr,
+    window::Reading,
+};
+
+/// From "both are ready" to the start: enough to tell both.
+const START_IN_NS: u64 = 20_000_000;
+
+/// What a run measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The end that accepted.
+    pub server: Reading,
+    /// The end that connected.
+    pub client: Reading,
+    /// Memory of the machine's kernel before the first connection.
+    pub kernel_before: Kernel,
+    /// The same with all connections open.
+    pub kernel_open: Kernel,
+}
+
+/// Runs a load once, in two fresh processes.
+///
+/// # Errors
+/// When an end can't do its part, in its words.
+pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
+    let settle = || thread::sleep(Duration::from_secs_f64(load.settle_seconds()));
+    let mut server = End::start("server", load, cpus.server, None)?;
+    let Some(address) = server.started()? else { bail!("the server did not say where it listens") };
+    let mut client = End::start("client", load, cpus.client, Some(address))?;
+    client.started()?;
+    settle();
+    let kernel_before = Kernel::read()?;
+    // Both at once: the one accepts what the other opens.
+    server.tell(&Command::Connect)?;
+    client.tell(&Command::Connect)?;
+    // A client that fails is why a server waits in vain, so it is asked first.
+    client.ready()?;
+    server.ready()?;
+    settle();
+    let kernel_open = Kernel::read()?;
+    let start = Command::Go { start_ns: monotonic_ns() + START_IN_NS };
+    server.tell(&start)?;
+    client.tell(&start)?;
+    let client_reading = client.done()?;
+    let server_reading = server.done()?;
+    // The server goes first, so that the ports of ended connections are kept by it and not by the client.
+    server.end()?;
+    client.end()?;
+    Ok(Measured { server: server_reading, client: client_reading, kernel_before, kernel_open })
+}
+
+/// One end's process; killed when it is dropped.
+struct End {
+    name: &'static str,
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl End {
+    fn start(name: &'static str, load: &Load, cpu: Option<u32>, address: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("failed to find this program's own file")?;
+        let mut process = Program::new(program)
+            .arg("end")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("failed to start the {name}"))?;
+        let input = process.stdin.take();
+        let output = BufReader::new(process.stdout.take().expect("standard output is piped"));
+        let mut end = Self { name, process, input, output };
+        end.tell(&Order { load: load.clone(), cpu, address })?;
+        Ok(end)
+    }
+
+    fn tell(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
+        let line = serde_json::to_string(message).context("failed to write a message")?;
+        let input = self.input.as_mut().expect("it is open until the end");
+        writeln!(input, "{line}").with_context(|| format!("failed to tell the {} anything", self.name))
+    }
+
+    fn hear(&mut self) -> anyhow::Result<Answer> {
+        let mut line = String::new();
+        let length = self.output.read_line(&mut line).with_context(|| format!("failed to hear the {}", self.name))?;
+        if length == 0 {
+            bail!("the {} ended without a word; what it had to say is above", self.name);
+        }
+        match serde_json::from_str(&line).with_context(|| format!("the {} does not make sense: {line:?}", self.name))? {
+            Answer::Failed(words) => bail!("the {}: {words}", self.name),
+            answer => Ok(answer),
+        }
+    }
+
+    fn started(&mut self) -> anyhow::Result<Option<SocketAddr>> {
+        match self.hear()? {
+            Answer::Started(address) => Ok(address),
+            other => bail!("the {} said {other:?} before it had started", self.name),
+        }
+    }
+
+    fn ready(&mut self) -> anyhow::Result<()> {
+        match self.hear()? {
+            Answer::Ready => Ok(()),
+            other => bail!("the {} said {other:?} and was to get ready", self.name),
+        }
+    }
+
+    fn done(&mut self) -> anyhow::Result<Reading> {
+        match self.hear()? {
+            Answer::Done(reading) => Ok(reading),
+            other => bail!("the {} said {other:?} and was to be done", self.name),
+        }
+    }
+
+    /// Lets it end, and waits until it has.
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.input = None;
+        let status = self.process.wait().with_context(|| format!("failed to wait for the {}", self.name))?;
+        if !status.success() {
+            bail!("the {} ended with {status}", self.name);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // One that has ended takes neither.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,228 @@
+//! The flood: bytes as fast as both ends move them. Messages are only so many bytes each.
+
+use std::{collections::VecDeque, os::fd::OwnedFd};
+
+use anyhow::{Context, bail};
+use loadgen_core::{clock::monotonic_ns, trial::sleep_until};
+use rustix::{
+    event::epoll::EventFlags,
+    io::{Errno, read, write},
+};
+
+use crate::{
+    cli::Flood,
+    end::End,
+    ends::Measured,
+    report::Figure,
+    sockets::{Listening, Poll, SocketAddr, Target},
+    window::{Counters, Reading, Window},
+};
+
+/// One read takes at most this much, in bytes.
+const READ_BUFFER: usize = 256 << 10;
+/// The clock is read after this many writes.
+const WRITES_PER_CLOCK: usize = 32;
+
+/// The end that reads.
+pub struct Reader {
+    flood: Flood,
+    listening: Listening,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Reader {
+    pub(crate) fn new(flood: Flood, listening: Listening) -> Self {
+        Self { flood, listening, sockets: Vec::new() }
+    }
+}
+
+impl End for Reader {
+    fn connect(&mut self) -> anyhow::Result<()> {
+        self.sockets = self.listening.accept_all(self.flood.connections)?;
+        Ok(())
+    }
+
+    fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
+        let mut poll = Poll::new()?;
+        for (index, socket) in self.sockets.iter().enumerate() {
+            poll.add(socket, index, EventFlags::IN)?;
+        }
+        let mut buffer = vec![0; READ_BUFFER];
+        let mut counters = Counters::default();
+        let mut window = Window::new(start_ns, self.flood.timing);
+        while !window.is_over(monotonic_ns(), counters) {
+            for nth in 0..poll.wait(window.next_edge_ns())? {
+                match read(&self.sockets[poll.event(nth).0], &mut buffer[..]) {
+                    Ok(0) => bail!("the client closed a connection inside the window"),
+                    Ok(length) => {
+                        counters.calls += 1;
+                        counters.bytes += length as u64;
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(errno) => return Err(errno).context("failed to read"),
+                }
+            }
+        }
+        Ok(window.reading())
+    }
+}
+
+/// The end that writes.
+pub struct Writer {
+    flood: Flood,
+    target: Target,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Writer {
+    pub(crate) fn new(flood: Flood, address: SocketAddr) -> Self {
+        Self { flood, target: Target::new(address), sockets: Vec::new() }
+    }
+}
+
+impl End for Writer {
+    fn connect(&mut self) -> anyhow::Result<()> {
+        self.sockets = self.target.connect_all(self.flood.connections)?;
+        Ok(())
+    }
+
+    fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
+        let mut poll = Poll::new()?;
+        for (index, socket) in self.sockets.iter().enumerate() {
+            // Edge-triggered: it is told of only after a write that the socket did not take in full.
+            poll.add(socket, index, EventFlags::OUT | EventFlags::ET)?;
+        }
+        let mut rounds = Rounds::new(self.sockets.len());
+        let block = vec![b'x'; (self.flood.size * self.flood.per_write) as usize];
+        // Where in the block each connection goes on.
+        let mut at = vec![0; self.sockets.len()];
+        let mut counters = Counters::default();
+        let mut window = Window::new(start_ns, self.flood.timing);
+        sleep_until(start_ns);
+        while !window.is_over(monotonic_ns(), counters) {
+            for _ in 0..WRITES_PER_CLOCK {
+                let Some(index) = rounds.next() else { break };
+                let rest = &block[at[index]..];
+                let length = match write(&self.sockets[index], rest) {
+                    Ok(length) => length,
+                    Err(Errno::AGAIN) => 0,
+                    Err(errno) => return Err(errno).context("failed to write"),
+                };
+                counters.calls += u64::from(length > 0);
+                counters.bytes += length as u64;
+                if length == rest.len() {
+                    at[index] = 0;
+                    rounds.again(index);
+                } else {
+                    at[index] += length;
+                    rounds.wait(index);
+                }
+            }
+            if rounds.somebody_waits() {
+                let ready = if rounds.all_wait() { poll.wait(window.next_edge_ns())? } else { poll.look()? };
+                (0..ready).for_each(|nth| rounds.writable(poll.event(nth).0));
+            }
+        }
+        Ok(window.reading())
+    }
+}
+
+/// Whose turn it is: connections that take what they are given come round, those that are full wait for the kernel.
+struct Rounds {
+    turn: VecDeque<usize>,
+    waiting: Vec<bool>,
+}
+
+impl Rounds {
+    fn new(connections: usize) -> Self {
+        Self { turn: (0..connections).collect(), waiting: vec![false; connections] }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        self.turn.pop_front()
+    }
+
+    #[inline]
+    fn again(&mut self, index: usize) {
+        self.turn.push_back(index);
+    }
+
+    #[inline]
+    fn wait(&mut self, index: usize) {
+        self.waiting[index] = true;
+    }
+
+    #[inline]
+    fn writable(&mut self, index: usize) {
+        if std::mem::take(&mut self.waiting[index]) {
+            self.turn.push_back(index);
+        }
+    }
+
+    #[inline]
+    fn somebody_waits(&self) -> bool {
+        self.turn.len() < self.waiting.len()
+    }
+
+    #[inline]
+    fn all_wait(&self) -> bool {
+        self.turn.is_empty()
+    }
+}
+
+/// CPU of both ends for each message, each by what it moved itself.
+pub(crate) fn figures(flood: &Flood, measured: &Measured) -> Vec<Figure> {
+    let size = f64::from(flood.size);
+    let messages = |reading: &Reading| reading.bytes as f64 / size;
+    let cpu = |reading: &Reading| (reading.bytes > 0).then(|| reading.cpu_ns as f64 / messages(reading));
+    let per_call = |reading: &Reading| (reading.calls > 0).then(|| messages(reading) / reading.calls as f64);
+    let Measured { server, client, .. } = measured;
+    let rate = (server.duration_ns > 0).then(|| messages(server) * 1e9 / server.duration_ns as f64);
+    vec![
+        Figure { name: "server_cpu", unit: "ns/message", value: cpu(server) },
+        Figure { name: "client_cpu", unit: "ns/message", value: cpu(client) },
+        Figure { name: "rate", unit: "messages/s", value: rate },
+        Figure { name: "messages_per_read", unit: "messages", value: per_call(server) },
+        Figure { name: "messages_per_write", unit: "messages", value: per_call(client) },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cli::Timing, memory::Kernel};
+
+    #[test]
+    fn a_full_connection_comes_round_only_when_the_kernel_says_so() {
+        let mut rounds = Rounds::new(2);
+        let first = rounds.next().unwrap();
+        rounds.wait(first);
+        // The kernel also tells of sockets that nobody waits for.
+        rounds.writable(1);
+        assert_eq!((rounds.next(), rounds.next()), (Some(1), None));
+        rounds.again(1);
+        assert!(rounds.somebody_waits() && !rounds.all_wait());
+        rounds.writable(first);
+        rounds.writable(first);
+        assert_eq!((rounds.next(), rounds.next(), rounds.next()), (Some(1), Some(0), None));
+    }
+
+    #[test]
+    fn each_end_is_charged_for_what_it_moved_itself() {
+        let timing = Timing { warmup: 0.0, duration: 1.0 };
+        let flood = Flood { connections: 1, size: 100, per_write: 4, timing };
+        let reading =
+            |cpu_ns, calls, bytes| Reading { duration_ns: 500_000_000, cpu_ns, calls, bytes, ..Reading::default() };
+        let measured = Measured {
+            server: reading(8_000, 2, 4_000),
+            client: reading(10_000, 5, 2_000),
+            kernel_before: Kernel::default(),
+            kernel_open: Kernel::default(),
+        };
+        let values: Vec<_> = figures(&flood, &measured).iter().map(|figure| figure.value.unwrap()).collect();
+        assert_eq!(values, [200.0, 500.0, 80.0, 20.0, 4.0]);
+        let nothing = Measured { server: Reading::default(), client: Reading::default(), ..measured };
+        assert!(figures(&flood, &nothing).iter().all(|figure| figure.value.is_none()));
+    }
+}

@@ -1,0 +1,91 @@
+//! Idle connections: what they take of memory, in the processes that hold them and in the kernel.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::EventFlags;
+
+use crate::{
+    cli::Idle,
+    end::End,
+    ends::Measured,
+    report::Figure,
+    sockets::{Listening, Poll, SocketAddr, Target},
+    window::Reading,
+};
+
+/// Either end: it watches its connections, as one that serves them would, and holds no buffer for any.
+pub struct Holder {
+    idle: Idle,
+    side: Side,
+    sockets: Vec<OwnedFd>,
+    poll: Option<Poll>,
+}
+
+enum Side {
+    Accepts(Listening),
+    Connects(Target),
+}
+
+impl Holder {
+    pub(crate) fn accepting(idle: Idle, listening: Listening) -> Self {
+        Self { idle, side: Side::Accepts(listening), sockets: Vec::new(), poll: None }
+    }
+
+    pub(crate) fn connecting(idle: Idle, address: SocketAddr) -> Self {
+        Self { idle, side: Side::Connects(Target::new(address)), sockets: Vec::new(), poll: None }
+    }
+}
+
+impl End for Holder {
+    fn connect(&mut self) -> anyhow::Result<()> {
+        let count = self.idle.connections;
+        self.sockets = match &self.side {
+            Side::Accepts(listening) => listening.accept_all(count)?,
+            Side::Connects(target) => target.connect_all(count)?,
+        };
+        let poll = Poll::new()?;
+        for (index, socket) in self.sockets.iter().enumerate() {
+            poll.add(socket, index, EventFlags::IN)?;
+        }
+        self.poll = Some(poll);
+        Ok(())
+    }
+
+    fn run(&mut self, _start_ns: u64) -> anyhow::Result<Reading> {
+        Ok(Reading::default())
+    }
+}
+
+/// Memory for each connection: of each process, and of the kernel for both ends together.
+pub(crate) fn figures(idle: &Idle, measured: &Measured) -> Vec<Figure> {
+    let each = |before: u64, open: u64| Some((open as f64 - before as f64) / f64::from(idle.connections));
+    let process = |reading: &Reading| each(reading.rss_before, reading.rss_open);
+    let Measured { server, client, kernel_before, kernel_open } = measured;
+    let figure = |name, value| Figure { name, unit: "bytes/connection", value };
+    vec![
+        figure("server_memory", process(server)),
+        figure("client_memory", process(client)),
+        figure("kernel_objects", each(kernel_before.slab_bytes, kernel_open.slab_bytes)),
+        figure("kernel_buffers", each(kernel_before.tcp_bytes, kernel_open.tcp_bytes)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Kernel;
+
+    #[test]
+    fn memory_is_what_was_added_and_may_be_less_than_before() {
+        let idle = Idle { connections: 10, settle: 0.0 };
+        let reading = |rss_before, rss_open| Reading { rss_before, rss_open, ..Reading::default() };
+        let measured = Measured {
+            server: reading(1000, 1400),
+            client: reading(500, 500),
+            kernel_before: Kernel { slab_bytes: 9000, tcp_bytes: 4096 },
+            kernel_open: Kernel { slab_bytes: 90_000, tcp_bytes: 0 },
+        };
+        let values: Vec<_> = figures(&idle, &measured).iter().map(|figure| figure.value.unwrap()).collect();
+        assert_eq!(values, [40.0, 0.0, 8100.0, -409.6]);
+    }
+}

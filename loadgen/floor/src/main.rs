@@ -1,0 +1,32 @@
+//! The program around the library: command line in, one JSON object or an error out.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use floor::cli::{Cli, Command};
+
+/// Nothing could be measured.
+const FAILED: u8 = 1;
+/// The command line makes no sense.
+const BAD_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::End => floor::end::serve(),
+        Command::Load(load) => {
+            if let Err(words) = load.check() {
+                eprintln!("floor: {words}");
+                return ExitCode::from(BAD_USAGE);
+            }
+            floor::run(&cli, load)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("floor: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}

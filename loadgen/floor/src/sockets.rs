@@ -1,0 +1,291 @@
+//! Sockets and events: what is asked of the kernel to get connections up.
+//!
+//! The connecting end opens its sockets as the load generator does, so that the two differ in nothing but their work.
+
+pub use std::net::SocketAddr;
+use std::{
+    net::Ipv4Addr,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use anyhow::{Context, bail};
+use loadgen_core::{
+    clock::monotonic_ns,
+    connect::{Sources, start},
+};
+use rustix::{
+    buffer::spare_capacity,
+    event::epoll::{self, EventFlags},
+    io::Errno,
+    net::{
+        AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with,
+        sockopt::{set_tcp_nodelay, socket_error},
+    },
+    time::Timespec,
+};
+
+/// More than any burst of connects: a full backlog costs a client seconds.
+const BACKLOG: i32 = 65_535;
+/// How long the kernel keeps a connection that sends nothing to itself, in seconds.
+const DEFER_SECONDS: libc::c_int = 3;
+/// Attempts in flight while the connections of a load are opened before it.
+const IN_FLIGHT: usize = 256;
+/// Longest wait for all connections, or for a load that ends by itself, in nanoseconds.
+pub const PATIENCE_NS: u64 = 60_000_000_000;
+/// Events taken from the kernel at once.
+const EVENTS: usize = 256;
+
+/// An epoll set and the events of its last wait.
+pub struct Poll {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl Poll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> anyhow::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("failed to create an epoll set")?;
+        Ok(Self { epoll, events: Vec::with_capacity(EVENTS) })
+    }
+
+    /// Watches a socket under an index.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add(&self, socket: &OwnedFd, index: usize, flags: EventFlags) -> anyhow::Result<()> {
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, socket, data, flags).context("failed to watch a socket")
+    }
+
+    /// Waits for events, at the latest until a moment of the monotonic clock; how many there are.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[inline]
+    pub fn wait(&mut self, until_ns: u64) -> anyhow::Result<usize> {
+        let wait_ns = until_ns.saturating_sub(monotonic_ns());
+        self.take(wait_ns)
+    }
+
+    /// Takes the events that are there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[inline]
+    pub fn look(&mut self) -> anyhow::Result<usize> {
+        self.take(0)
+    }
+
+    fn take(&mut self, wait_ns: u64) -> anyhow::Result<usize> {
+        let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(self.events.len()),
+            Err(errno) => Err(errno).context("failed to wait for events"),
+        }
+    }
+
+    /// The index and the flags of an event of the last wait.
+    #[inline]
+    pub fn event(&self, nth: usize) -> (usize, EventFlags) {
+        let event = self.events[nth];
+        (event.data.u64() as usize, event.flags)
+    }
+}
+
+/// A listening socket on loopback, on a port of the kernel's choice.
+pub struct Listening {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// For clients that wait to be accepted.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn plain() -> anyhow::Result<Self> {
+        Self::new(|_| Ok(()))
+    }
+
+    /// For clients that talk first: a connection is handed over when its first bytes are there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn deferred() -> anyhow::Result<Self> {
+        Self::new(defer_accept)
+    }
+
+    fn new(prepare: impl FnOnce(&OwnedFd) -> anyhow::Result<()>) -> anyhow::Result<Self> {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SOCKET_FLAGS, None)
+            .context("failed to create a socket")?;
+        // What is accepted inherits it.
+        set_tcp_nodelay(&socket, true).context("failed to turn Nagle's algorithm off")?;
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).context("failed to bind to 127.0.0.1")?;
+        prepare(&socket)?;
+        listen(&socket, BACKLOG).context("failed to listen on 127.0.0.1")?;
+        let address = getsockname(&socket).context("failed to read the listener's address")?;
+        let address = address.try_into().context("failed to understand the listener's address")?;
+        Ok(Self { socket, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The socket, to be watched.
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// The next connection, if one waits.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[inline]
+    pub fn accept(&self) -> anyhow::Result<Option<OwnedFd>> {
+        match accept_with(&self.socket, SOCKET_FLAGS) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(errno).context("failed to accept a connection"),
+        }
+    }
+
+    /// Accepts so many connections, and waits for them.
+    ///
+    /// # Errors
+    /// When they don't come, and the kernel's.
+    pub fn accept_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
+        let mut poll = Poll::new()?;
+        poll.add(&self.socket, 0, EventFlags::IN)?;
+        let deadline_ns = monotonic_ns() + PATIENCE_NS;
+        let mut accepted = Vec::with_capacity(count as usize);
+        while accepted.len() < count as usize {
+            if poll.wait(deadline_ns)? == 0 && monotonic_ns() >= deadline_ns {
+                bail!("accepted {} of {count} connections in {} s", accepted.len(), PATIENCE_NS / 1_000_000_000);
+            }
+            while accepted.len() < count as usize
+                && let Some(socket) = self.accept()?
+            {
+                accepted.push(socket);
+            }
+        }
+        Ok(accepted)
+    }
+}
+
+const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+fn defer_accept(socket: &OwnedFd) -> anyhow::Result<()> {
+    let seconds = DEFER_SECONDS;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option is read from a live integer of
+    // the size that is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("failed to set TCP_DEFER_ACCEPT") }
+}
+
+/// Where connections lead, and from which source addresses: one has ports for some 28 000.
+pub struct Target(Sources);
+
+impl Target {
+    /// For an address.
+    pub fn new(address: SocketAddr) -> Self {
+        Self(Sources::new(address))
+    }
+
+    /// Begins connection `index`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[inline]
+    pub fn begin(&self, index: usize) -> anyhow::Result<OwnedFd> {
+        start(self.0.target(), self.0.source(index as u32))
+            .with_context(|| format!("failed to begin connection {index}"))
+    }
+
+    /// Opens so many connections.
+    ///
+    /// # Errors
+    /// When one can't be opened.
+    pub fn connect_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
+        let mut poll = Poll::new()?;
+        let deadline_ns = monotonic_ns() + PATIENCE_NS;
+        let mut sockets = Vec::with_capacity(count as usize);
+        let mut open = 0;
+        while open < count as usize {
+            while sockets.len() < count as usize && sockets.len() < open + IN_FLIGHT {
+                let socket = self.begin(sockets.len())?;
+                // Each is told of once.
+                poll.add(&socket, sockets.len(), EventFlags::OUT | EventFlags::ONESHOT)?;
+                sockets.push(socket);
+            }
+            let ready = poll.wait(deadline_ns)?;
+            if ready == 0 && monotonic_ns() >= deadline_ns {
+                bail!("opened {open} of {count} connections in {} s", PATIENCE_NS / 1_000_000_000);
+            }
+            for nth in 0..ready {
+                check_connected(&sockets[poll.event(nth).0])?;
+                open += 1;
+            }
+        }
+        Ok(sockets)
+    }
+}
+
+/// Whether a connection that was begun came to be.
+///
+/// # Errors
+/// Why it didn't.
+#[inline]
+pub fn check_connected(socket: &OwnedFd) -> anyhow::Result<()> {
+    match socket_error(socket).context("failed to read a socket's error")? {
+        Ok(()) => Ok(()),
+        Err(errno) => Err(errno).context("failed to connect"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_come_up_on_both_sides() {
+        let listening = Listening::plain().unwrap();
+        let target = Target::new(listening.address());
+        let accepting = std::thread::spawn(move || listening.accept_all(300).unwrap().len());
+        let opened = target.connect_all(300).unwrap();
+        assert_eq!((opened.len(), accepting.join().unwrap()), (300, 300));
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_in_words() {
+        let address = Listening::plain().unwrap().address();
+        let error = format!("{:#}", Target::new(address).connect_all(1).unwrap_err());
+        assert!(error.contains("failed to connect") && error.contains("refused"), "{error}");
+    }
+
+    #[test]
+    fn events_name_their_socket_and_a_wait_ends_in_time() {
+        let listening = Listening::plain().unwrap();
+        let mut poll = Poll::new().unwrap();
+        poll.add(listening.socket(), 7, EventFlags::IN).unwrap();
+        let begun = monotonic_ns();
+        assert_eq!((poll.look().unwrap(), poll.wait(begun + 2_000_000).unwrap()), (0, 0));
+        assert!(monotonic_ns() >= begun + 2_000_000);
+        let _client = Target::new(listening.address()).begin(0).unwrap();
+        assert_eq!(poll.wait(begun + PATIENCE_NS).unwrap(), 1);
+        assert_eq!(poll.event(0), (7, EventFlags::IN));
+    }
+}

@@ -1,0 +1,182 @@
+//! The process that listens where the load goes, if it runs on this machine: its CPU, its memory, where it may run.
+//!
+//! Read from the kernel's exact clocks, without the process's help. What this user may not see is absent, never guessed.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity},
+};
+
+use crate::evidence::CpuCgroup;
+
+/// TCP_LISTEN in `/proc/net/tcp`.
+const LISTENING: &str = "0A";
+
+/// The processes that share one listening port: one, or several with SO_REUSEPORT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pids: Vec<u32>,
+}
+
+/// The CPUs that a process may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Room {
+    /// How many, after affinity and quota.
+    pub cpus: f64,
+    /// Whether this process may run on some of them, too.
+    pub shared: bool,
+}
+
+impl Neighbour {
+    /// Who listens on this address; nothing where it is another machine's, or where this user may not see the process.
+    pub fn listening(address: SocketAddr) -> Option<Self> {
+        if !address.ip().is_loopback() {
+            return None;
+        }
+        let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+            .iter()
+            .filter_map(|table| fs::read_to_string(table).ok())
+            .flat_map(|table| listeners(&table, address.port()))
+            .map(|inode| format!("socket:[{inode}]"))
+            .collect();
+        let holds = |pid: &u32| links(&PathBuf::from(format!("/proc/{pid}/fd"))).any(|link| sockets.contains(&link));
+        let mut pids: Vec<u32> = if sockets.is_empty() { Vec::new() } else { processes().filter(holds).collect() };
+        pids.sort_unstable();
+        (!pids.is_empty()).then_some(Self { pids })
+    }
+
+    /// In words for a person: process ids and the first one's name.
+    pub fn in_words(&self) -> String {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.pids[0])).unwrap_or_default();
+        let pids: Vec<_> = self.pids.iter().map(u32::to_string).collect();
+        format!("{} (process {})", name.trim(), pids.join(", "))
+    }
+
+    /// CPU used since the processes started, all threads, kernel included, in nanoseconds. Nothing once one is gone.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        self.pids.iter().map(|pid| cpu_ns(*pid).ok()).sum()
+    }
+
+    /// Resident memory, in bytes; pages that the processes share count for each. Nothing once one is gone.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        self.pids.iter().map(|pid| rss_bytes(*pid).ok()).sum()
+    }
+
+    /// Files that they may open together: a connection is one. Nothing once one is gone.
+    pub fn open_files(&self) -> Option<u64> {
+        let limit = |pid: &u32| {
+            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+            let soft = |line: &str| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse::<u64>().ok();
+            limits.lines().find_map(soft)
+        };
+        self.pids.iter().map(limit).sum::<Option<u64>>()
+    }
+
+    /// The CPUs that they may use. Nothing once one is gone.
+    pub fn room(&self) -> Option<Room> {
+        let own = sched_getaffinity(None).ok()?;
+        let mut all = CpuSet::new();
+        for pid in &self.pids {
+            let theirs = sched_getaffinity(Pid::from_raw(*pid as i32)).ok()?;
+            cpus(&theirs).for_each(|cpu| all.set(cpu));
+        }
+        let quotas = self.pids.iter().filter_map(|pid| CpuCgroup::of(&pid.to_string()));
+        let tightest = quotas.map(|cgroup| cgroup.quota_cpus).fold(f64::INFINITY, f64::min);
+        let shared = cpus(&all).any(|cpu| own.is_set(cpu));
+        Some(Room { cpus: f64::from(all.count()).min(tightest), shared })
+    }
+}
+
+fn cpus(set: &CpuSet) -> impl Iterator<Item = usize> {
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu))
+}
+
+/// Inodes of the sockets that listen on a port, from a table as the kernel writes it.
+fn listeners(table: &str, port: u16) -> Vec<String> {
+    let ours = format!(":{port:04X}");
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&ours) && *fields.get(3)? == LISTENING;
+        listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+    };
+    table.lines().skip(1).filter_map(inode).collect()
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Where the descriptors in a folder lead; none where it may not be read.
+fn links(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()))
+}
+
+fn cpu_ns(pid: u32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is a live variable that the call fills in.
+    let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live variable that the call fills in; a clock whose process is gone makes it fail.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+fn rss_bytes(pid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn whoever_listens_is_found_with_cpu_memory_and_cpus() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = Neighbour::listening(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(found.pids, [std::process::id()]);
+        assert!(found.cpu_ns().unwrap() > 0 && found.rss_bytes().unwrap() > 100_000);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        assert_eq!(found.open_files(), limit, "a limit there is");
+        let room = found.room().unwrap();
+        assert!(room.cpus > 0.0 && room.shared, "this process shares its own CPUs: {room:?}");
+    }
+
+    #[test]
+    fn nobody_and_other_machines_are_not_found() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(Neighbour::listening(free), None);
+        assert_eq!(Neighbour::listening("192.0.2.1:80".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn only_listening_sockets_of_the_port_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+                     0: 0100007F:138E 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 71 1 x\n\
+                     1: 0100007F:138E 0100007F:9999 01 00000000:00000000 00:00000000 00000000 0 0 72 1 x\n\
+                     2: 0100007F:138F 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 73 1 x\n";
+        assert_eq!(listeners(table, 5006), ["71"]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_neither_clock_nor_memory() {
+        // Above the largest process id that Linux gives out (2^22).
+        let gone = Neighbour { pids: vec![5_000_000] };
+        assert_eq!((gone.cpu_ns(), gone.rss_bytes(), gone.room()), (None, None, None));
+    }
+}

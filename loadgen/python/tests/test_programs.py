@@ -1,0 +1,112 @@
+"""The three programs against real services: what they print, what they leave, and what they must not believe."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ws_ladder_analysis.checks import check
+from ws_ladder_analysis.load import read_bundle
+
+RunBench = Callable[..., subprocess.CompletedProcess[str]]
+
+# A dozen trials in as many processes take longer than a test usually may, where CPUs are few.
+pytestmark = pytest.mark.timeout(180)
+
+SHORT = ("--duration", "0.3", "--warmup", "0.1")
+# The machine of a test is shared, and its processes may wake up late; its books have no excuse.
+EXCUSED = {"start_skew", "generator_late", "generator_cpu", "reading_late", "send_rate", "clock_step"}
+
+
+def outcomes(printed: str) -> list[dict[str, Any]]:
+    """The programs' JSON."""
+    found: list[dict[str, Any]] = json.loads(printed)
+    return found
+
+
+def assert_accounted(one: dict[str, Any]) -> None:
+    """It has a result in which every message has an outcome."""
+    result = one["result"]
+    assert result is not None, one["problems"]
+    assert {reason["kind"] for reason in result["validity"].get("reasons", [])} <= EXCUSED, one["problems"]
+    assert result["connections"]["failed"] == {}
+    if result["witness"] == "application":
+        assert result["messages"]["delivered"] == result["messages"]["sent"] > 0
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "trials"),
+    [
+        ("single_client", [], 13),
+        ("multiprocess", ["--workers", "3"], 12),
+        ("brutal", ["--connections", "4"], 13),
+    ],
+)
+def test_every_message_is_accounted_for_and_the_bundle_agrees_with_itself(
+    program: str,
+    flags: list[str],
+    trials: int,
+    wse: Callable[[str], list[str]],
+    bench: RunBench,
+    tmp_path: Path,
+) -> None:
+    run = bench(program, *wse("batch"), *SHORT, *flags, "--results", str(tmp_path), "--output", "json")
+    found = outcomes(run.stdout)
+    assert len(found) == trials
+    for one in found:
+        assert_accounted(one)
+    (folder,) = tmp_path.iterdir()
+    bundle = read_bundle(folder)
+    assert len(bundle.trials) == trials
+    assert check(bundle).disagreements == ()
+
+
+def test_connections_that_share_a_process_balance_too(wse: Callable[[str], list[str]], bench: RunBench) -> None:
+    # Twelve connections in two event loops, the flood's too.
+    flags = ["--tiers", "12", "--processes", "2", "--tests", "1,2,3,4,7", "--output", "json"]
+    for one in outcomes(bench("brutal", *wse("dict"), *SHORT, *flags).stdout):
+        assert_accounted(one)
+        if one["test"] == "throughput":
+            assert len(one["result"]["workers"]) == 2
+            assert len(one["result"]["books"]["equations"]) > 5
+
+
+def test_without_an_application_there_is_no_witness_and_no_throughput(
+    wse: Callable[[str], list[str]], bench: RunBench
+) -> None:
+    run = bench("single_client", *wse("discard"), *SHORT, "--tests", "throughput", "--output", "json")
+    (one,) = outcomes(run.stdout)
+    result = one["result"]
+    assert (result["witness"], result["figures"]["delivered_per_second"]) == ("none", None)
+    assert result["figures"]["received_per_second"] > 0
+    assert result["messages"]["dropped"]["discarded"] > 0
+
+
+def test_a_counted_drop_is_an_outcome(flawed: Callable[[str], list[str]], bench: RunBench) -> None:
+    run = bench("single_client", *flawed("drop"), *SHORT, "--tests", "throughput", "--output", "json")
+    (one,) = outcomes(run.stdout)
+    messages = one["result"]["messages"]
+    assert messages["dropped"]["self_test"] > 0
+    assert messages["lost"] == 0
+    assert {reason["kind"] for reason in one["result"]["validity"].get("reasons", [])} <= EXCUSED, one["problems"]
+
+
+@pytest.mark.parametrize("flaw", ["liar", "silent-drop"])
+def test_a_service_that_hides_a_drop_is_caught(flaw: str, flawed: Callable[[str], list[str]], bench: RunBench) -> None:
+    run = bench("single_client", *flawed(flaw), *SHORT, "--tests", "throughput", "--drain", "1", "--output", "json")
+    (one,) = outcomes(run.stdout)
+    assert run.returncode == 1
+    assert one["result"]["validity"]["reasons"][0]["kind"] == "unaccounted"
+
+
+def test_mistakes_say_what_to_look_at(wse: Callable[[str], list[str]], bench: RunBench) -> None:
+    refused = bench("single_client", *wse("batch"), "--secret", "another-secret-of-at-least-32-bytes")
+    assert refused.returncode == 1
+    assert "lets nobody in: closed 4401; is it started, and is --secret or --token its own?" in refused.stderr
+    absent = bench("multiprocess", "--port", "1")
+    assert (absent.returncode, "lets nobody in: econnrefused" in absent.stderr) == (1, True)
+    misspelt = bench("brutal", "--tests", "fanout")
+    assert misspelt.returncode == 2
+    assert "there is no test 'fanout'; known are connection-storm" in misspelt.stderr

@@ -1,0 +1,197 @@
+"""One trial after the other: read the service, load it, read it again, account for every message, judge, keep."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ws_ladder_analysis.bench_format import SCHEMA
+from ws_ladder_analysis.bench_format.plan import Load, Open, Thresholds
+from ws_ladder_analysis.bench_format.result import (
+    Reading,
+    ServiceFile,
+    ServiceReadings,
+    TrialId,
+    TrialResult,
+    WorkerResult,
+)
+
+from . import crew
+from .bundle import Bundle, command
+from .cli import Options
+from .clock import NS_PER_SECOND
+from .equations import between, books, complete, witness
+from .figures import Measured, bound_by, figures
+from .merge import merge
+from .profiles import Ladder
+from .recorder import percentiles
+from .service import Service, ServiceError
+from .trial import WORKLOADS, Assignment
+from .validity import validity
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial came to: a row, also when it failed."""
+
+    ladder: Ladder
+    tier: int
+    result: TrialResult | None = None
+    problem: str = ""
+
+    def problems(self) -> list[str]:
+        """What keeps it from being a clean result; empty when it did what it says."""
+        if self.result is None:
+            return [self.problem]
+        found = [f"{reason.kind}: {reason.detail}" for reason in self.result.validity.reasons]
+        connections, messages = self.result.connections, self.result.messages
+        found += [f"{count} connections failed: {why}" for why, count in connections.failed.items()]
+        found += [f"{count} connections ended early: {why}" for why, count in connections.closed_early.items()]
+        if self.result.witness == "reply" and messages.lost:
+            found.append(f"{messages.lost} pings without an answer")
+        return found
+
+
+@dataclass
+class _Observed:
+    """The service's side while a trial runs."""
+
+    service: Service | None
+    ladder: Ladder
+    assignment: Assignment
+    open_at_start: int = 0
+    edges: list[Reading] = field(default_factory=list)
+
+    def started(self, start_ns: int, opened: int) -> None:
+        """Reads at the window's edges; this process has nothing else to do meanwhile."""
+        self.open_at_start = opened
+        if self.service is None:
+            return
+        window_start_ns = start_ns + self.assignment.warmup_ns
+        self.edges.append(self.service.read_at(window_start_ns))
+        if self.ladder.fixed_window:
+            self.edges.append(self.service.read_at(window_start_ns + self.assignment.window_ns))
+
+    def loaded(self) -> None:
+        """A load that ended by itself: its end is now, with all connections still open."""
+        if self.service is not None and not self.ladder.fixed_window:
+            self.edges.append(self.service.read())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that trials are made with."""
+
+    options: Options
+    service: Service | None
+    service_name: str
+    run: str
+    bundle: Bundle | None
+
+    def measure(self, ladder: Ladder, tier: int) -> Outcome:
+        """Carries out one trial; a failure is an outcome too."""
+        trial = TrialId(self.service_name, ladder.workload, ladder.variant, tier, 1, 1)
+        try:
+            result = self._measure(ladder, trial)
+        except (crew.WorkerError, ServiceError, OSError) as error:
+            if self.bundle is not None:
+                self.bundle.fail(ladder, trial, str(error))
+            return Outcome(ladder, tier, problem=str(error))
+        return Outcome(ladder, tier, result)
+
+    def _measure(self, ladder: Ladder, trial: TrialId) -> TrialResult:
+        service, patience_ns = self.service, int(self.options.drain * NS_PER_SECOND)
+        assignments = assign(self.options, self.run, ladder, trial)
+        others = {book["id"] for book in (service.connections() or [] if service else [])}
+        before = service.settled(service.read(), 0, patience_ns) if service else None
+        observed = _Observed(service, ladder, assignments[0])
+        results = crew.run(assignments, crew.Watch(observed.started, observed.loaded))
+        expected = sum(book["sent"] + book["unnumbered"] for result in results for book in result.books)
+        after = service.settled(before, expected, patience_ns) if service and before else None
+        found = service.connections() if service else None
+        connections = None if found is None else [book for book in found if book["id"] not in others]
+        start, end = (*observed.edges, None, None)[:2]
+        readings = ServiceReadings(before, start, end, after)
+        result = self._judge(ladder, trial, results, readings, connections, observed)
+        if self.bundle is not None:
+            self.bundle.keep(ladder, result, results, ServiceFile(SCHEMA, readings, connections))
+        return result
+
+    def _judge(
+        self,
+        ladder: Ladder,
+        trial: TrialId,
+        results: Sequence[WorkerResult],
+        readings: ServiceReadings,
+        connections: list[dict[str, Any]] | None,
+        observed: _Observed,
+    ) -> TrialResult:
+        merged, limits = merge(results), Thresholds()
+        before, after = readings.before, readings.after
+        delta = between(before.stats, after.stats) if before and after else None
+        claimed = WORKLOADS[ladder.workload].witness
+        seen_by = witness(claimed, delta)
+        messages = complete(merged.messages, claimed, delta)
+        measured = Measured(
+            load=ladder.load(trial.tier),
+            window_ns=observed.assignment.window_ns,
+            open_at_start=observed.open_at_start,
+            results=results,
+            readings=readings,
+            worker_cpus=self.options.cpus or frozenset(os.sched_getaffinity(0)),
+            service_cpus=self.service.cpus() if self.service else frozenset(),
+        )
+        balanced = books(merged, claimed, delta, connections)
+        rates = figures(measured, merged, messages, seen_by)
+        return TrialResult(
+            schema=SCHEMA,
+            run=self.run,
+            trial=trial,
+            attempt=1,
+            started_at_unix_ns=results[0].evidence.start_at_unix_ns,
+            load=measured.load,
+            message=ladder.message,
+            witness=seen_by,
+            validity=validity(measured, merged, balanced, rates, limits),
+            verdict=None,
+            bound_by=bound_by(measured.load, rates, limits),
+            connections=merged.connections,
+            messages=messages,
+            figures=rates,
+            percentiles={name: percentiles(wire) for name, wire in merged.histograms.items()},
+            histograms=merged.histograms,
+            books=balanced,
+            service=readings,
+            workers=[result.evidence for result in results],
+            reproduce=command(self.options, "--tests", ladder.workload),
+        )
+
+
+def assign(options: Options, run: str, ladder: Ladder, trial: TrialId) -> list[Assignment]:
+    """What each worker does: connections are shared without overlap, and so is a rate."""
+    tier, workers = trial.tier, ladder.processes(trial.tier)
+    borders = [tier * worker // workers for worker in range(workers + 1)]
+
+    def share(connections: int) -> Load:
+        model = ladder.load(tier).model
+        return Load(Open(model.rate_per_second * connections / tier)) if isinstance(model, Open) else Load(model)
+
+    return [
+        Assignment(
+            run=run,
+            trial=trial,
+            worker=worker,
+            workers=workers,
+            address=f"{options.host}:{options.port}",
+            token=options.token,
+            connections=borders[worker + 1] - first,
+            first_connection=first,
+            load=share(borders[worker + 1] - first),
+            message=ladder.message,
+            warmup_ns=int(ladder.warmup_seconds * NS_PER_SECOND),
+            window_ns=int(ladder.window_seconds * NS_PER_SECOND),
+            drain_ns=int(options.drain * NS_PER_SECOND),
+            cpus=options.cpus,
+        )
+        for worker, first in enumerate(borders[:-1])
+    ]

@@ -1,0 +1,143 @@
+"""A bundle (docs/FORMAT.md): what was told, what was seen, so that the analysis reports it as it does ladder's."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ws_ladder_analysis.bench_format import SCHEMA
+from ws_ladder_analysis.bench_format.plan import Thresholds
+from ws_ladder_analysis.bench_format.result import ServiceFile, TrialId, TrialResult, WorkerResult
+
+from . import __version__
+from .cli import Options
+from .encode import to_json, to_wire
+from .machine import environment
+from .profiles import Ladder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass
+class Bundle:
+    """A folder that grows by a trial at a time."""
+
+    folder: Path
+    options: Options
+    service: str
+    service_version: str
+    service_cpus: frozenset[int]
+    started_at: str = field(default_factory=lambda: _now())
+    ladders: list[Any] = field(default_factory=list)
+    trials: list[Any] = field(default_factory=list)
+
+    def keep(self, ladder: Ladder, result: TrialResult, workers: Sequence[WorkerResult], service: ServiceFile) -> None:
+        """Keeps a trial: `run.json` names it only when its files are there."""
+        folder = self.folder / "trials" / str(result.trial)
+        for worker in workers:
+            _put(folder / "workers" / f"{worker.worker}.json", to_json(worker))
+        _put(folder / "service.json", to_json(service))
+        _put(folder / "result.json", to_json(result))
+        state = {"state": "finished", "validity": to_wire(result.validity), "passed": None}
+        self._entry(ladder, result.trial, state)
+
+    def fail(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
+        """Keeps the reason why there is no result."""
+        self._entry(ladder, trial, {"state": "failed", "reason": reason})
+
+    def finish(self) -> None:
+        """All trials have ended."""
+        self._write("finished", _now())
+
+    def _entry(self, ladder: Ladder, trial: TrialId, state: dict[str, Any]) -> None:
+        self.trials.append({"trial": to_wire(trial), "state": state})
+        # A ladder per tier, because a rate may follow from the tier.
+        self.ladders.append(
+            {
+                "workload": ladder.workload,
+                "variant": ladder.variant,
+                "tiers": [trial.tier],
+                "load": to_wire(ladder.load(trial.tier)),
+                "message": to_wire(ladder.message),
+                "warmup_seconds": ladder.warmup_seconds,
+                "window_seconds": ladder.window_seconds,
+            }
+        )
+        self._write("running", None)
+
+    def _write(self, state: str, finished_at: str | None) -> None:
+        options = self.options
+        plan = {
+            "schema": SCHEMA,
+            "name": f"py-bench-{options.profile}",
+            "why": "What a Python application gets out of the service through websockets.",
+            "seed": 1,
+            "services": [self.service],
+            "workers": options.workers,
+            "warmup_seconds": options.warmup,
+            "window_seconds": options.duration,
+            "drain_seconds": options.drain,
+            "validity": to_wire(Thresholds()),
+            "ladders": self.ladders,
+        }
+        programs = {
+            "wse-py-bench": __version__,
+            "python": platform.python_version(),
+            "websockets": version("websockets"),
+            self.service: self.service_version,
+        }
+        roles = {"service": self.service_cpus, "worker": options.cpus or os.sched_getaffinity(0)}
+        run = {
+            "schema": SCHEMA,
+            "id": self.folder.name,
+            "started_at": self.started_at,
+            "finished_at": finished_at,
+            "state": state,
+            "plan": plan,
+            "command": command(options),
+            "version": __version__,
+            "commit": _commit(),
+            "versions": programs,
+            "machines": [to_wire(environment())],
+            "cpu_roles": {role: ",".join(map(str, sorted(cpus))) for role, cpus in roles.items()},
+            "trials": self.trials,
+        }
+        _put(self.folder / "run.json", to_json(run))
+
+
+def command(options: Options, *more: str) -> str:
+    """The command line, without a secret."""
+    program = f"loadgen/python/bench_{options.profile.replace('-', '_')}.py"
+    return " ".join([".venv/bin/python", program, *options.words, *more])
+
+
+def _put(path: Path, text: str) -> None:
+    """A reader sees the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.part")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _commit() -> str:
+    """Commit of the checkout, marked when it has changes; empty outside one."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""

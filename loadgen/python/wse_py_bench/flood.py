@@ -1,0 +1,97 @@
+"""`throughput`, `size-matrix`, `format-comparison`: every connection sends as fast as its socket takes it.
+
+Two engines, as the published Python clients had them: one connection in a process of its own, which blocks; and many in
+one event loop. Both hand over one message per write.
+"""
+
+import asyncio
+
+from websockets.asyncio.client import ClientConnection as AsyncSocket
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection as SyncSocket
+
+from .clock import NS_PER_SECOND, monotonic_ns, wait_until
+from .connection import Connection, frame_bytes
+from .payload import Composer, composer, payload_bytes
+from .trial import Trial
+
+# Messages between two looks at the clock: some 200 µs of sending.
+BURST = 16
+# What the event loop's transport holds before it asks a sender to wait, in bytes: one burst of ordinary messages.
+WRITE_LIMIT = 4096
+
+
+def flood_one(trial: Trial, socket: SyncSocket) -> None:
+    """One connection, which blocks until the kernel took a message."""
+    (connection,) = trial.connections
+    made = composer(trial.assignment.message)
+    wait_until(trial.start_ns)
+    _send_until(trial.window_start_ns, trial, connection, socket, made)
+    trial.mark()
+    _send_until(trial.window_end_ns, trial, connection, socket, made)
+    trial.mark()
+
+
+def _send_until(end_ns: int, trial: Trial, connection: Connection, socket: SyncSocket, made: Composer) -> None:
+    send, compose, text = socket.send, made.compose, made.text
+    while connection.open and monotonic_ns() < end_ns:
+        first = connection.next
+        try:
+            for number in range(first, first + BURST):
+                message = compose(number)
+                connection.next = number + 1
+                send(message, text=text)
+        except (ConnectionClosed, OSError):
+            # The last one: nobody knows how much of it left.
+            connection.unsent += 1
+            connection.open = False
+        trial.writes += connection.next - first
+    if not connection.open:
+        wait_until(end_ns)
+
+
+async def flood_many(trial: Trial, sockets: list[AsyncSocket]) -> None:
+    """Many connections in one event loop."""
+    for socket in sockets:
+        socket.transport.set_write_buffer_limits(high=WRITE_LIMIT)
+    made = composer(trial.assignment.message)
+    frame = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
+    senders = [
+        asyncio.create_task(_send(trial, socket, connection, made))
+        for socket, connection in zip(sockets, trial.connections, strict=True)
+    ]
+
+    def waiting() -> int:
+        return sum(-(-socket.transport.get_write_buffer_size() // frame) for socket in sockets)
+
+    for edge_ns in (trial.window_start_ns, trial.window_end_ns):
+        await asyncio.sleep(max(0, edge_ns - monotonic_ns()) / NS_PER_SECOND)
+        trial.mark(waiting())
+    # A sender that waits for its socket gets the drain's time; what it then still holds is unsent.
+    _, stuck = await asyncio.wait(senders, timeout=trial.assignment.drain_ns / NS_PER_SECOND)
+    for sender in stuck:
+        sender.cancel()
+    await _drain(trial, sockets)
+
+
+async def _send(trial: Trial, socket: AsyncSocket, connection: Connection, made: Composer) -> None:
+    try:
+        while monotonic_ns() < trial.window_end_ns:
+            for number in range(connection.next, connection.next + BURST):
+                message = made.compose(number)
+                connection.next = number + 1
+                await socket.send(message, text=made.text)
+            trial.writes += BURST
+            # A send that need not wait doesn't let anybody else run.
+            await asyncio.sleep(0)
+    except (ConnectionClosed, OSError):
+        connection.unsent += 1
+
+
+async def _drain(trial: Trial, sockets: list[AsyncSocket]) -> None:
+    """Until the kernel took everything; what it didn't by the deadline is unsent."""
+    frame = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
+    for socket, connection in zip(sockets, trial.connections, strict=True):
+        while (held := socket.transport.get_write_buffer_size()) and monotonic_ns() < trial.deadline_ns:
+            await asyncio.sleep(0.005)
+        connection.unsent += -(-held // frame)

@@ -1,0 +1,68 @@
+"""What all three programs do: find the service, climb the profile's ladders, print, keep."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ws_ladder_analysis.bench_format.plan import Message
+
+from .bench import Bench, Outcome
+from .bundle import Bundle
+from .cli import Options, parse
+from .connection import ConnectError, Target, open_one
+from .machine import raise_open_files
+from .profiles import PROFILES, Ladder
+from .service import Service, ServiceError
+from .tables import as_json, table
+
+
+def main(profile: str, description: str, words: Sequence[str]) -> int:
+    """Runs a profile's tests; the exit code."""
+    options = parse(profile, description, words)
+    raise_open_files()
+    try:
+        _check_connectivity(options)
+    except ConnectError as error:
+        where = f"{options.host}:{options.port}"
+        hint = "is it started, and is --secret or --token its own?"
+        print(f"error: the service at {where} lets nobody in: {error}; {hint}", file=sys.stderr)
+        return 1
+    bench = _equip(options)
+    found: list[tuple[Ladder, list[Outcome]]] = []
+    for ladder in PROFILES[profile](options):
+        if ladder.workload not in options.tests:
+            continue
+        outcomes = [bench.measure(ladder, tier) for tier in ladder.tiers]
+        found.append((ladder, outcomes))
+        if not options.json:
+            print(table(ladder, outcomes), flush=True)
+    if options.json:
+        print(as_json(found))
+    if bench.bundle is not None:
+        bench.bundle.finish()
+        folder = bench.bundle.folder
+        _note(f"the bundle is {folder}; its report: ./justw analyze-results {folder}")
+    return 0 if not any(one.problems() for _, outcomes in found for one in outcomes) else 1
+
+
+def _check_connectivity(options: Options) -> None:
+    socket, _ = open_one(Target(f"{options.host}:{options.port}", options.token, Message()))
+    socket.close()
+
+
+def _equip(options: Options) -> Bench:
+    run = f"py-bench-{options.profile}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    service, name, version, cpus = None, options.service or "unknown", "", frozenset[int]()
+    try:
+        service = Service(options.stats_url)
+        stats = service.read().stats
+        name, version, cpus = options.service or stats.service, stats.version, service.cpus()
+    except ServiceError as error:
+        service = None
+        _note(f"{error} Without its counters nothing says what arrived, and the books can't be balanced.")
+    bundle = None if options.results is None else Bundle(options.results / run, options, name, version, cpus)
+    return Bench(options, service, name, run, bundle)
+
+
+def _note(words: str) -> None:
+    print(f"note: {words}", file=sys.stderr)

@@ -1,0 +1,174 @@
+"""`connection-storm`, `ping-latency`, `sustained-hold`: loads that the service itself answers, in one event loop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from websockets.asyncio.client import ClientConnection as AsyncSocket
+from websockets.exceptions import ConnectionClosed
+from ws_ladder_analysis.bench_format.plan import Closed, Open
+
+from .clock import NS_PER_SECOND, monotonic_ns
+from .connection import ConnectError, Connection, closed_reason, frame_bytes, open_many
+from .payload import ping, ponged
+from .trial import Trial
+
+# Attempts in flight over all workers where the load says nothing of it.
+OPEN_IN_FLIGHT = 256
+
+
+async def open_all(trial: Trial, opened: Callable[[int, int], None] = lambda *_: None) -> list[AsyncSocket]:
+    """Opens all connections with a bounded number of attempts in flight; `opened` gets each duration and its end."""
+    assignment = trial.assignment
+    model = assignment.load.model
+    most = model.in_flight if isinstance(model, Closed) else OPEN_IN_FLIGHT
+    places = iter(range(assignment.connections))
+    sockets: list[AsyncSocket] = []
+
+    async def opener() -> None:
+        for place in places:
+            started_ns = monotonic_ns()
+            trial.attempted += 1
+            try:
+                index = assignment.first_connection + place
+                socket, connection = await open_many(assignment.target, index, assignment.trial.tier)
+            except ConnectError as error:
+                trial.failed[str(error)] += 1
+                continue
+            ended_ns = monotonic_ns()
+            opened(ended_ns - started_ns, ended_ns)
+            sockets.append(socket)
+            trial.connections.append(connection)
+
+    in_flight = max(1, min(assignment.connections, most // assignment.workers))
+    await asyncio.gather(*(opener() for _ in range(in_flight)))
+    return sockets
+
+
+async def storm(trial: Trial) -> list[AsyncSocket]:
+    """Connections are opened in the window, without pauses."""
+    trial.mark()
+    sockets = await open_all(trial, lambda took_ns, at_ns: trial.recorder.record("handshake_ns", took_ns, at_ns))
+    trial.mark()
+    return sockets
+
+
+async def ping_latency(trial: Trial, sockets: list[AsyncSocket]) -> None:
+    """So many pings on each connection, the next when the last was answered. Nobody gives up on a ping."""
+    model = trial.assignment.load.model
+    each = (model.messages_per_connection if isinstance(model, Closed) else None) or 1
+
+    async def pings(socket: AsyncSocket, connection: Connection) -> None:
+        for _ in range(each):
+            sent_ns = monotonic_ns()
+            if not await _ping(trial, socket, connection, sent_ns):
+                return
+            while connection.waiting:
+                _hear(trial, connection, await socket.recv())
+
+    trial.mark()
+    await _all(trial, sockets, pings, (trial.window_end_ns - monotonic_ns()) / NS_PER_SECOND)
+    trial.mark()
+
+
+async def hold(trial: Trial, sockets: list[AsyncSocket]) -> None:
+    """Pings on a schedule that was fixed before the start; latency counts from when a ping was due."""
+    model = trial.assignment.load.model
+    every_ns = NS_PER_SECOND / model.rate_per_second if isinstance(model, Open) else 0.0
+    total = int(trial.assignment.window_ns / every_ns) if sockets else 0
+    hearing = [
+        asyncio.create_task(_hear_all(trial, socket, connection))
+        for socket, connection in zip(sockets, trial.connections, strict=True)
+    ]
+    await _until(trial.window_start_ns)
+    trial.mark()
+    for number in range(total):
+        due_ns = trial.window_start_ns + int(number * every_ns)
+        await _until(due_ns)
+        place = number % len(sockets)
+        await _ping(trial, sockets[place], trial.connections[place], due_ns)
+    await _until(trial.window_end_ns)
+    trial.mark()
+    while any(connection.waiting for connection in trial.connections) and monotonic_ns() < trial.deadline_ns:
+        await asyncio.sleep(0.01)
+    for task in hearing:
+        task.cancel()
+
+
+async def _until(moment_ns: int) -> None:
+    if (left := moment_ns - monotonic_ns()) > 0:
+        await asyncio.sleep(left / NS_PER_SECOND)
+
+
+async def _all(
+    trial: Trial,
+    sockets: list[AsyncSocket],
+    act: Callable[[AsyncSocket, Connection], Awaitable[None]],
+    seconds: float,
+) -> None:
+    """Does the same on every connection until all are done or the time is over."""
+
+    async def one(socket: AsyncSocket, connection: Connection) -> None:
+        try:
+            await act(socket, connection)
+        except (ConnectionClosed, OSError) as error:
+            _ended(trial, connection, error)
+
+    tasks = [
+        asyncio.create_task(one(socket, connection))
+        for socket, connection in zip(sockets, trial.connections, strict=True)
+    ]
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+
+
+async def _ping(trial: Trial, socket: AsyncSocket, connection: Connection, due_ns: int) -> bool:
+    """Sends one ping; says whether it left."""
+    number = connection.next
+    connection.next += 1
+    sent_ns = monotonic_ns()
+    connection.waiting[number] = (due_ns, sent_ns)
+    try:
+        await socket.send(ping(number))
+    except (ConnectionClosed, OSError) as error:
+        del connection.waiting[number]
+        connection.unsent += 1
+        _ended(trial, connection, error)
+        return False
+    trial.writes += 1
+    if isinstance(trial.assignment.load.model, Open):
+        trial.recorder.record("delay_ns", max(0, sent_ns - due_ns), sent_ns)
+    return True
+
+
+async def _hear_all(trial: Trial, socket: AsyncSocket, connection: Connection) -> None:
+    try:
+        while True:
+            _hear(trial, connection, await socket.recv())
+    except (ConnectionClosed, OSError) as error:
+        _ended(trial, connection, error)
+
+
+def _hear(trial: Trial, connection: Connection, data: str | bytes) -> None:
+    """One message from the service."""
+    now_ns = monotonic_ns()
+    connection.bytes_received += frame_bytes(len(data), masked=False)
+    number = ponged(data) if isinstance(data, str) else None
+    if number is None:
+        return
+    sent = connection.waiting.pop(number, None)
+    if sent is None:
+        trial.duplicates += 1
+        return
+    due_ns, sent_ns = sent
+    connection.replies += 1
+    trial.recorder.record("response_ns", now_ns - due_ns, now_ns)
+    trial.recorder.record("service_ns", now_ns - sent_ns, now_ns)
+
+
+def _ended(trial: Trial, connection: Connection, error: Exception) -> None:
+    if connection.open:
+        connection.open = False
+        code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
+        trial.closed_early[closed_reason(code)] += 1

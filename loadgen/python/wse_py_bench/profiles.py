@@ -1,0 +1,127 @@
+"""What each of the three published Python clients offers: single client, multiprocess, brutal. Pure."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ws_ladder_analysis.bench_format.plan import Closed, Load, Message, Open
+
+from .cli import Options
+from .payload import FORMATS
+
+# Nominal sizes, in bytes; each message is some ten bytes shorter, as published.
+SIZES = (64, 256, 1024, 4096, 16_384, 65_536)
+# A closed load with a given amount of work ends when it is done; this is only its limit.
+LONGEST_WORK_SECONDS = 300.0
+SINGLE_CONNECTS = 20
+SINGLE_CONCURRENT = 10
+SINGLE_PINGS = 100
+PINGS = 20
+CONNECTS_PER_WORKER = 5
+BRUTAL_TIERS = (100, 500, 1000)
+# Up to so many connections each has a process of its own; beyond, so many processes share them.
+ALONE_UP_TO = 5000
+SHARED_PROCESSES = 32
+SIZE_CONNECTIONS = 64
+FORMAT_CONNECTIONS = 500
+HOLD_EVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One workload in one variant, at some tiers."""
+
+    workload: str
+    variant: str
+    tiers: tuple[int, ...]
+    load: Callable[[int], Load]
+    # Worker processes of a tier.
+    processes: Callable[[int], int]
+    warmup_seconds: float
+    window_seconds: float
+    # Whether the window's end is known before it begins. Storms and counted pings end when they are done.
+    fixed_window: bool
+    message: Message = field(default_factory=Message)
+
+
+def single(options: Options) -> list[Ladder]:
+    """One process; connections one after the other, then one that does everything."""
+    return [
+        _storm("one-by-one", (SINGLE_CONNECTS,), lambda _: 1, in_flight=1),
+        _storm("concurrent", (SINGLE_CONCURRENT,), lambda _: 1, in_flight=SINGLE_CONCURRENT),
+        _pings((1,), lambda _: 1, SINGLE_PINGS),
+        *_floods(options, (1,), (1,), (1,), lambda _: 1),
+    ]
+
+
+def multiprocess(options: Options) -> list[Ladder]:
+    """One connection in each of so many processes."""
+    workers = options.workers
+    tiers = (workers,)
+    return [
+        _storm("standard", (CONNECTS_PER_WORKER * workers,), lambda _: workers, in_flight=workers),
+        _pings(tiers, lambda _: workers, PINGS),
+        *_floods(options, tiers, tiers, tiers, lambda tier: tier),
+    ]
+
+
+def brutal(options: Options) -> list[Ladder]:
+    """As many connections as the machine bears: one process for each that floods."""
+    tiers = options.tiers or BRUTAL_TIERS
+    heavy = options.tiers_heavy or tiers
+    loops = max(1, len(os.sched_getaffinity(0)))
+
+    def few(tier: int) -> int:
+        return min(loops, tier)
+
+    def many(tier: int) -> int:
+        usual = tier if tier <= ALONE_UP_TO else SHARED_PROCESSES
+        return min(tier, options.processes or usual)
+
+    sizes, formats = (min(SIZE_CONNECTIONS, max(heavy)),), (min(FORMAT_CONNECTIONS, max(heavy)),)
+    return [
+        _storm("standard", tiers, few, in_flight=options.batch_size),
+        _pings(tiers, few, PINGS),
+        *_floods(options, heavy, sizes, formats, many),
+        Ladder(
+            workload="sustained-hold",
+            variant="standard",
+            tiers=tiers,
+            load=lambda tier: Load(Open(tier / HOLD_EVERY_SECONDS)),
+            processes=few,
+            warmup_seconds=0.0,
+            window_seconds=options.duration,
+            fixed_window=True,
+        ),
+    ]
+
+
+PROFILES = {"single-client": single, "multiprocess": multiprocess, "brutal": brutal}
+
+
+def _storm(variant: str, tiers: tuple[int, ...], processes: Callable[[int], int], *, in_flight: int) -> Ladder:
+    load = Load(Closed(None, in_flight))
+    return Ladder("connection-storm", variant, tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
+
+
+def _pings(tiers: tuple[int, ...], processes: Callable[[int], int], each: int) -> Ladder:
+    load = Load(Closed(each))
+    return Ladder("ping-latency", "standard", tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
+
+
+def _floods(
+    options: Options,
+    tiers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    formats: tuple[int, ...],
+    processes: Callable[[int], int],
+) -> list[Ladder]:
+    def flood(workload: str, variant: str, tiers: tuple[int, ...], message: Message) -> Ladder:
+        warmup, window = options.warmup, options.duration
+        return Ladder(workload, variant, tiers, lambda _: Load(Closed()), processes, warmup, window, True, message)
+
+    return [
+        flood("throughput", "json", tiers, Message()),
+        *(flood("size-matrix", f"{size}-bytes", sizes, Message(size_bytes=size)) for size in SIZES),
+        *(flood("format-comparison", name, formats, Message(format=name)) for name in FORMATS),
+    ]

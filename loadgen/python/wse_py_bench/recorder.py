@@ -1,0 +1,90 @@
+"""Histograms: the whole window and each second of it, from 1 ns to ten minutes with three digits."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+from ws_ladder_analysis.bench_format import histogram
+from ws_ladder_analysis.bench_format.histogram import HIGHEST_NS, SIGNIFICANT_DIGITS
+from ws_ladder_analysis.bench_format.result import WireHistogram
+
+from .clock import NS_PER_SECOND
+
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99}
+
+
+class Recorder:
+    """One histogram while values are recorded into it."""
+
+    def __init__(self) -> None:
+        self.values = HdrHistogram(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
+        self.overflow = 0
+
+    def record(self, value_ns: int) -> None:
+        """Counts a value; 0 counts as 1 ns, and what lies beyond ten minutes apart."""
+        if value_ns > HIGHEST_NS:
+            self.overflow += 1
+        else:
+            self.values.record_value(max(1, value_ns))
+
+    def add(self, other: WireHistogram) -> None:
+        """Adds another, exactly."""
+        self.values.add(HdrHistogram.decode(other.v2))
+        self.overflow += other.overflow
+
+    def encode(self) -> WireHistogram:
+        """For the wire."""
+        return WireHistogram(self.values.encode().decode(), self.values.get_total_count(), self.overflow)
+
+
+class WindowRecorder:
+    """The histograms of one worker's window."""
+
+    def __init__(self, start_ns: int) -> None:
+        self.start_ns = start_ns
+        self.intervals: list[Any] = []
+        self._whole: dict[str, Recorder] = {}
+        self._second: dict[str, Recorder] = {}
+        self._current = 0
+
+    def record(self, name: str, value_ns: int, at_ns: int) -> None:
+        """Counts a value that was known at a moment of the monotonic clock."""
+        second = max(0, (at_ns - self.start_ns) // NS_PER_SECOND)
+        if second > self._current:
+            self._close(second)
+        for recorders in (self._whole, self._second):
+            recorders.setdefault(name, Recorder()).record(value_ns)
+
+    def finish(self) -> dict[str, WireHistogram]:
+        """All values, by name."""
+        self._close(self._current + 1)
+        return {name: recorder.encode() for name, recorder in self._whole.items()}
+
+    def _close(self, second: int) -> None:
+        if self._second:
+            histograms = {name: vars(recorder.encode()) for name, recorder in self._second.items()}
+            start = self._current * NS_PER_SECOND
+            self.intervals.append({"start_ns": start, "duration_ns": NS_PER_SECOND, "histograms": histograms})
+        self._second = {}
+        self._current = second
+
+
+def add_up(parts: Iterable[Mapping[str, WireHistogram]]) -> dict[str, WireHistogram]:
+    """Adds histograms up by name."""
+    sums: dict[str, Recorder] = {}
+    for part in parts:
+        for name, one in part.items():
+            sums.setdefault(name, Recorder()).add(one)
+    return {name: recorder.encode() for name, recorder in sums.items()}
+
+
+def percentiles(wire: WireHistogram) -> dict[str, int | None]:
+    """By name; nothing where the samples don't carry one. The largest and the mean need every value."""
+    values = histogram.decode(wire, "a histogram that was just made")
+    found: dict[str, int | None] = {name: histogram.percentile_ns(values, at) for name, at in PERCENTILES.items()}
+    whole = values.count > 0 and not values.overflow
+    found["max"] = max(values.counts) if whole else None
+    mean = sum(value * count for value, count in values.counts.items()) / max(1, values.count)
+    found["mean"] = round(mean) if whole else None
+    found["min"] = min(values.counts) if values.count else None
+    return found

@@ -1,0 +1,109 @@
+"""The service's side: its counters from the metrics port (services/README.md), its CPU and memory from the kernel."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from ws_ladder_analysis.bench_format.result import Reading
+from ws_ladder_analysis.bench_format.service import ServiceStats
+from ws_ladder_analysis.bench_format.wire import FormatError, decode
+
+from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until
+from .machine import Usage, listener_of, usage
+
+PATIENCE_SECONDS = 10.0
+PAUSE_SECONDS = 0.02
+NOT_FOUND = 404
+
+
+class ServiceError(Exception):
+    """The metrics port doesn't answer by the contract; the text says which and what to look at."""
+
+
+class Service:
+    """A service's metrics port."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        here = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        self.url = url.rstrip("/")
+        self.pid = listener_of(parts.port or 80) if here else None
+        # A proxy between us and a service is never meant.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def cpus(self) -> frozenset[int]:
+        """CPUs on which it may run; none where that isn't known."""
+        try:
+            return frozenset() if self.pid is None else frozenset(os.sched_getaffinity(self.pid))
+        except OSError:
+            return frozenset()
+
+    def read(self) -> Reading:
+        """One reading. Counters are taken between question and answer, so time and CPU are the middle of both."""
+        asked_ns, before = unix_ns(), self._usage()
+        stats = self._get("/stats")
+        answered_ns, after = unix_ns(), self._usage()
+        try:
+            decoded = decode(ServiceStats, stats, "/stats")
+        except FormatError as error:
+            raise ServiceError(f"{self.url}/stats is not what services/README.md says: {error}") from error
+        return Reading(
+            unix_ns=(asked_ns + answered_ns) // 2,
+            # Nothing where it runs on another machine: nobody knows its CPU.
+            pid=self.pid if after else None,
+            cpu_ns=(before.cpu_ns + after.cpu_ns) // 2 if before and after else None,
+            rss_bytes=after.rss_bytes if after else None,
+            cpu_limit=float(len(self.cpus())) if after else None,
+            throttled_periods=None,
+            stats=decoded,
+        )
+
+    def read_at(self, moment_ns: int) -> Reading:
+        """A reading at a moment of the monotonic clock."""
+        wait_until(moment_ns)
+        return self.read()
+
+    def settled(self, before: Reading, expected: int, patience_ns: int) -> Reading:
+        """Waits until `expected` messages more than at `before` came in and reached the application's books.
+
+        What an application took from the queue it counts a moment later. It comes back when the time is over.
+        """
+        deadline_ns = monotonic_ns() + patience_ns
+        while True:
+            now = self.read()
+            came = now.stats.messages.received - before.stats.messages.received
+            messages, application = now.stats.messages, now.stats.application
+            counted = application is None or application.delivered >= messages.delivered
+            if (came >= expected and not messages.queued and counted) or monotonic_ns() >= deadline_ns:
+                return now
+            time.sleep(PAUSE_SECONDS)
+
+    def connections(self) -> list[dict[str, Any]] | None:
+        """The books of each connection; nothing where it keeps totals only. Closed ones are handed out once."""
+        answer = self._get("/stats/connections")
+        return None if answer is None else list(answer["connections"])
+
+    def _usage(self) -> Usage | None:
+        return None if self.pid is None else usage(self.pid)
+
+    def _get(self, path: str) -> Any:
+        try:
+            with self._opener.open(self.url + path, timeout=PATIENCE_SECONDS) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == NOT_FOUND and path != "/stats":
+                    return None
+                raise ServiceError(f"failed to read {self.url}{path}: it answers {error.code}") from error
+        except OSError as error:
+            words = f"failed to read {self.url}{path}: {error}; is --stats-url the service's metrics port?"
+            raise ServiceError(words) from error
+
+
+def seconds(nanoseconds: float) -> float:
+    """Seconds from nanoseconds."""
+    return nanoseconds / NS_PER_SECOND

@@ -1,0 +1,131 @@
+"""What a workload has at hand during one trial in one worker process: its assignment, clocks and counts."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ws_ladder_analysis.bench_format.plan import Load, Message
+from ws_ladder_analysis.bench_format.result import TrialId, WindowCounts, Witness
+
+from .clock import monotonic_ns
+from .connection import Connection, Target
+from .recorder import WindowRecorder
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What kind of load it is."""
+
+    witness: Witness
+    # Whether the application sums up the numbers of the messages; those that the service answers never reach it.
+    numbered: bool = False
+    opens_in_window: bool = False
+
+
+# By the names of plans, in the order of the published suites.
+WORKLOADS = {
+    "connection-storm": Workload(Witness.REPLY, opens_in_window=True),
+    "ping-latency": Workload(Witness.REPLY),
+    "throughput": Workload(Witness.APPLICATION, numbered=True),
+    "size-matrix": Workload(Witness.APPLICATION, numbered=True),
+    "format-comparison": Workload(Witness.APPLICATION, numbered=True),
+    "sustained-hold": Workload(Witness.REPLY),
+}
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one worker does in one trial. Times in nanoseconds."""
+
+    run: str
+    trial: TrialId
+    worker: int
+    workers: int
+    address: str
+    token: str
+    connections: int
+    first_connection: int
+    load: Load
+    message: Message
+    warmup_ns: int
+    window_ns: int
+    drain_ns: int
+    # CPUs on which it runs; none: where it was started.
+    cpus: frozenset[int] = frozenset()
+
+    @property
+    def workload(self) -> Workload:
+        """By the trial's name."""
+        return WORKLOADS[self.trial.workload]
+
+    @property
+    def target(self) -> Target:
+        """Where and as whom to connect."""
+        return Target(self.address, self.token, self.message)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Counters at a moment."""
+
+    at_ns: int
+    offered: int
+    sent: int
+    replies: int
+    writes: int
+    cpu_ns: int
+
+
+@dataclass
+class Trial:
+    """One trial while it runs."""
+
+    assignment: Assignment
+    connections: list[Connection] = field(default_factory=list)
+    attempted: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    closed_early: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    writes: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    start_ns: int = 0
+    window_start_ns: int = 0
+    window_end_ns: int = 0
+    recorder: WindowRecorder = field(default_factory=lambda: WindowRecorder(0))
+
+    def begin(self, start_ns: int) -> None:
+        """The load starts at this moment of the monotonic clock."""
+        self.start_ns = start_ns
+        self.window_start_ns = start_ns + self.assignment.warmup_ns
+        self.window_end_ns = self.window_start_ns + self.assignment.window_ns
+        self.recorder = WindowRecorder(self.window_start_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the drain has to be over."""
+        return self.window_end_ns + self.assignment.drain_ns
+
+    @property
+    def offered(self) -> int:
+        """Messages handed to the library on all connections."""
+        return sum(connection.offered for connection in self.connections)
+
+    def mark(self, waiting: int = 0) -> None:
+        """Notes all counters, once at each edge of the window. `waiting`: messages that the kernel hasn't taken yet."""
+        replies = sum(connection.replies for connection in self.connections)
+        offered, cpu_ns = self.offered, time.process_time_ns()
+        self.marks.append(Mark(monotonic_ns(), offered, offered - waiting, replies, self.writes, cpu_ns))
+
+    def window(self) -> WindowCounts:
+        """What happened between the two marks."""
+        start, end = self.marks
+        replies = end.replies - start.replies
+        return WindowCounts(
+            duration_ns=end.at_ns - start.at_ns,
+            due=end.offered - start.offered,
+            sent=end.sent - start.sent,
+            replies=replies,
+            answered=replies,
+            writes=end.writes - start.writes,
+            cpu_ns=end.cpu_ns - start.cpu_ns,
+        )

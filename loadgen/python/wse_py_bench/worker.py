@@ -1,0 +1,186 @@
+"""One worker process and one trial: open, wait at the gate, load, drain, close, tell."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection as AsyncSocket
+from ws_ladder_analysis.bench_format import SCHEMA
+from ws_ladder_analysis.bench_format.result import (
+    ConnectionCounts,
+    MessageCounts,
+    WorkerEvidence,
+    WorkerResult,
+)
+
+from . import PROGRAM
+from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until
+from .connection import CLOSE_SECONDS, ConnectError, frame_bytes, open_one
+from .flood import flood_many, flood_one
+from .machine import environment, peak_rss_bytes, raise_open_files
+from .payload import payload_bytes
+from .pings import hold, open_all, ping_latency, storm
+from .trial import Assignment as Assignment
+from .trial import Trial
+
+FLOODS = ("throughput", "size-matrix", "format-comparison")
+AFTER_OPENING: dict[str, Callable[[Trial, list[AsyncSocket]], Awaitable[None]]] = {
+    **dict.fromkeys(FLOODS, flood_many),
+    "ping-latency": ping_latency,
+    "sustained-hold": hold,
+}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a worker tells its parent, and waits for."""
+
+    pipe: Pipe
+
+    def ready(self, opened: int) -> int:
+        """Its connections are open; gives back the start, in nanoseconds of the machine's monotonic clock."""
+        self.pipe.send(("ready", opened))
+        start_ns: int = self.pipe.recv()
+        return start_ns
+
+    def loaded(self) -> None:
+        """The load is over; comes back when the service was read with the connections still open."""
+        self.pipe.send(("loaded", None))
+        self.pipe.recv()
+
+
+def serve(assignment: Assignment, pipe: Pipe) -> None:
+    """The whole life of a worker process."""
+    raise_open_files()
+    if assignment.cpus:
+        os.sched_setaffinity(0, assignment.cpus)
+    try:
+        pipe.send(("result", carry_out(assignment, Gate(pipe))))
+    except EOFError:
+        return  # The parent is gone.
+    except Exception as error:
+        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def carry_out(assignment: Assignment, gate: Gate) -> WorkerResult:
+    """Carries out an assignment."""
+    trial = Trial(assignment)
+    before = (time.process_time_ns(), unix_ns(), monotonic_ns())
+    # One connection that floods has a process to itself and may block; everything else is an event loop's.
+    if assignment.connections == 1 and assignment.trial.workload in FLOODS:
+        skew_ns = _alone(trial, gate)
+    else:
+        skew_ns = asyncio.run(_in_event_loop(trial, gate))
+    return _result(trial, skew_ns, before)
+
+
+def _alone(trial: Trial, gate: Gate) -> int:
+    trial.attempted = 1
+    try:
+        socket, connection = open_one(trial.assignment.target)
+    except ConnectError as error:
+        trial.failed[str(error)] += 1
+        trial.begin(gate.ready(0))
+        for edge_ns in (trial.window_start_ns, trial.window_end_ns):
+            wait_until(edge_ns)
+            trial.mark()
+        gate.loaded()
+        return 0
+    trial.connections.append(connection)
+    skew_ns = _begin(trial, gate)
+    flood_one(trial, socket)
+    if not connection.open:
+        trial.closed_early["closed 1006"] += 1
+    gate.loaded()
+    socket.close()
+    return skew_ns
+
+
+async def _in_event_loop(trial: Trial, gate: Gate) -> int:
+    if trial.assignment.workload.opens_in_window:
+        skew_ns = _begin(trial, gate)
+        sockets = await storm(trial)
+    else:
+        sockets = await open_all(trial)
+        skew_ns = _begin(trial, gate)
+        await AFTER_OPENING[trial.assignment.trial.workload](trial, sockets)
+    # Blocking: nothing else has to happen in this process meanwhile.
+    gate.loaded()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2 * CLOSE_SECONDS):
+            await asyncio.gather(*(socket.close() for socket in sockets), return_exceptions=True)
+    return skew_ns
+
+
+def _begin(trial: Trial, gate: Gate) -> int:
+    """Waits for the common start; gives back how late this process was, in nanoseconds."""
+    start_ns = gate.ready(len(trial.connections))
+    wait_until(start_ns)
+    skew_ns = monotonic_ns() - start_ns
+    trial.begin(start_ns)
+    return skew_ns
+
+
+def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerResult:
+    assignment, machine = trial.assignment, environment()
+    cpu_ns, wall_ns, mono_ns = before
+    now_unix_ns, now_ns = unix_ns(), monotonic_ns()
+    return WorkerResult(
+        schema=SCHEMA,
+        run=assignment.run,
+        trial=assignment.trial,
+        attempt=1,
+        worker=assignment.worker,
+        witness=assignment.workload.witness,
+        connections=ConnectionCounts(
+            trial.attempted, len(trial.connections), dict(trial.failed), dict(trial.closed_early)
+        ),
+        messages=_messages(trial),
+        window=trial.window(),
+        histograms=trial.recorder.finish(),
+        intervals=trial.recorder.intervals,
+        books=[connection.book(numbered=assignment.workload.numbered) for connection in trial.connections],
+        evidence=WorkerEvidence(
+            program=PROGRAM,
+            start_at_unix_ns=now_unix_ns - (now_ns - trial.start_ns),
+            start_skew_ns=skew_ns,
+            # All processes of a run share one machine, and with it one monotonic clock.
+            clock_offset_ns=0,
+            clock_uncertainty_ns=0,
+            clock_step_ns=(now_unix_ns - wall_ns) - (now_ns - mono_ns),
+            # One thread at a time runs the Python of a process.
+            cpu_limit=float(min(1, len(os.sched_getaffinity(0)))),
+            cpu_seconds=(time.process_time_ns() - cpu_ns) / NS_PER_SECOND,
+            throttled_periods=None,
+            periods=None,
+            throttling="not_measured",
+            rss_bytes=peak_rss_bytes(),
+            nodelay=bool(trial.connections),
+            congestion_control=machine.congestion_control,
+        ),
+        environment=machine,
+    )
+
+
+def _messages(trial: Trial) -> MessageCounts:
+    due, unsent = trial.offered, sum(connection.unsent for connection in trial.connections)
+    replied = sum(connection.replies for connection in trial.connections)
+    by_reply = trial.assignment.workload.witness == "reply"
+    # Exact for one size of message; compressed ones and pings differ by a few bytes each.
+    each = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
+    counts: dict[str, Any] = {
+        "due": due,
+        "sent": due - unsent,
+        "delivered": replied if by_reply else 0,
+        "lost": due - unsent - replied if by_reply else 0,
+        "unsent": unsent,
+        "duplicates": trial.duplicates,
+        "bytes_sent": (due - unsent) * each,
+        "bytes_received": sum(connection.bytes_received for connection in trial.connections),
+    }
+    return MessageCounts(late=0, wrong=0, dropped={}, reorders=0, **counts)

@@ -1,0 +1,269 @@
+//! What the gateway says of itself: its books, its metrics port, and that it lets go of what it need not keep.
+
+use std::time::Duration;
+
+use bench_format::service::ServiceStats;
+use reqwest::StatusCode;
+
+use crate::conformance::{
+    case::{Trouble, Verdict, ensure, failed, passed},
+    inference::{Answer as Says, Reply},
+    readings::{balances, metric, words},
+    scene::{PROMPT, START, Scene, Session},
+};
+
+/// How long counters may take to show what has happened.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What the contract names, without labels.
+const METRICS: [&str; 24] = [
+    "service_messages_received_total",
+    "service_messages_consumed_total",
+    "service_messages_delivered_total",
+    "service_messages_dropped_total",
+    "service_messages_queued",
+    "service_messages_sent_total",
+    "service_connections_accepted_total",
+    "service_connections_open",
+    "service_connections_closed_total",
+    "service_bytes_received_total",
+    "service_bytes_sent_total",
+    "service_inference_requests_total",
+    "service_inference_answered_total",
+    "service_inference_failed_total",
+    "service_inference_abandoned_total",
+    "service_inference_in_flight",
+    "service_inference_in_flight_per_connection_max",
+    "service_flush_ticks_total{outcome=\"flushed\"}",
+    "service_flush_ticks_total{outcome=\"skipped\"}",
+    "service_flush_ticks_total{outcome=\"empty\"}",
+    "service_flush_lateness_seconds_count",
+    "service_flush_lateness_seconds_bucket",
+    "service_buffered_bytes",
+    "service_process_resident_bytes",
+];
+
+/// Waits until the gateway has received that many messages more than in an earlier reading.
+async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<ServiceStats, Trouble> {
+    let wanted = before.messages.received + more;
+    let wish = format!("messages.received reaches {wanted}");
+    scene.metrics()?.until(&wish, SETTLE, |stats| stats.messages.received >= wanted).await
+}
+
+/// A session with one frame in flight that is never answered, and `waiting` frames behind it.
+async fn stuck(scene: &Scene, waiting: u32) -> Result<Session, Trouble> {
+    let before = scene.metrics()?.stats().await?;
+    let mut session = scene.session(vec![Reply::now(Says::Never)]).await?;
+    session.burst(1).await?;
+    scene.inference.wait(session.id, 1, scene.patience()).await?;
+    session.burst(waiting).await?;
+    received(scene, &before, u64::from(waiting) + 2).await?;
+    Ok(session)
+}
+
+fn dropped(stats: &ServiceStats, reason: &str) -> u64 {
+    stats.messages.dropped.get(reason).copied().unwrap_or(0)
+}
+
+/// Traffic of which every message's fate is known, and the books about it.
+pub(super) async fn books(scene: Scene) -> Verdict {
+    let metrics = scene.metrics()?;
+    let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
+    ensure(balances(&before), "books balance", words(&before))?;
+
+    let mut answered = scene.session(Vec::new()).await?;
+    answered.burst(30).await?;
+    answered.covered(scene.patience()).await?;
+    let mut refused = scene.session(vec![Reply::now(Says::Status(503))]).await?;
+    refused.burst(20).await?;
+    refused.covered(scene.patience()).await?;
+    let mut stranger = scene.connect().await?;
+    stranger.text("not-json").await?;
+    // What it is told is another case's business; that it ends is ours.
+    let _ = stranger.next(PROMPT).await;
+    drop(stranger);
+    let (sent, partials, errors) = {
+        let of = |session: &Session| session.answers.len() as u64;
+        (of(&answered) + of(&refused), of(&answered), of(&refused))
+    };
+    drop((answered, refused));
+    let rest = "the sessions are gone from the books";
+    let after = metrics.until(rest, SETTLE, |stats| stats.connections.open == 0 && stats.messages.queued == 0).await?;
+
+    let (messages, then) = (&after.messages, &before.messages);
+    let inference = |stats: &ServiceStats| stats.inference.clone().unwrap_or_default();
+    let (asked, asked_before) = (inference(&after), inference(&before));
+    let grown = [
+        ("received", messages.received - then.received, 2 + 50 + 1),
+        ("consumed", messages.consumed - then.consumed, 2),
+        ("delivered", messages.delivered - then.delivered, 30),
+        ("dropped{http_5xx}", dropped(&after, "http_5xx") - dropped(&before, "http_5xx"), 20),
+        ("dropped{protocol}", dropped(&after, "protocol") - dropped(&before, "protocol"), 1),
+        ("sent", messages.sent - then.sent, sent),
+        ("connections.accepted", after.connections.accepted - before.connections.accepted, 3),
+        ("inference.requests", asked.requests - asked_before.requests, sent),
+        ("inference.answered", asked.answered - asked_before.answered, partials),
+        ("inference.failed", sum(&asked.failed) - sum(&asked_before.failed), errors),
+    ];
+    for (what, seen, right) in grown {
+        ensure(seen == right, format!("{what} grows by {right}"), format!("by {seen}: {}", words(&after)))?;
+    }
+    ensure(balances(&after), "received = consumed + delivered + dropped + queued", words(&after))?;
+    passed("every message of known traffic is in its place in the books, and they balance", words(&after))
+}
+
+fn sum(counts: &std::collections::BTreeMap<String, u64>) -> u64 {
+    counts.values().sum()
+}
+
+/// The books balance at any moment, not only at rest.
+pub(super) async fn books_under_load(scene: Scene) -> Verdict {
+    let metrics = scene.metrics()?;
+    let script =
+        || vec![Reply::late(scene.settings().interval), Reply::now(Says::Status(503)), Reply::now(Says::Right)];
+    let lasting = scene.settings().interval * 12;
+    let load = async {
+        let (one, two) = (scene.session(script()), scene.session(script()));
+        let (mut one, mut two) = (one.await?, two.await?);
+        futures_util::future::try_join(one.stream(lasting), two.stream(lasting)).await?;
+        one.covered(scene.patience()).await?;
+        two.covered(scene.patience()).await
+    };
+    let (mut readings, mut with_queue) = (0, 0);
+    let watch = async {
+        loop {
+            let stats = metrics.stats().await?;
+            ensure(balances(&stats), "the books balance at every reading", words(&stats))?;
+            readings += 1;
+            with_queue += u32::from(stats.messages.queued > 0);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        done = load => done?,
+        trouble = watch => return trouble,
+    }
+    ensure(with_queue > 0, "readings while frames wait", format!("{readings} readings, none of them"))?;
+    passed("the books balance at every reading", format!("{readings} readings, {with_queue} while frames waited"))
+}
+
+/// The metrics port has what the contract lists, and its two forms agree.
+pub(super) async fn metrics(scene: Scene) -> Verdict {
+    let port = scene.metrics()?;
+    // Something of everything, so that each labelled counter has a sample.
+    let mut failing = scene.session(vec![Reply::now(Says::Status(503))]).await?;
+    failing.burst(1).await?;
+    failing.covered(scene.patience()).await?;
+    failing.client.farewell(PROMPT * 3).await.map_or_else(|_| drop(failing), |_| ());
+    port.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
+
+    for (path, right) in
+        [("/healthz", StatusCode::OK), ("/readyz", StatusCode::OK), ("/stats/connections", StatusCode::NOT_FOUND)]
+    {
+        let (status, _) = port.get(path).await?;
+        ensure(status == right, format!("{path}: {}", right.as_u16()), status)?;
+    }
+    let stats = port.stats().await?;
+    let (status, text) = port.get("/metrics").await?;
+    ensure(status == StatusCode::OK, "/metrics: 200", status)?;
+    let missing: Vec<_> = METRICS.iter().filter(|name| !has(&text, name)).collect();
+    ensure(missing.is_empty(), "/metrics has every counter of the contract", format!("missing: {missing:?}"))?;
+    let Some(inference) = &stats.inference else { return Err(failed("/stats has \"inference\"", "it has not")) };
+    for (name, value) in [
+        ("service_messages_received_total", stats.messages.received),
+        ("service_messages_sent_total", stats.messages.sent),
+        ("service_connections_accepted_total", stats.connections.accepted),
+        ("service_inference_requests_total", inference.requests),
+        ("service_inference_in_flight_per_connection_max", 1),
+    ] {
+        let seen = metric(&text, name);
+        ensure(seen == Some(value as f64), format!("{name} is {value}, as in /stats"), format!("{seen:?}"))?;
+    }
+    passed("the paths and names of the contract, with the values of /stats", format!("{} names", METRICS.len()))
+}
+
+/// Whether Prometheus text has a sample of this name (with these labels, if the name has some).
+fn has(text: &str, name: &str) -> bool {
+    match name.split_once('{') {
+        None => metric(text, name).is_some(),
+        Some((name, label)) => {
+            let label = label.trim_end_matches('}');
+            text.lines().any(|line| line.starts_with(name) && line.contains(label))
+        }
+    }
+}
+
+/// A client that leaves while its audio is at the inference: the request is given up, and nothing is left of it.
+pub(super) async fn close_during_inference(scene: Scene) -> Verdict {
+    let metrics = scene.metrics()?;
+    let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
+    let mut session = stuck(&scene, 9).await?;
+    // Ticks pass, and leave what waits where it is.
+    tokio::time::sleep(scene.settings().interval * 3).await;
+    session.client.farewell(PROMPT).await?;
+    // The second one goes without a word.
+    drop(stuck(&scene, 9).await?);
+    let gone = "both connections are gone, and nothing of them is in flight or queued";
+    let in_flight = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.in_flight);
+    let left = |stats: &ServiceStats| stats.connections.open + stats.messages.queued + in_flight(stats);
+    metrics.until(gone, SETTLE, |stats| left(stats) == 0).await?;
+    // A gateway that can't take a request back holds its audio until it times out.
+    let let_go = "nothing of them is held in memory after the request's timeout";
+    let held = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.buffered_bytes);
+    let after = metrics.until(let_go, scene.settings().timeout + SETTLE, |stats| held(stats) == 0).await?;
+    let of = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.abandoned);
+    let abandoned = of(&after) - of(&before);
+    ensure(abandoned == 2, "inference.abandoned grows by 2", format!("by {abandoned}"))?;
+    let closed = dropped(&after, "closed") - dropped(&before, "closed");
+    ensure(closed == 20, "dropped{closed} grows by 20: two frames in flight, 18 waiting", format!("by {closed}"))?;
+    passed(gone, words(&after))
+}
+
+/// The balance of each process when all is over.
+pub(super) async fn at_rest(scene: Scene) -> Verdict {
+    let wish = "at the end: no session open, nothing queued or in flight, the books balance";
+    let mut seen = Vec::new();
+    for gateway in &scene.all {
+        let Some(metrics) = &gateway.metrics else { continue };
+        let stats = metrics
+            .until(wish, SETTLE, |stats| {
+                let in_flight = stats.inference.as_ref().map_or(0, |inference| inference.in_flight);
+                stats.connections.open == 0 && stats.messages.queued == 0 && in_flight == 0
+            })
+            .await?;
+        ensure(balances(&stats), wish, words(&stats))?;
+        let closed: u64 = stats.connections.closed.values().sum();
+        ensure(closed == stats.connections.accepted, "as many connections closed as accepted", words(&stats))?;
+        seen.push(format!("{} connections, {} messages", stats.connections.accepted, stats.messages.received));
+    }
+    passed(wish, seen.join("; "))
+}
+
+/// No process ended before it was told to.
+pub(super) async fn survives(scene: Scene) -> Verdict {
+    let wish = "no process of the gateway ends before it is told to";
+    for gateway in &scene.all {
+        let Some(process) = &gateway.process else { continue };
+        if let Some(status) = process.ended(Duration::from_millis(1)).await {
+            return Err(failed(wish, process.with_last_words(format!("one ended: {status}"))));
+        }
+    }
+    passed(wish, format!("{} processes live", scene.all.len()))
+}
+
+/// Before start too, a session is in the books: opened and ended connections are all counted.
+pub(super) async fn connections(scene: Scene) -> Verdict {
+    let metrics = scene.metrics()?;
+    let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(scene.connect().await?);
+    }
+    clients[0].text(START).await?;
+    metrics.until("connections.open is 3", SETTLE, |stats| stats.connections.open == 3).await?;
+    drop(clients);
+    let after = metrics.until("connections.open is 0 again", SETTLE, |stats| stats.connections.open == 0).await?;
+    let accepted = after.connections.accepted - before.connections.accepted;
+    ensure(accepted == 3, "connections.accepted grows by 3", format!("by {accepted}"))?;
+    passed("three connections are counted when they come and when they go", words(&after))
+}

@@ -1,0 +1,151 @@
+//! What becomes of frames that are sent: covered once, in order, byte for byte, at the right pace.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::conformance::{
+    answers::{Answer, check_cover},
+    case::{Trouble, Verdict, ensure, failed, passed},
+    inference::{Answer as Says, Asked, Reply},
+    payload,
+    scene::{PROMPT, Scene, Session},
+};
+
+/// How long a session streams to be judged as a whole: three intervals of the product, and frames in plenty.
+const STREAM: Duration = Duration::from_millis(2500);
+
+async fn streamed(scene: &Scene, lasting: Duration) -> Result<Session, Trouble> {
+    let mut session = scene.session(Vec::new()).await?;
+    session.stream(lasting).await?;
+    session.covered(scene.patience()).await?;
+    Ok(session)
+}
+
+/// Sequence numbers go on, every frame is covered once, and what partials count is what they cover.
+pub(super) async fn coverage(scene: Scene) -> Verdict {
+    let session = streamed(&scene, STREAM).await?;
+    check_cover(&session.answers, session.sent)?;
+    for answer in &session.answers {
+        let frames = answer.newest() - answer.oldest() + 1;
+        let samples = frames * payload::FRAME_SAMPLES * u64::from(scene.settings().passes);
+        answer.check_values(&[
+            ("frames", json!(frames)),
+            ("audio_bytes", json!(frames * payload::FRAME_BYTES as u64)),
+            ("samples", json!(samples)),
+        ])?;
+    }
+    let wish = "every frame is covered exactly once, in order; frames, audio_bytes and samples count them";
+    passed(wish, format!("{} frames in {} partials", session.sent, session.answers.len()))
+}
+
+/// What a partial says is what the inference says to exactly the bytes of the frames that it covers.
+pub(super) async fn contents(scene: Scene) -> Verdict {
+    let session = streamed(&scene, STREAM).await?;
+    for answer in session.answers.iter().filter(|answer| answer.is_partial()) {
+        let audio = payload::frames(session.id, answer.oldest() as u32, answer.newest() as u32);
+        let right = payload::infer(&audio, scene.settings().passes);
+        let wish = format!("{} says of its frames: {}", answer.words(), right.to_json());
+        let same = answer.number("checksum") == u64::from(right.checksum)
+            && answer.number("zero_crossings") == right.zero_crossings
+            && answer.word("transcript") == right.transcript
+            && (answer.milliseconds("rms") - right.rms).abs() <= 1e-6;
+        ensure(same, wish, &answer.text)?;
+    }
+    passed(
+        "each partial is the inference's answer to exactly its frames",
+        format!("{} partials", session.answers.len()),
+    )
+}
+
+/// What the inference gets is what was sent: nothing lost, doubled or out of order, and nothing twice.
+pub(super) async fn batches(scene: Scene) -> Verdict {
+    let session = streamed(&scene, STREAM).await?;
+    let asked = scene.inference.asked(session.id);
+    let wish = format!("the inference gets frames 1 to {} once, in order, byte for byte", session.sent);
+    if let Some(damage) = asked.iter().find_map(|asked| asked.damage.as_ref()) {
+        return Err(failed(wish, damage));
+    }
+    let got: Vec<u32> = asked.iter().flat_map(|asked| asked.sequences.iter().copied()).collect();
+    if let Some((at, (seen, _))) = got.iter().zip(1..).enumerate().find(|(_, (seen, right))| *seen != right) {
+        return Err(failed(wish, format!("frame {seen} where frame {} should be", at + 1)));
+    }
+    ensure(got.len() == session.sent as usize, &wish, format!("{} frames", got.len()))?;
+    passed(wish, format!("{} batches", asked.len()))
+}
+
+/// The request itself.
+pub(super) async fn request(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    session.burst(7).await?;
+    let asked = scene.inference.wait(session.id, 1, scene.patience()).await?;
+    let Asked { target, passes, length, bytes, .. } = &asked[0];
+    ensure(target == "POST /infer", "POST /infer", target)?;
+    let wish = scene.settings().passes.to_string();
+    ensure(passes.as_deref() == Some(&wish), format!("x-cpu-passes: {wish}"), format!("{passes:?}"))?;
+    ensure(length.as_deref() == Some(&bytes.to_string()), format!("Content-Length: {bytes}"), format!("{length:?}"))?;
+    passed("POST /infer with x-cpu-passes and Content-Length", format!("{:?}, {bytes} bytes", asked[0].version))
+}
+
+/// What a partial says of the gateway's own settings.
+pub(super) async fn echo(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    session.burst(1).await?;
+    let answer = session.partial(scene.patience()).await?;
+    let settings = scene.settings();
+    answer
+        .check_values(&[("cpu_passes", json!(settings.passes)), ("model_delay_ms", json!(settings.model_delay_ms))])?;
+    passed("cpu_passes and model_delay_ms are CPU_PASSES and MODEL_DELAY_MS", answer.text)
+}
+
+/// The answer's own values come through, also unusual ones.
+pub(super) async fn pass_through(scene: Scene) -> Verdict {
+    fn unusual(right: &str) -> String {
+        let mut value: serde_json::Value = serde_json::from_str(right).expect("our own answer");
+        value["rms"] = json!(0.1);
+        value["checksum"] = json!(u32::MAX);
+        value["zero_crossings"] = json!(1_u64 << 40);
+        value["transcript"] = json!("a \"b\"\t\\ é 語 \u{1f600}");
+        value.to_string()
+    }
+    let mut session = scene.session(vec![Reply::now(Says::Edited(unusual))]).await?;
+    session.burst(1).await?;
+    let answer = session.partial(scene.patience()).await?;
+    answer.check_values(&[
+        ("rms", json!(0.1)),
+        ("checksum", json!(u32::MAX)),
+        ("zero_crossings", json!(1_u64 << 40)),
+        ("transcript", json!("a \"b\"\t\\ é 語 \u{1f600}")),
+    ])?;
+    passed("rms, checksum, zero_crossings and transcript as the inference said them", answer.text)
+}
+
+/// Partials come once per interval.
+pub(super) async fn cadence(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    let interval = scene.settings().interval;
+    session.stream(interval * 13 / 4).await?;
+    while session.answers.len() < 3 {
+        session.answer(interval * 2 + PROMPT).await?;
+    }
+    let times: Vec<_> = session.answers.iter().map(|answer| answer.at).collect();
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect();
+    let (least, most) = (interval * 3 / 4, interval * 3 / 2);
+    let wish = format!("at least 3 partials, {} to {} ms apart", least.as_millis(), most.as_millis());
+    let words = |gap: &Duration| format!("{} ms", gap.as_millis());
+    let seen = gaps.iter().map(words).collect::<Vec<_>>().join(", ");
+    ensure(gaps.iter().all(|gap| (least..=most).contains(gap)), &wish, &seen)?;
+    passed(wish, seen)
+}
+
+/// After a Close: an answer, and the end.
+pub(super) async fn close(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    session.burst(1).await?;
+    session.client.farewell(PROMPT).await
+}
+
+/// Several answers as words, for evidence.
+pub(super) fn words(answers: &[Answer]) -> String {
+    answers.iter().map(Answer::words).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,77 @@
+//! SIGTERM: what is held is flushed once more, what is in flight is awaited, and every client is told.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::conformance::{
+    answers::check_cover,
+    case::{Trouble, Verdict, ensure, failed, passed},
+    client::{Client, Event},
+    inference::{Answer as Says, Reply},
+    scene::{Scene, Session},
+};
+
+/// The contract's limit for a process to end.
+const END: Duration = Duration::from_secs(5);
+
+/// What comes until the end: answers, then Close 1001, then the end.
+async fn drained(mut session: Session) -> Result<Session, Trouble> {
+    let wish = "all that was held is answered, then Close 1001";
+    loop {
+        match session.client.next(END).await.map(|seen| (seen.at, seen.event)) {
+            Some((at, Event::Text(text))) => {
+                session.answers.push(crate::conformance::answers::Answer::read(at, text)?);
+            }
+            Some((_, Event::Ping | Event::Pong(_))) => {}
+            Some((_, Event::Close(Some(1001), _))) => break,
+            Some((_, event)) => return Err(failed(wish, event.words())),
+            None => return Err(failed(wish, "nothing in time")),
+        }
+    }
+    check_cover(&session.answers, session.sent)?;
+    ensure(session.answers.iter().all(|answer| answer.is_partial()), wish, super::covers::words(&session.answers))?;
+    Ok(session)
+}
+
+/// A session that holds audio, one whose audio is at the inference, and one that has just begun.
+pub(super) async fn drain(scene: Scene) -> Verdict {
+    let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
+    let script = vec![Reply::late(Duration::from_millis(800)), Reply::now(Says::Right)];
+    let mut busy = scene.session(script).await?;
+    busy.burst(5).await?;
+    scene.inference.wait(busy.id, 1, scene.patience()).await?;
+    let mut holding = scene.session(Vec::new()).await?;
+    holding.burst(10).await?;
+    busy.burst(5).await?;
+    let idle = scene.session(Vec::new()).await?;
+    let metrics = scene.metrics()?;
+    let wish = "all frames are received";
+    metrics.until(wish, Duration::from_secs(3), |stats| stats.messages.received >= 3 + 20).await?;
+
+    process.signal(Signal::TERM).map_err(|why| failed("the process takes SIGTERM", why))?;
+    let begun = Instant::now();
+    let refused = async {
+        // The listener may take a moment to go.
+        let wish = "no new connection is upgraded after SIGTERM";
+        for _ in 0..50 {
+            if Client::open(&scene.gateway.address).await.is_err() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(failed(wish, "it was"))
+    };
+    let ((), busy, holding, _) = tokio::try_join!(refused, drained(busy), drained(holding), drained(idle))?;
+    let Some(status) = process.ended(END.saturating_sub(begun.elapsed())).await else {
+        return Err(failed(format!("the process ends within {END:?}"), "it lives"));
+    };
+    ensure(status.success(), "exit code 0", process.with_last_words(status.to_string()))?;
+    let seen = format!(
+        "exit code 0 after {} ms; busy: {}; holding: {}",
+        begun.elapsed().as_millis(),
+        super::covers::words(&busy.answers),
+        super::covers::words(&holding.answers)
+    );
+    passed("what was held and in flight is answered, then Close 1001, no new connection, exit code 0 within 5 s", seen)
+}

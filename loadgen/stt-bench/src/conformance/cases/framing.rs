@@ -1,0 +1,130 @@
+//! WebSocket itself: masks, reserved bits, control frames, fragments, sizes.
+
+use crate::conformance::{
+    case::{Trouble, Verdict, failed, passed},
+    client::Event,
+    frames::{Outgoing, opcode},
+    payload::{self, golden_frame},
+    scene::{PROMPT, START, Scene},
+};
+
+/// More than a message may have, in bytes.
+const TOO_LONG: usize = (64 << 10) + 5000;
+
+/// Sends frames in a started session; the answer must be a Close with this code.
+async fn refused(scene: &Scene, code: u16, frames: &[Outgoing<'_>]) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    let mut bytes = Vec::new();
+    frames.iter().for_each(|frame| frame.write_to(&mut bytes));
+    // A gateway may have closed before it took all of it.
+    let written = session.client.raw(&bytes).await;
+    match session.client.refused(code, PROMPT).await {
+        Ok(evidence) => Ok(evidence),
+        Err(trouble) => Err(written.err().unwrap_or(trouble)),
+    }
+}
+
+/// A client's frame without a mask.
+pub(super) async fn unmasked(scene: Scene) -> Verdict {
+    let frame = golden_frame();
+    refused(&scene, 1002, &[Outgoing { masked: false, ..Outgoing::whole(opcode::BINARY, &frame) }]).await
+}
+
+/// Reserved bits without an extension that defines them, and opcodes that nothing defines.
+pub(super) async fn reserved(scene: Scene) -> Verdict {
+    let frame = golden_frame();
+    for reserved in [4, 2, 1] {
+        refused(&scene, 1002, &[Outgoing { reserved, ..Outgoing::whole(opcode::BINARY, &frame) }]).await?;
+    }
+    for unknown in [3, 11] {
+        refused(&scene, 1002, &[Outgoing::whole(unknown, b"")]).await?;
+    }
+    passed("Close 1002 to each reserved bit and to opcodes 3 and 11", "Close 1002 to each")
+}
+
+/// Control frames that are too long or in parts, and a continuation of nothing.
+pub(super) async fn bad_control(scene: Scene) -> Verdict {
+    let long = [0; 126];
+    refused(&scene, 1002, &[Outgoing::whole(opcode::PING, &long)]).await?;
+    refused(&scene, 1002, &[Outgoing { last: false, ..Outgoing::whole(opcode::PING, b"part") }]).await?;
+    refused(&scene, 1002, &[Outgoing::whole(opcode::CONTINUATION, b"of nothing")]).await?;
+    let wish = "Close 1002 to a ping of 126 bytes, a ping in parts and a continuation of nothing";
+    passed(wish, "Close 1002 to each")
+}
+
+/// A message that is too long.
+pub(super) async fn oversized(scene: Scene) -> Verdict {
+    refused(&scene, 1009, &[Outgoing::whole(opcode::BINARY, &vec![0; TOO_LONG])]).await
+}
+
+/// The same in parts, each of them short enough.
+pub(super) async fn oversized_fragments(scene: Scene) -> Verdict {
+    let part = vec![0; TOO_LONG / 4 + 1];
+    let frame = |opcode, last| Outgoing { last, ..Outgoing::whole(opcode, &part) };
+    let rest = [false, false, true].map(|last| frame(opcode::CONTINUATION, last));
+    let frames: Vec<_> = std::iter::once(frame(opcode::BINARY, false)).chain(rest).collect();
+    refused(&scene, 1009, &frames).await
+}
+
+/// Start and audio in parts, with a ping between them.
+pub(super) async fn fragmentation(scene: Scene) -> Verdict {
+    let wish = "start and a frame in parts are put together: a partial with the golden checksum";
+    let mut client = scene.connect().await?;
+    let (head, tail) = START.as_bytes().split_at(7);
+    client.send(&Outgoing { last: false, ..Outgoing::whole(opcode::TEXT, head) }).await?;
+    client.send(&Outgoing::whole(opcode::CONTINUATION, tail)).await?;
+    let frame = payload::golden_frame();
+    client.send(&Outgoing { last: false, ..Outgoing::whole(opcode::BINARY, &frame[..100]) }).await?;
+    client.send(&Outgoing { last: false, ..Outgoing::whole(opcode::CONTINUATION, &frame[100..100]) }).await?;
+    client.send(&Outgoing::whole(opcode::PING, b"between")).await?;
+    client.send(&Outgoing::whole(opcode::CONTINUATION, &frame[100..])).await?;
+    let checksum = format!("\"checksum\":{}", payload::infer(&frame, scene.settings().passes).checksum);
+    loop {
+        match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
+            Some(Event::Pong(_)) => {}
+            Some(Event::Text(text)) if text.replace(' ', "").contains(&checksum) => return passed(wish, text),
+            Some(event) => return Err(failed(wish, event.words())),
+            None => return Err(failed(wish, "nothing in time")),
+        }
+    }
+}
+
+/// Sends a ping; its pong must come within half a second.
+async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -> Result<u128, Trouble> {
+    let wish = || format!("a ping of {} bytes is answered with its payload within 500 ms", payload.len());
+    let begun = std::time::Instant::now();
+    client.send(&Outgoing::whole(opcode::PING, payload)).await?;
+    loop {
+        let left = std::time::Duration::from_millis(500).saturating_sub(begun.elapsed());
+        match client.next(left).await.map(|seen| (seen.at, seen.event)) {
+            Some((at, Event::Pong(echo))) if echo == payload => return Ok(at.duration_since(begun).as_millis()),
+            Some((_, Event::Text(_) | Event::Ping)) => {}
+            Some((_, event)) => return Err(failed(wish(), event.words())),
+            None => return Err(failed(wish(), "nothing in time")),
+        }
+    }
+}
+
+/// Pings before start are answered and pongs are no violation; start is still taken after them.
+pub(super) async fn ping_before_start(scene: Scene) -> Verdict {
+    let mut client = scene.connect().await?;
+    let took = ping(&mut client, b"early").await?;
+    client.send(&Outgoing::whole(opcode::PONG, b"unasked")).await?;
+    client.text(START).await?;
+    let after = ping(&mut client, b"started").await?;
+    passed("pongs within 500 ms before start, and start is taken after them", format!("after {took} ms and {after} ms"))
+}
+
+/// Pings in a session are answered, whatever their length, also while audio comes.
+pub(super) async fn ping_after_start(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    let mut slowest = 0;
+    for payload in [&b""[..], b"x", &[0xff; 125]] {
+        slowest = slowest.max(ping(&mut session.client, payload).await?);
+    }
+    for _ in 0..20 {
+        session.burst(2).await?;
+        slowest = slowest.max(ping(&mut session.client, b"between frames").await?);
+    }
+    passed("23 pings are answered within 500 ms each", format!("the slowest after {slowest} ms"))
+}

@@ -1,0 +1,75 @@
+//! What the port of the WebSocket answers to plain HTTP.
+
+use reqwest::{Client, Method, StatusCode, header::HeaderMap};
+use serde_json::Value;
+
+use crate::conformance::{
+    case::{Trouble, Verdict, ensure, failed, passed},
+    scene::Scene,
+};
+
+async fn ask(
+    scene: &Scene,
+    method: Method,
+    path: &str,
+    headers: &[(&'static str, &str)],
+) -> Result<(StatusCode, String), Trouble> {
+    let url = format!("http://{}{path}", scene.gateway.address);
+    let client = Client::builder().timeout(std::time::Duration::from_secs(5)).no_proxy().build();
+    let client = client.expect("a client without TLS has no needs");
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.insert(*name, value.parse().expect("the cases' own headers"));
+    }
+    let wish = || format!("{method} {path} is answered");
+    let answer = client.request(method.clone(), &url).headers(map).send().await;
+    let answer = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
+    let status = answer.status();
+    Ok((status, answer.text().await.unwrap_or_default()))
+}
+
+/// `/health`.
+pub(super) async fn health(scene: Scene) -> Verdict {
+    let wish = r#"200 {"ok":true,"runtime":"<name>"}"#;
+    let (status, text) = ask(&scene, Method::GET, "/health", &[]).await?;
+    let body: Value = serde_json::from_str(&text).unwrap_or_default();
+    let right = body["ok"] == true && body["runtime"].as_str().is_some_and(|name| !name.is_empty());
+    ensure(status == StatusCode::OK && right, wish, format!("{status} {text}"))?;
+    passed(wish, text)
+}
+
+/// A path that isn't there.
+pub(super) async fn unknown_path(scene: Scene) -> Verdict {
+    let (status, _) = ask(&scene, Method::GET, "/no-such-path", &[]).await?;
+    ensure(status == StatusCode::NOT_FOUND, "GET /no-such-path: 404", status)?;
+    passed("404", status.to_string())
+}
+
+/// A method that isn't there.
+pub(super) async fn wrong_method(scene: Scene) -> Verdict {
+    for path in ["/ws/stt", "/health"] {
+        let (status, _) = ask(&scene, Method::POST, path, &[]).await?;
+        ensure(status == StatusCode::METHOD_NOT_ALLOWED, format!("POST {path}: 405"), status)?;
+    }
+    passed("405 to POST /ws/stt and POST /health", "405 to both")
+}
+
+/// What is no upgrade, or one of another version.
+pub(super) async fn bad_upgrade(scene: Scene) -> Verdict {
+    const WITHOUT_KEY: [(&str, &str); 3] =
+        [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+    const OLD: [(&str, &str); 4] = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "8"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let mut seen = Vec::new();
+    for (what, headers) in [("a plain GET", &[][..]), ("no key", &WITHOUT_KEY), ("version 8", &OLD)] {
+        let (status, _) = ask(&scene, Method::GET, "/ws/stt", headers).await?;
+        let refused = [StatusCode::BAD_REQUEST, StatusCode::UPGRADE_REQUIRED].contains(&status);
+        ensure(refused, format!("400 or 426 to {what}"), status)?;
+        seen.push(format!("{what}: {}", status.as_u16()));
+    }
+    passed("400 or 426", seen.join(", "))
+}

@@ -1,0 +1,159 @@
+//! What a gateway holds is bounded, whatever the inference and the clients do.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::conformance::{
+    answers::check_cover,
+    case::{Verdict, ensure, failed, passed},
+    client::Client,
+    inference::{Answer as Says, Reply},
+    payload::FRAME_BYTES,
+    readings::words,
+    scene::{FRAME, Scene},
+};
+
+/// How long a gateway may take to read what it was sent at once.
+const READING: Duration = Duration::from_secs(8);
+
+/// More frames than are kept while a request is in flight: the oldest are dropped, and an error frame says which.
+pub(super) async fn overflow(scene: Scene) -> Verdict {
+    let metrics = scene.metrics()?;
+    let kept = scene.settings().buffered_frames;
+    let surplus = 2 * kept;
+    let (open, gate) = watch::channel(false);
+    let mut session = scene.session(vec![Reply::gated(&gate), Reply::now(Says::Right)]).await?;
+    session.burst(1).await?;
+    scene.inference.wait(session.id, 1, scene.patience()).await?;
+    let before = metrics.stats().await?.messages.received;
+    session.burst(kept + surplus).await?;
+    let wanted = before + u64::from(kept + surplus);
+    let wish = format!("messages.received reaches {wanted}: the gateway reads on while a request is in flight");
+    metrics.until(&wish, READING, |stats| stats.messages.received >= wanted).await?;
+    // Ticks pass, and leave what waits where it is.
+    tokio::time::sleep(scene.settings().interval * 3).await;
+    let _ = open.send(true);
+    session.covered(scene.patience()).await?;
+
+    check_cover(&session.answers, session.sent)?;
+    let (first, last) = (u64::from(2_u32), u64::from(1 + surplus));
+    let wish = format!("one error frame websocket_receive/overflow for frames {first} to {last}, then a partial");
+    let errors: Vec<_> = session.answers.iter().filter(|answer| !answer.is_partial()).collect();
+    let [error] = errors[..] else { return Err(failed(wish, super::covers::words(&session.answers))) };
+    error.check_values(&[
+        ("stage", json!("websocket_receive")),
+        ("kind", json!("overflow")),
+        ("retryable", json!(false)),
+        ("oldest_frame_seq", json!(first)),
+        ("newest_frame_seq", json!(last)),
+        ("frames", json!(surplus)),
+        ("audio_bytes", json!(u64::from(surplus) * FRAME_BYTES as u64)),
+    ])?;
+    passed(wish, super::covers::words(&session.answers))
+}
+
+/// An inference that stalls while clients go on: what the gateway holds stays small.
+pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
+    const SESSIONS: u64 = 4;
+    let frames: u32 = scene.settings().buffered_frames.max(50) * 20;
+    let metrics = scene.metrics()?;
+    let before = metrics.stats().await?;
+    let resident = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0);
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        let mut session = scene.session(vec![Reply::now(Says::Never)]).await?;
+        session.burst(1).await?;
+        sessions.push(session);
+    }
+    for session in &sessions {
+        scene.inference.wait(session.id, 1, scene.patience()).await?;
+    }
+    let pause = scene.settings().interval * 3;
+    let wanted = before.messages.received + SESSIONS * (u64::from(frames) + 2);
+    let load = async {
+        // Ticks come between the halves and after them: each finds a request in flight, and must not take what waits.
+        for _ in 0..2 {
+            try_join_all(sessions.iter_mut().map(|session| session.burst(frames / 2))).await?;
+            tokio::time::sleep(pause).await;
+        }
+        let wish = format!("messages.received reaches {wanted}");
+        metrics.until(&wish, READING * 2, |stats| stats.messages.received >= wanted).await
+    };
+    let mut most = 0;
+    let watch = async {
+        loop {
+            let stats = metrics.stats().await?;
+            most = most.max(stats.inference.as_ref().map_or(0, |inference| inference.buffered_bytes));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        done = load => drop(done?),
+        trouble = watch => return trouble,
+    }
+
+    let sent = SESSIONS * u64::from(frames) * FRAME_BYTES as u64;
+    // One frame is in flight, and as many wait as may: a second batch in flight would be as much again.
+    let limit = SESSIONS * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
+    let wish = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
+    ensure(most > 0 && most <= limit, &wish, format!("{most} bytes at the most"))?;
+    let grown = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0) - resident;
+    ensure(
+        grown < sent as f64,
+        format!("the process grows by less than the {sent} bytes"),
+        format!("by {grown} bytes"),
+    )?;
+    passed(wish, format!("{most} bytes at the most; the process grew by {:.1} MiB", grown / f64::from(1 << 20)))
+}
+
+/// A client that does not read is cut off, and others don't notice.
+pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
+    fn long(right: &str) -> String {
+        let mut value: serde_json::Value = serde_json::from_str(right).expect("our own answer");
+        value["transcript"] = json!("word ".repeat(3 << 10));
+        value.to_string()
+    }
+    const LASTING: Duration = Duration::from_secs(16);
+    let metrics = scene.metrics()?;
+    let count = |stats: &bench_format::service::ServiceStats| {
+        stats.connections.closed.get("slow_consumer").copied().unwrap_or(0)
+    };
+    let before = count(&metrics.stats().await?);
+    let deaf = Client::open_unread(&scene.gateway.address, true).await?;
+    let mut deaf = scene.begin(deaf, vec![Reply::now(Says::Edited(long))]).await?;
+    let mut healthy = scene.session(Vec::new()).await?;
+    let wish = format!("a client that does not read is closed as slow_consumer within {LASTING:?}");
+    let begun = Instant::now();
+    let mut sending = true;
+    let mut closed = false;
+    for due in (0..).map(|frame| FRAME * frame).take_while(|due| *due < LASTING) {
+        tokio::time::sleep_until((begun + due).into()).await;
+        healthy.burst(1).await?;
+        sending = sending && deaf.burst(1).await.is_ok();
+        if due.as_millis() % 200 == 0 {
+            closed = count(&metrics.stats().await?) > before;
+        }
+        if closed {
+            break;
+        }
+    }
+    let took = begun.elapsed();
+    ensure(closed, &wish, words(&metrics.stats().await?))?;
+    healthy.covered(scene.patience()).await?;
+    check_cover(&healthy.answers, healthy.sent)?;
+    let times: Vec<_> = healthy.answers.iter().map(|answer| answer.at).collect();
+    let longest = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).max().unwrap_or_default();
+    let undisturbed = "meanwhile another session's partials are never more than three seconds apart";
+    ensure(longest <= Duration::from_secs(3), undisturbed, format!("{} ms", longest.as_millis()))?;
+    passed(
+        wish,
+        format!(
+            "after {:.1} s; the other session's partials: {} ms apart at the most",
+            took.as_secs_f64(),
+            longest.as_millis()
+        ),
+    )
+}

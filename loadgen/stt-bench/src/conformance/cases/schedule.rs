@@ -1,0 +1,150 @@
+//! When ticks come: an absolute schedule from start on, which a stall delays but does not shift.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::conformance::{
+    case::{Trouble, Verdict, ensure, failed, passed},
+    inference::{Asked, Reply},
+    scene::Scene,
+};
+
+/// Ticks that are watched for drift.
+const TICKS: u32 = 26;
+/// How long the inference takes: a gateway whose interval begins with the answer drifts by it at each tick.
+const ANSWER: Duration = Duration::from_millis(15);
+/// Of how many ticks the earliest counts: a busy machine delays some, and none is early.
+const AMONG: usize = 8;
+/// How far the schedule may seem to move between the first and the last ticks, in milliseconds.
+const DRIFT_MS: f64 = 20.0;
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// How late each request came after `began` and a whole number of intervals, in milliseconds: as near zero as can be for
+/// the first, and counted on from there. What comes before half an interval has passed is no tick, and not our business.
+fn lateness(asked: &[Asked], began: Instant, interval: Duration) -> Vec<f64> {
+    let interval = milliseconds(interval);
+    let mut lateness = Vec::new();
+    let (mut ticks, mut before) = (0.0, None::<f64>);
+    for asked in asked {
+        let at = milliseconds(asked.arrived.saturating_duration_since(began));
+        ticks += match before {
+            None => (at / interval).round(),
+            Some(before) if at - before < interval / 2.0 => continue,
+            Some(before) => f64::max(1.0, ((at - before) / interval).round()),
+        };
+        before = Some(at);
+        lateness.push(at - ticks * interval);
+    }
+    lateness
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// Over many ticks the schedule does not move.
+pub(super) async fn schedule(scene: Scene) -> Verdict {
+    let interval = scene.settings().interval;
+    let mut session = scene.session(vec![Reply::late(ANSWER)]).await?;
+    session.stream(interval * TICKS).await?;
+    let asked = scene.inference.asked(session.id);
+    ensure(asked.len() > 2 * AMONG, format!("about {TICKS} requests"), asked.len())?;
+    let lateness = lateness(&asked, session.began, interval);
+    let moved = least(&lateness[lateness.len() - AMONG..]) - least(&lateness[..AMONG]);
+    let wish = format!("over {TICKS} ticks the schedule moves by at most {DRIFT_MS} ms");
+    let seen = format!("{moved:.1} ms over {} ticks", asked.len());
+    ensure(moved.abs() <= DRIFT_MS, &wish, &seen)?;
+    passed(wish, seen)
+}
+
+/// The first tick is one interval after start, however long the connection was open before.
+pub(super) async fn first_tick(scene: Scene) -> Verdict {
+    let interval = scene.settings().interval;
+    let client = scene.connect().await?;
+    sleep(interval.mul_f64(0.6)).await;
+    let mut session = scene.begin(client, Vec::new()).await?;
+    session.stream(interval * 9).await?;
+    let asked = scene.inference.asked(session.id);
+    ensure(asked.len() >= AMONG / 2, "requests enough to tell", asked.len())?;
+    let early = least(&lateness(&asked, session.began, interval));
+    let wish = "ticks are whole intervals after start, 40 ms late at most when the machine is idle, and never early";
+    let first = milliseconds(asked[0].arrived.saturating_duration_since(session.began));
+    let seen = format!("the first request {first:.1} ms after start, the most punctual {early:.1} ms late");
+    ensure((-3.0..=40.0).contains(&early) && first >= milliseconds(interval) - 3.0, wish, &seen)?;
+    passed(wish, seen)
+}
+
+/// A gateway that was stopped says so once; afterwards it is as punctual as before, on the same schedule.
+pub(super) async fn stall(scene: Scene) -> Verdict {
+    let interval = scene.settings().interval;
+    let frozen = interval * 7 / 2;
+    let mut session = scene.session(Vec::new()).await?;
+    session.stream(interval * 6).await?;
+    let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
+    let signal = |signal| process.signal(signal).map_err(|why| failed("the process takes signals", why));
+    let before = scene.inference.asked(session.id).len();
+    signal(Signal::STOP)?;
+    let stopped = Instant::now();
+    sleep(frozen).await;
+    signal(Signal::CONT)?;
+    let frozen = stopped.elapsed();
+    session.stream(interval * 9).await?;
+    session.covered(scene.patience()).await?;
+
+    let reported = |answer: &crate::conformance::answers::Answer| answer.milliseconds("flush_lateness_ms");
+    let (calm, after): (Vec<_>, Vec<_>) = session.answers.iter().partition(|answer| answer.at < stopped);
+    let words = |answers: &[&crate::conformance::answers::Answer]| {
+        answers.iter().map(|answer| format!("{:.1}", reported(answer))).collect::<Vec<_>>().join(", ")
+    };
+    let seen = format!("flush_lateness_ms before: {}; after: {}", words(&calm), words(&after));
+    ensure(session.answers.iter().all(|answer| reported(answer) >= 0.0), "flush_lateness_ms is never negative", &seen)?;
+    ensure(calm.len() >= 3 && after.len() >= 4, "answers before and after the stall", &seen)?;
+    let shown = milliseconds(frozen.saturating_sub(interval)) * 0.8;
+    let wish =
+        format!("the tick that was due during a stall of {} ms says so: {shown:.0} ms at least", frozen.as_millis());
+    ensure(after[..2].iter().any(|answer| reported(answer) >= shown), wish, &seen)?;
+    let later: Vec<f64> = after[2..].iter().map(|answer| reported(answer)).collect();
+    ensure(least(&later) <= 60.0, "from the third answer after it on, lateness is small again: 60 ms at most", &seen)?;
+
+    let lateness = lateness(&scene.inference.asked(session.id), session.began, interval);
+    let moved = least(&lateness[before + 2..]) - least(&lateness[1..before]);
+    let wish = "the schedule is the same before and after the stall, within 30 ms";
+    ensure(moved.abs() <= 30.0, wish, format!("it moved by {moved:.1} ms"))?;
+    passed("a stall shows in the lateness of its tick, which is small again after it; the schedule stays", seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(at: Instant) -> Asked {
+        Asked {
+            arrived: at,
+            answered: None,
+            sequences: Vec::new(),
+            damage: None,
+            passes: None,
+            length: None,
+            bytes: 0,
+            target: String::new(),
+            version: hyper::Version::HTTP_11,
+        }
+    }
+
+    #[test]
+    fn lateness_grows_with_a_drifting_timer_and_not_with_a_late_tick() {
+        let (began, interval) = (Instant::now(), Duration::from_millis(200));
+        let late = |times: &[u64]| {
+            let asked: Vec<_> = times.iter().map(|ms| asked(began + Duration::from_millis(*ms))).collect();
+            lateness(&asked, began, interval).iter().map(|ms| ms.round() as i64).collect::<Vec<_>>()
+        };
+        assert_eq!(late(&[200, 400, 650, 800, 1200]), [0, 0, 50, 0, 0]);
+        assert_eq!(late(&[200, 205, 400]), [0, 0]);
+        assert_eq!(late(&[210, 420, 630, 840, 1050, 1260]), [10, 20, 30, 40, 50, 60]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The first message, and what may not come instead of it or after it.
+
+use serde_json::json;
+
+use crate::conformance::{
+    answers::PARTIAL_KEYS,
+    case::{Verdict, ensure, failed, passed},
+    client::Event,
+    payload::golden_frame,
+    scene::{PROMPT, START, Scene},
+};
+
+/// A connection is upgraded; a Close before start is a normal end.
+pub(super) async fn ready(scene: Scene) -> Verdict {
+    scene.connect().await?.farewell(PROMPT).await
+}
+
+/// Golden frame in, golden partial out.
+pub(super) async fn partial(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    session.client.binary(&golden_frame()).await?;
+    let answer = session.partial(scene.settings().interval * 2 + PROMPT).await?;
+    answer.check_keys(&PARTIAL_KEYS)?;
+    answer.check_integers(&[
+        "oldest_frame_seq",
+        "newest_frame_seq",
+        "frames",
+        "zero_crossings",
+        "checksum",
+        "samples",
+        "audio_bytes",
+        "cpu_passes",
+        "model_delay_ms",
+        "inflight_model_jobs",
+    ])?;
+    answer.check_times(&["rms", "flush_lateness_ms"])?;
+    answer.check_values(&[
+        ("oldest_frame_seq", json!(1)),
+        ("newest_frame_seq", json!(1)),
+        ("frames", json!(1)),
+        ("samples", json!(1280)),
+        ("checksum", json!(1_745_339_397)),
+        ("zero_crossings", json!(7)),
+        ("transcript", json!("now")),
+        ("audio_bytes", json!(640)),
+        ("inflight_model_jobs", json!(0)),
+    ])?;
+    let rms = answer.milliseconds("rms");
+    ensure((rms - 2_425.502_319_108_353_3).abs() <= 1e-6, "rms is 2425.5023191083533 ± 1e-6", rms)?;
+    passed("the 14 keys with the golden values of frame 1 of session 0", answer.text)
+}
+
+/// Sends texts as first messages, each on a connection of its own; each must be refused.
+async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
+    let mut seen = Vec::new();
+    for text in texts {
+        let mut client = scene.connect().await?;
+        client.text(text).await?;
+        match client.refused(1002, PROMPT).await {
+            Ok(evidence) => seen.push(evidence.seen),
+            Err(trouble) => return Err(about(trouble, text)),
+        }
+    }
+    passed(format!("Close 1002 to each of {}", texts.join(", ")), seen.join(", "))
+}
+
+/// A failure, with what was sent.
+fn about(trouble: crate::conformance::case::Trouble, sent: &str) -> crate::conformance::case::Trouble {
+    use crate::conformance::case::Trouble::{Failed, Skipped};
+    match trouble {
+        Failed(evidence) => failed(evidence.expected, format!("{} (after {sent})", evidence.seen)),
+        Skipped(reason) => Skipped(reason),
+    }
+}
+
+/// Text that is no start.
+pub(super) async fn invalid_start(scene: Scene) -> Verdict {
+    refused_first(&scene, &["not-json", "{}", r#"{"type":"stop"}"#, r#""start""#, "[]"]).await
+}
+
+/// A start that says more than start.
+pub(super) async fn extra_key(scene: Scene) -> Verdict {
+    refused_first(&scene, &[r#"{"type":"start","language":"en"}"#]).await
+}
+
+/// Audio before start.
+pub(super) async fn binary_first(scene: Scene) -> Verdict {
+    let mut client = scene.connect().await?;
+    client.binary(&golden_frame()).await?;
+    client.refused(1002, PROMPT).await
+}
+
+/// White space is no part of what JSON says.
+pub(super) async fn spaced_start(scene: Scene) -> Verdict {
+    let mut client = scene.connect().await?;
+    client.text(" {\r\n\t\"type\" : \"start\" } \n").await?;
+    client.binary(&golden_frame()).await?;
+    let wish = "a start with white space is taken: a partial follows";
+    match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
+        Some(Event::Text(text)) if text.contains("partial") => passed(wish, "a partial"),
+        Some(event) => Err(failed(wish, event.words())),
+        None => Err(failed(wish, "nothing in time")),
+    }
+}
+
+/// Text where audio must come.
+pub(super) async fn text_after_start(scene: Scene) -> Verdict {
+    let mut session = scene.session(Vec::new()).await?;
+    session.client.text(START).await?;
+    session.client.refused(1002, PROMPT).await
+}
+
+/// Audio of another length.
+pub(super) async fn invalid_frame(scene: Scene) -> Verdict {
+    let mut seen = Vec::new();
+    const LENGTHS: [usize; 5] = [10, 0, 639, 641, 1280];
+    for length in LENGTHS {
+        let mut session = scene.session(Vec::new()).await?;
+        session.client.binary(&vec![1; length]).await?;
+        match session.client.refused(1003, PROMPT).await {
+            Ok(evidence) => seen.push(evidence.seen),
+            Err(trouble) => return Err(about(trouble, &format!("{length} bytes"))),
+        }
+    }
+    passed(format!("Close 1003 to each of {LENGTHS:?} bytes"), seen.join(", "))
+}

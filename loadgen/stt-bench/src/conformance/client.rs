@@ -1,0 +1,349 @@
+//! A WebSocket client that can break every rule, and sees all that the gateway sends, with the time.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    case::{Evidence, Trouble, failed},
+    frames::{self, Outgoing, opcode},
+};
+
+/// Longest that a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Longest that the gateway may leave a write of ours waiting.
+const WRITE: Duration = Duration::from_secs(10);
+/// Where sessions are.
+const PATH: &str = "/ws/stt";
+
+/// What the gateway sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A text message.
+    Text(String),
+    /// A binary message: a gateway has no reason to send one.
+    Binary(usize),
+    /// A ping.
+    Ping,
+    /// A pong with its payload.
+    Pong(Vec<u8>),
+    /// A Close, with its code and reason.
+    Close(Option<u16>, String),
+    /// The end of the connection, cleanly.
+    End,
+    /// The connection broke.
+    Broken(String),
+    /// Something that RFC 6455 forbids.
+    Violation(String),
+}
+
+impl Event {
+    /// For people.
+    pub fn words(&self) -> String {
+        match self {
+            Event::Text(text) => format!("the text {}", excerpt(text)),
+            Event::Binary(bytes) => format!("a binary message of {bytes} bytes"),
+            Event::Ping => "a ping".into(),
+            Event::Pong(payload) => format!("a pong of {} bytes", payload.len()),
+            Event::Close(Some(code), reason) => format!("Close {code} \"{reason}\""),
+            Event::Close(None, _) => "Close without a code".into(),
+            Event::End => "the end of the connection without Close".into(),
+            Event::Broken(why) => format!("a broken connection ({why})"),
+            Event::Violation(what) => what.clone(),
+        }
+    }
+}
+
+/// At most 300 characters of a text.
+pub fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// What was sent, and when we read it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When it was read.
+    pub at: Instant,
+    /// What it was.
+    pub event: Event,
+}
+
+/// One connection.
+pub struct Client {
+    write: OwnedWriteHalf,
+    events: mpsc::UnboundedReceiver<Seen>,
+    reader: JoinHandle<()>,
+    /// A connection whose reader has not begun.
+    unread: Option<(OwnedReadHalf, Vec<u8>, mpsc::UnboundedSender<Seen>)>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Client {
+    /// Connects, completes the upgrade, and reads from then on.
+    ///
+    /// # Errors
+    /// When the gateway doesn't upgrade the connection.
+    pub async fn open(address: &str) -> Result<Self, Trouble> {
+        let mut client = Self::open_unread(address, false).await?;
+        client.start_reading();
+        Ok(client)
+    }
+
+    /// Connects and completes the upgrade, but reads nothing. `tiny` asks for the smallest buffers that the kernel has,
+    /// on both sides.
+    ///
+    /// # Errors
+    /// When the gateway doesn't upgrade the connection.
+    pub async fn open_unread(address: &str, tiny: bool) -> Result<Self, Trouble> {
+        let wish = format!("{address}{PATH} upgrades to a WebSocket within {HANDSHAKE:?}");
+        let opened = timeout(HANDSHAKE, upgrade(address, tiny)).await;
+        let (stream, rest) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(why)) => return Err(failed(wish, why)),
+            Err(_) => return Err(failed(wish, "nothing in time")),
+        };
+        let (read, write) = stream.into_split();
+        let (sender, events) = mpsc::unbounded_channel();
+        Ok(Self { write, events, reader: tokio::spawn(async {}), unread: Some((read, rest, sender)) })
+    }
+
+    /// Begins to read, if it hasn't begun.
+    pub fn start_reading(&mut self) {
+        if let Some((read, rest, sender)) = self.unread.take() {
+            self.reader = tokio::spawn(follow(read, rest, sender));
+        }
+    }
+
+    /// Writes bytes as they are.
+    ///
+    /// # Errors
+    /// When the connection is gone, or the gateway leaves us waiting.
+    pub async fn raw(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        let wish = "the gateway takes what is sent";
+        match timeout(WRITE, self.write.write_all(bytes)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(failed(wish, format!("writing failed: {error}"))),
+            Err(_) => Err(failed(wish, format!("it took nothing for {WRITE:?}"))),
+        }
+    }
+
+    /// Sends a frame, right or wrong.
+    ///
+    /// # Errors
+    /// As [`Client::raw`].
+    pub async fn send(&mut self, frame: &Outgoing<'_>) -> Result<(), Trouble> {
+        let mut bytes = Vec::with_capacity(frame.payload.len() + 14);
+        frame.write_to(&mut bytes);
+        self.raw(&bytes).await
+    }
+
+    /// Sends a text message.
+    ///
+    /// # Errors
+    /// As [`Client::raw`].
+    pub async fn text(&mut self, text: &str) -> Result<(), Trouble> {
+        self.send(&Outgoing::whole(opcode::TEXT, text.as_bytes())).await
+    }
+
+    /// Sends a binary message.
+    ///
+    /// # Errors
+    /// As [`Client::raw`].
+    pub async fn binary(&mut self, payload: &[u8]) -> Result<(), Trouble> {
+        self.send(&Outgoing::whole(opcode::BINARY, payload)).await
+    }
+
+    /// Sends a Close with code 1000.
+    ///
+    /// # Errors
+    /// As [`Client::raw`].
+    pub async fn close(&mut self) -> Result<(), Trouble> {
+        self.send(&Outgoing::whole(opcode::CLOSE, &1000_u16.to_be_bytes())).await
+    }
+
+    /// What comes next, or nothing within that time.
+    pub async fn next(&mut self, within: Duration) -> Option<Seen> {
+        timeout(within, self.events.recv()).await.ok().flatten()
+    }
+
+    /// What has come already.
+    pub fn try_next(&mut self) -> Option<Seen> {
+        self.events.try_recv().ok()
+    }
+
+    /// The next event must be a Close with this code.
+    ///
+    /// # Errors
+    /// When it is another one, or none within that time.
+    pub async fn refused(&mut self, code: u16, within: Duration) -> Result<Evidence, Trouble> {
+        let expected = format!("the next frame is Close {code}, within {within:?}");
+        match self.next(within).await {
+            Some(Seen { event: event @ Event::Close(Some(closed), _), .. }) if closed == code => {
+                Ok(Evidence { expected, seen: event.words() })
+            }
+            Some(seen) => Err(failed(expected, seen.event.words())),
+            None => Err(failed(expected, "nothing in time")),
+        }
+    }
+
+    /// Closes, and waits for the gateway's Close and its end of the connection. What it still sends before is read over.
+    ///
+    /// # Errors
+    /// When the Close is not answered within `within`, or the connection stays for two seconds after it.
+    pub async fn farewell(&mut self, within: Duration) -> Result<Evidence, Trouble> {
+        let expected = format!("Close is answered with Close within {within:?}, and the connection ends");
+        let begun = Instant::now();
+        self.close().await?;
+        let mut answered = None;
+        loop {
+            let wait = if answered.is_some() { Duration::from_secs(2) } else { within.saturating_sub(begun.elapsed()) };
+            match self.next(wait).await.map(|seen| (seen.at, seen.event)) {
+                Some((at, Event::Close(..))) => answered = Some(at.duration_since(begun)),
+                Some((_, Event::End)) => {
+                    let Some(took) = answered else { return Err(failed(expected, Event::End.words())) };
+                    return Ok(Evidence {
+                        expected,
+                        seen: format!("Close after {} ms, and the end", took.as_millis()),
+                    });
+                }
+                Some((_, event @ (Event::Broken(_) | Event::Violation(_) | Event::Binary(_)))) => {
+                    return Err(failed(expected, event.words()));
+                }
+                Some((_, Event::Text(_) | Event::Ping | Event::Pong(_))) => {}
+                None if answered.is_some() => return Err(failed(expected, "Close, but the connection stayed open")),
+                None => return Err(failed(expected, "no Close in time")),
+            }
+        }
+    }
+}
+
+/// The upgrade, and what came after its answer already.
+async fn upgrade(address: &str, tiny: bool) -> Result<(TcpStream, Vec<u8>), String> {
+    let mut stream = connect(address, tiny).await.map_err(|error| format!("connecting failed: {error}"))?;
+    let request = format!(
+        "GET {PATH} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.map_err(|error| format!("writing the upgrade failed: {error}"))?;
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        let read = stream.read_buf(&mut bytes).await.map_err(|error| format!("reading failed: {error}"))?;
+        if read == 0 {
+            return Err("the connection ended during the upgrade".into());
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("101") {
+        return Err(format!("the upgrade is answered with {status}"));
+    }
+    // The answer to the key of RFC 6455, section 1.3.
+    if !head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") {
+        return Err(format!("the upgrade's Sec-WebSocket-Accept is wrong: {}", excerpt(&head)));
+    }
+    Ok((stream, bytes[end..].to_vec()))
+}
+
+async fn connect(address: &str, tiny: bool) -> io::Result<TcpStream> {
+    let address = tokio::net::lookup_host(address).await?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if tiny {
+        socket.set_recv_buffer_size(4096)?;
+        // Small segments keep the gateway's send buffer small too: the kernel sizes it by them.
+        small_segments(&socket)?;
+    }
+    let stream = socket.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn small_segments(socket: &TcpSocket) -> io::Result<()> {
+    socket2::SockRef::from(socket).set_tcp_mss(536)
+}
+
+/// Reads until the end.
+async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::UnboundedSender<Seen>) {
+    let mut message: Option<(u8, Vec<u8>)> = None;
+    loop {
+        loop {
+            let event = match frames::take(&mut bytes) {
+                Ok(Some(frame)) => complete(frame, &mut message),
+                Ok(None) => break,
+                Err(violation) => Some(Event::Violation(violation)),
+            };
+            let Some(event) = event else { continue };
+            let over = matches!(event, Event::Violation(_));
+            // Nobody listens any more.
+            if events.send(Seen { at: Instant::now(), event }).is_err() || over {
+                return;
+            }
+        }
+        let event = match read.read_buf(&mut bytes).await {
+            Ok(0) => Event::End,
+            Ok(_) => continue,
+            Err(error) if error.raw_os_error() == Some(Errno::CONNRESET.raw_os_error()) => {
+                Event::Broken("reset".into())
+            }
+            Err(error) => Event::Broken(error.to_string()),
+        };
+        let _ = events.send(Seen { at: Instant::now(), event });
+        return;
+    }
+}
+
+/// A frame as an event; nothing while its message has more to come.
+fn complete(frame: frames::Incoming, message: &mut Option<(u8, Vec<u8>)>) -> Option<Event> {
+    let payload = frame.payload;
+    match frame.opcode {
+        opcode::PING => return Some(Event::Ping),
+        opcode::PONG => return Some(Event::Pong(payload)),
+        opcode::CLOSE => {
+            let code = payload.get(..2).map(|code| u16::from_be_bytes([code[0], code[1]]));
+            return Some(Event::Close(
+                code,
+                String::from_utf8_lossy(payload.get(2..).unwrap_or_default()).into_owned(),
+            ));
+        }
+        opcode::CONTINUATION => match message {
+            Some((_, so_far)) => so_far.extend(payload),
+            None => return Some(Event::Violation("a continuation of nothing".into())),
+        },
+        opcode::TEXT | opcode::BINARY => *message = Some((frame.opcode, payload)),
+        other => return Some(Event::Violation(format!("a frame with opcode {other}"))),
+    }
+    if !frame.last {
+        return None;
+    }
+    let (opcode, payload) = message.take()?;
+    Some(match opcode {
+        opcode::TEXT => match String::from_utf8(payload) {
+            Ok(text) => Event::Text(text),
+            Err(_) => Event::Violation("text that is no UTF-8".into()),
+        },
+        _ => Event::Binary(payload.len()),
+    })
+}

@@ -1,0 +1,249 @@
+//! The command line.
+
+use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail, ensure};
+use clap::Parser;
+
+use super::{
+    case::Status,
+    cases::CASES,
+    gateway::{Launch, Settings},
+    inference::Inference,
+    output::{Report, junit, table},
+    run::{Origin, run},
+};
+
+/// All passed.
+const PASSED: u8 = 0;
+/// A case failed.
+const FAILED: u8 = 1;
+/// Nothing could be run, or not what was asked for.
+const UNUSABLE: u8 = 2;
+
+/// Checks speech-to-text gateways against their contract, case by case.
+///
+/// Either it starts a gateway itself (--start NAME -- COMMAND ARGUMENTS…) and runs every case, or it checks gateways that
+/// run already (--service NAME=ws://HOST:PORT/ws/stt) with the cases that can be run on them. Exit code 0: no case failed;
+/// 1: one did; 2: bad usage, or nothing could be run.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "stt-conformance", version)]
+pub struct Arguments {
+    /// Start this gateway with the command after `--`, once per stage, each with an environment of its own
+    #[arg(long, value_name = "NAME", requires = "command")]
+    start: Option<String>,
+    /// Check a gateway that runs
+    #[arg(long, value_name = "NAME=ws://HOST:PORT/ws/stt", value_parser = named)]
+    service: Vec<(String, String)>,
+    /// The metrics port of a gateway that runs
+    #[arg(long, value_name = "NAME=http://HOST:PORT", value_parser = named)]
+    metrics: Vec<(String, String)>,
+    /// Where the scripted inference listens; gateways that run must have it as INFERENCE_URL
+    #[arg(long, value_name = "HOST:PORT")]
+    inference_listen: Option<SocketAddr>,
+    /// FLUSH_INTERVAL_MS of gateways that run
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    flush_interval_ms: u64,
+    /// INFERENCE_TIMEOUT_MS of gateways that run
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    inference_timeout_ms: u64,
+    /// CPU_PASSES of gateways that run
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    cpu_passes: u32,
+    /// MODEL_DELAY_MS of gateways that run
+    #[arg(long, value_name = "MS", default_value_t = 75)]
+    model_delay_ms: u64,
+    /// MAX_BUFFERED_FRAMES of gateways that run
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    max_buffered_frames: u32,
+    /// Run only this case (repeatable)
+    #[arg(long, value_name = "CASE")]
+    only: Vec<String>,
+    /// Write all results to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write all results to this file, as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// List the cases, and what each proves
+    #[arg(long)]
+    list: bool,
+    /// The command that starts the gateway
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("\"{text}\" is no NAME=ADDRESS")),
+    }
+}
+
+/// `host:port` of an address with this scheme.
+fn host_and_port(address: &str, scheme: &str) -> anyhow::Result<String> {
+    let rest = address.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+    let rest = rest.with_context(|| format!("\"{address}\" does not begin with {scheme}://"))?;
+    let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    ensure!(path.is_empty() || path == "ws/stt", "\"{address}\": sessions are at /ws/stt, not at /{path}");
+    let has_port = host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+    ensure!(has_port, "\"{address}\" has no port; write {scheme}://HOST:PORT");
+    Ok(host.to_owned())
+}
+
+impl Arguments {
+    /// The gateways that were asked for.
+    fn origins(&self) -> anyhow::Result<Vec<(String, Origin)>> {
+        let mut origins = Vec::new();
+        if let Some(name) = &self.start {
+            let [program, arguments @ ..] = self.command.as_slice() else { bail!("no command after --") };
+            let launch = Launch { program: program.clone(), arguments: arguments.into(), environment: Vec::new() };
+            origins.push((name.clone(), Origin::Started(launch)));
+        }
+        ensure!(self.start.is_some() || self.command.is_empty(), "a command after -- needs --start NAME");
+        for (name, _) in &self.metrics {
+            let known = self.service.iter().any(|(service, _)| service == name);
+            ensure!(known, "--metrics {name}=…: no --service is called {name}");
+        }
+        for (name, address) in &self.service {
+            let metrics = self.metrics.iter().find(|(of, _)| of == name).map(|(_, address)| address);
+            let metrics = metrics.map(|address| anyhow::Ok(format!("http://{}", host_and_port(address, "http")?)));
+            origins.push((
+                name.clone(),
+                Origin::Running {
+                    address: host_and_port(address, "ws")?,
+                    metrics: metrics.transpose()?,
+                    settings: self.settings(),
+                    scripted: self.inference_listen.is_some(),
+                },
+            ));
+        }
+        ensure!(
+            !origins.is_empty(),
+            "no gateway: give --start NAME -- COMMAND or --service NAME=ws://HOST:PORT/ws/stt"
+        );
+        Ok(origins)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            interval: Duration::from_millis(self.flush_interval_ms),
+            timeout: Duration::from_millis(self.inference_timeout_ms),
+            passes: self.cpu_passes,
+            model_delay_ms: self.model_delay_ms,
+            buffered_frames: self.max_buffered_frames,
+        }
+    }
+
+    fn check_cases(&self) -> anyhow::Result<()> {
+        for name in &self.only {
+            let known = CASES.iter().any(|case| case.name == name);
+            ensure!(known, "--only {name}: no such case; --list shows all of them");
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        let width = CASES.iter().map(|case| case.name.len()).max().unwrap_or(0);
+        CASES.iter().for_each(|case| println!("{:width$}  {}", case.name, case.proves));
+        return ExitCode::from(PASSED);
+    }
+    match check(&arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("stt-conformance: {error:#}");
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
+
+#[tokio::main]
+async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
+    arguments.check_cases()?;
+    let origins = arguments.origins()?;
+    let listen = arguments.inference_listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let inference = Inference::start(listen).await;
+    let inference: Arc<Inference> =
+        inference.with_context(|| format!("failed to listen on {listen} (--inference-listen)"))?;
+    let (mut services, mut missing) = (Vec::new(), 0);
+    for (name, origin) in &origins {
+        match run(name, origin, &inference, &arguments.only).await {
+            Ok(result) => {
+                print!("{}", table(&result));
+                services.push(result);
+            }
+            Err(why) => {
+                eprintln!("stt-conformance: {name} can't be checked: {why}");
+                missing += 1;
+            }
+        }
+    }
+    let report = Report::new(services);
+    // What was found is kept, also when a gateway is missing.
+    if let Some(path) = &arguments.json {
+        write(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
+    }
+    if let Some(path) = &arguments.junit {
+        write(path, &junit(&report))?;
+    }
+    let nothing_ran = report.count(Status::Passed) + report.count(Status::Failed) == 0;
+    Ok(match (missing > 0 || nothing_ran, report.count(Status::Failed)) {
+        (true, _) => UNUSABLE,
+        (false, 0) => PASSED,
+        (false, _) => FAILED,
+    })
+}
+
+fn write(path: &PathBuf, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Arguments {
+        Arguments::parse_from(std::iter::once(&"stt-conformance").chain(words))
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        let arguments = parse(words);
+        format!(
+            "{:#}",
+            arguments.origins().map(|_| arguments.check_cases()).map_or_else(|error| error, |cases| cases.unwrap_err())
+        )
+    }
+
+    #[test]
+    fn a_gateway_is_started_or_found() {
+        let started = parse(&["--start", "a", "--", "gateway", "--port", "0"]).origins().unwrap();
+        let launch =
+            Launch { program: "gateway".into(), arguments: vec!["--port".into(), "0".into()], environment: vec![] };
+        assert_eq!(started, [("a".into(), Origin::Started(launch))]);
+        let words =
+            ["--service", "b=ws://127.0.0.1:3000/ws/stt", "--metrics", "b=http://127.0.0.1:3001", "--cpu-passes", "2"];
+        let running = parse(&words).origins().unwrap();
+        let settings = Settings { passes: 2, ..Settings::DEFAULT };
+        let metrics = Some("http://127.0.0.1:3001".into());
+        let origin = Origin::Running { address: "127.0.0.1:3000".into(), metrics, settings, scripted: false };
+        assert_eq!(running, [("b".into(), origin)]);
+    }
+
+    #[test]
+    fn bad_usage_names_the_value_and_the_way_out() {
+        assert!(refusal(&[]).contains("--start NAME -- COMMAND"));
+        assert!(refusal(&["--service", "a=http://x:1"]).contains("http://x:1"));
+        assert!(refusal(&["--service", "a=ws://x"]).contains("has no port"));
+        assert!(refusal(&["--service", "a=ws://x:1/other"]).contains("/ws/stt"));
+        assert!(
+            refusal(&["--service", "a=ws://x:1", "--metrics", "b=http://x:2"]).contains("no --service is called b")
+        );
+        assert!(refusal(&["--service", "a=ws://x:1", "--only", "nonsense"]).contains("nonsense"));
+        assert!(Arguments::try_parse_from(["stt-conformance", "--start", "a"]).is_err());
+        assert!(Arguments::try_parse_from(["stt-conformance", "--service", "a"]).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! What the gateway says of itself on its metrics port.
+
+use std::time::{Duration, Instant};
+
+use bench_format::service::ServiceStats;
+use reqwest::{Client, StatusCode};
+use tokio::time::sleep;
+
+use super::{
+    case::{Trouble, ensure, failed},
+    client::excerpt,
+};
+
+/// Longest that a reading may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two readings of something that is awaited.
+const POLL: Duration = Duration::from_millis(15);
+
+/// A metrics port.
+#[derive(Clone, Debug)]
+pub struct Readings {
+    url: String,
+    client: Client,
+}
+
+impl Readings {
+    /// At `http://host:port`.
+    pub fn new(url: &str) -> Self {
+        let client = Client::builder().timeout(PATIENCE).no_proxy().build().expect("a client without TLS has no needs");
+        Self { url: url.trim_end_matches('/').to_owned(), client }
+    }
+
+    /// Status and body of a path.
+    ///
+    /// # Errors
+    /// When nothing answers.
+    pub async fn get(&self, path: &str) -> Result<(StatusCode, String), Trouble> {
+        let wish = || format!("{}{path} answers", self.url);
+        let answer = self.client.get(format!("{}{path}", self.url)).send().await;
+        let answer = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| failed(wish(), format!("{error:?}")))?;
+        Ok((status, text))
+    }
+
+    /// `/stats`.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub async fn stats(&self) -> Result<ServiceStats, Trouble> {
+        let (status, text) = self.get("/stats").await?;
+        ensure(status == StatusCode::OK, "/stats answers 200", status)?;
+        serde_json::from_str(&text).map_err(|error| {
+            failed("/stats is docs/schemas/service-stats.schema.json", format!("{error}: {}", excerpt(&text)))
+        })
+    }
+
+    /// One value of `/metrics`, summed over its labels.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub async fn metric(&self, name: &str) -> Result<Option<f64>, Trouble> {
+        let (_, text) = self.get("/metrics").await?;
+        Ok(metric(&text, name))
+    }
+
+    /// Reads `/stats` until it is as wished, and checks the books at each reading. The last reading.
+    ///
+    /// # Errors
+    /// When it isn't within that time, or a reading's books don't balance.
+    pub async fn until(
+        &self,
+        wish: &str,
+        within: Duration,
+        holds: impl Fn(&ServiceStats) -> bool,
+    ) -> Result<ServiceStats, Trouble> {
+        let begun = Instant::now();
+        loop {
+            let stats = self.stats().await?;
+            if holds(&stats) {
+                return Ok(stats);
+            }
+            if begun.elapsed() > within {
+                return Err(failed(format!("{wish}, within {within:?}"), words(&stats)));
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+/// Whether a reading's books balance.
+pub fn balances(stats: &ServiceStats) -> bool {
+    let messages = &stats.messages;
+    let dropped: u64 = messages.dropped.values().sum();
+    messages.received == messages.consumed + messages.delivered + dropped + messages.queued
+}
+
+/// A reading, for people.
+pub fn words(stats: &ServiceStats) -> String {
+    let (messages, connections) = (&stats.messages, &stats.connections);
+    let mut words = format!(
+        "received {} = consumed {} + delivered {} + dropped {:?} + queued {}; sent {}; connections open {}, closed {:?}",
+        messages.received,
+        messages.consumed,
+        messages.delivered,
+        messages.dropped,
+        messages.queued,
+        messages.sent,
+        connections.open,
+        connections.closed
+    );
+    if let Some(inference) = &stats.inference {
+        words += &format!(
+            "; inference requests {}, answered {}, failed {:?}, abandoned {}, in flight {}, buffered {} bytes",
+            inference.requests,
+            inference.answered,
+            inference.failed,
+            inference.abandoned,
+            inference.in_flight,
+            inference.buffered_bytes
+        );
+    }
+    words
+}
+
+/// The sum of all samples of a name in Prometheus text; nothing if there is none.
+pub fn metric(text: &str, name: &str) -> Option<f64> {
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = match rest.as_bytes().first()? {
+            b' ' => rest,
+            b'{' => rest.rsplit_once('}')?.1,
+            _ => return None,
+        };
+        value.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_the_sum_over_its_labels() {
+        let text = "# TYPE a counter\na{x=\"1\"} 2\na{x=\"}\"} 3\nab 7\nc 1.5 1234\n";
+        assert_eq!(["a", "ab", "c", "d"].map(|name| metric(text, name)), [Some(5.0), Some(7.0), Some(1.5), None]);
+    }
+
+    #[test]
+    fn books_balance_or_they_do_not() {
+        let mut stats = ServiceStats::default();
+        (stats.messages.received, stats.messages.delivered, stats.messages.queued) = (5, 3, 1);
+        stats.messages.dropped.insert("closed".into(), 1);
+        assert!(balances(&stats));
+        stats.messages.consumed = 1;
+        assert!(!balances(&stats));
+    }
+}

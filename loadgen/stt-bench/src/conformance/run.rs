@@ -1,0 +1,231 @@
+//! One gateway, all cases: processes are started, stages run side by side, results are put in order.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use serde::Serialize;
+use tokio::time::{sleep_until, timeout};
+
+use super::{
+    case::{Case, CaseResult, Stage, Status, Trouble, Verdict, failed},
+    cases::CASES,
+    gateway::{Gateway, Launch, Settings},
+    inference::Inference,
+    readings::Readings,
+    scene::Scene,
+};
+
+/// Longest that a try of a case may take.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Between two looks at our own lateness.
+const WATCH: Duration = Duration::from_millis(10);
+
+/// Where a gateway comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// We start it.
+    Started(Launch),
+    /// It runs.
+    Running {
+        /// `host:port` of its WebSocket.
+        address: String,
+        /// `http://host:port` of its metrics port.
+        metrics: Option<String>,
+        /// How it was told to behave.
+        settings: Settings,
+        /// Whether it asks our scripted inference.
+        scripted: bool,
+    },
+}
+
+/// The results of one gateway.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceResult {
+    /// Its name.
+    pub service: String,
+    /// How long all of it took, in seconds.
+    pub seconds: f64,
+    /// The longest that the machine kept this program itself waiting, in milliseconds: cases about time are worth less then.
+    pub late_ms: u64,
+    /// One entry per case.
+    pub cases: Vec<CaseResult>,
+}
+
+impl ServiceResult {
+    /// How many cases ended like this.
+    pub fn count(&self, status: Status) -> usize {
+        self.cases.iter().filter(|case| case.status == status).count()
+    }
+
+    /// The names of the cases that failed.
+    pub fn failed(&self) -> Vec<&'static str> {
+        self.cases.iter().filter(|case| case.status == Status::Failed).map(|case| case.name).collect()
+    }
+}
+
+/// Runs the cases called `only`, or all of them, on one gateway.
+///
+/// # Errors
+/// Why nothing could be run.
+pub async fn run(
+    service: &str,
+    origin: &Origin,
+    inference: &Arc<Inference>,
+    only: &[String],
+) -> Result<ServiceResult, String> {
+    let begun = Instant::now();
+    let wanted: Vec<&Case> =
+        CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)).collect();
+    let gateways = open(origin, inference, &wanted).await?;
+    let late_ms = Arc::new(AtomicU64::new(0));
+    let watching = tokio::spawn(watch(late_ms.clone()));
+    let mut results = match origin {
+        Origin::Started(_) => {
+            let stages = gateways.iter().map(|(stage, gateway)| perform(*stage, gateway, inference, &wanted));
+            join_all(stages).await.concat()
+        }
+        Origin::Running { .. } => {
+            let mut results = Vec::new();
+            for (stage, gateway) in &gateways {
+                results.extend(perform(*stage, gateway, inference, &wanted).await);
+            }
+            results
+        }
+    };
+    results.extend(conclude(&gateways, inference, &wanted).await);
+    for gateway in gateways.values() {
+        if let Some(process) = &gateway.process {
+            process.kill().await;
+        }
+    }
+    watching.abort();
+    let place = |name: &str| CASES.iter().position(|case| case.name == name);
+    results.sort_by_key(|result| place(result.name));
+    Ok(ServiceResult {
+        service: service.into(),
+        seconds: begun.elapsed().as_secs_f64(),
+        late_ms: late_ms.load(Ordering::Relaxed),
+        cases: results,
+    })
+}
+
+/// Sleeps, and notes how much too long it took.
+async fn watch(late_ms: Arc<AtomicU64>) {
+    loop {
+        let due = Instant::now() + WATCH;
+        sleep_until(due.into()).await;
+        late_ms.fetch_max(due.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// One gateway per stage that has something to run.
+async fn open(
+    origin: &Origin,
+    inference: &Arc<Inference>,
+    wanted: &[&Case],
+) -> Result<BTreeMap<Stage, Arc<Gateway>>, String> {
+    let has_cases = |stage: &Stage| wanted.iter().any(|case| case.stage == *stage);
+    let mut stages: Vec<Stage> = Stage::PROCESSES.into_iter().filter(has_cases).collect();
+    if stages.is_empty() {
+        // The last cases alone: they need a process to look at.
+        stages.push(Stage::Wire);
+    }
+    match origin {
+        Origin::Started(launch) => {
+            let url = inference.url();
+            let started = stages.iter().map(|stage| Gateway::start(launch, *stage, &url));
+            let started = join_all(started).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            Ok(stages.into_iter().zip(started.into_iter().map(Arc::new)).collect())
+        }
+        Origin::Running { address, metrics, settings, scripted } => {
+            let gateway = Arc::new(Gateway {
+                address: address.clone(),
+                metrics: metrics.as_deref().map(Readings::new),
+                settings: *settings,
+                scripted: *scripted,
+                process: None,
+            });
+            super::client::Client::open(address).await.map_err(|trouble| match trouble {
+                Trouble::Failed(evidence) => format!("{}: {}", evidence.expected, evidence.seen),
+                Trouble::Skipped(reason) => reason,
+            })?;
+            Ok(stages.into_iter().map(|stage| (stage, gateway.clone())).collect())
+        }
+    }
+}
+
+/// The cases of one stage.
+async fn perform(
+    stage: Stage,
+    gateway: &Arc<Gateway>,
+    inference: &Arc<Inference>,
+    wanted: &[&Case],
+) -> Vec<CaseResult> {
+    let scene = scene(gateway, Vec::new(), inference);
+    let cases: Vec<_> = wanted.iter().filter(|case| case.stage == stage).collect();
+    if stage.is_concurrent() {
+        return join_all(cases.into_iter().map(|case| one(case, scene.clone()))).await;
+    }
+    let mut results = Vec::new();
+    for case in cases {
+        results.push(one(case, scene.clone()).await);
+    }
+    results
+}
+
+/// The cases after all others, on the processes that still run.
+async fn conclude(
+    gateways: &BTreeMap<Stage, Arc<Gateway>>,
+    inference: &Arc<Inference>,
+    wanted: &[&Case],
+) -> Vec<CaseResult> {
+    let left: Vec<_> =
+        gateways.iter().filter(|(stage, _)| **stage != Stage::Drain).map(|(_, gateway)| gateway.clone()).collect();
+    let Some(first) = left.first().cloned().or_else(|| gateways.values().next().cloned()) else { return Vec::new() };
+    let mut results = Vec::new();
+    for case in wanted.iter().filter(|case| case.stage == Stage::Last) {
+        results.push(one(case, scene(&first, left.clone(), inference)).await);
+    }
+    results
+}
+
+/// Sessions so far in this process: their numbers are in the payloads, and the inference tells them apart by these.
+static SESSIONS: std::sync::LazyLock<Arc<AtomicU32>> = std::sync::LazyLock::new(Arc::default);
+
+fn scene(gateway: &Arc<Gateway>, all: Vec<Arc<Gateway>>, inference: &Arc<Inference>) -> Scene {
+    Scene { gateway: gateway.clone(), all, inference: inference.clone(), sessions: SESSIONS.clone() }
+}
+
+/// One case, timed, tried as often as it may be, and ended if it takes too long.
+async fn one(case: &Case, scene: Scene) -> CaseResult {
+    let begun = Instant::now();
+    let verdict = match scene.lacks(case.needs) {
+        Some(reason) => Err(Trouble::Skipped(reason.into())),
+        None => {
+            let mut verdict = attempt(case, &scene).await;
+            for _ in 1..case.tries {
+                if !matches!(verdict, Err(Trouble::Failed(_))) {
+                    break;
+                }
+                verdict = attempt(case, &scene).await;
+            }
+            verdict
+        }
+    };
+    CaseResult::new(case, verdict, begun.elapsed())
+}
+
+async fn attempt(case: &Case, scene: &Scene) -> Verdict {
+    match timeout(LONGEST, (case.run)(scene.clone())).await {
+        Ok(verdict) => verdict,
+        Err(_) => Err(failed(format!("a verdict within {LONGEST:?}"), "none")),
+    }
+}

@@ -1,0 +1,93 @@
+//! The audio of every request, and what every answer to it has to be: the bytes that services mostly write, or else the
+//! same six values.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    audio::{Audio, phase},
+    expected::{Answer, Expected},
+};
+
+/// The session whose frames are sent, from the first on.
+const SESSION: u64 = 0;
+
+/// An answer as it is written: exactly these keys.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    rms: f64,
+    zero_crossings: u64,
+    checksum: u32,
+    samples: u64,
+    transcript: String,
+    audio_bytes: u64,
+}
+
+/// The only right answer of a run.
+#[derive(Debug)]
+pub(crate) struct Right {
+    answer: Answer,
+    /// As a service that writes no spaces would write it.
+    json: Vec<u8>,
+}
+
+impl Right {
+    /// For so many frames and passes.
+    pub(crate) fn new(frames: u64, passes: u32) -> Self {
+        let answer = Expected::new(passes).answer(phase(SESSION, 1), frames);
+        let answer = answer.expect("requests have a frame at least and 3200 at most");
+        let Answer { rms, zero_crossings, checksum, samples, audio_bytes } = answer;
+        let transcript = answer.transcript().to_owned();
+        let written = Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
+        let json = serde_json::to_vec(&written).expect("an answer is plain numbers and a word");
+        Self { answer, json }
+    }
+
+    /// Whether an answer is this one, or what it should have been.
+    pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
+        if found == self.json {
+            return Ok(());
+        }
+        let quoted = || String::from_utf8_lossy(&found[..found.len().min(200)]).into_owned();
+        let said: Written =
+            serde_json::from_slice(found).map_err(|error| format!("not an answer: {error}: {}", quoted()))?;
+        let Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = said;
+        // Its own root stands in for theirs, which may have been rounded.
+        let exact = Answer { rms: self.answer.rms, zero_crossings, checksum, samples, audio_bytes };
+        match exact == self.answer && self.answer.has_rms(rms) && transcript == self.answer.transcript() {
+            true => Ok(()),
+            false => Err(format!("wrong answer {}, expected {}", quoted(), String::from_utf8_lossy(&self.json))),
+        }
+    }
+}
+
+/// The frames of a request.
+pub(crate) fn payload(frames: u64) -> Vec<u8> {
+    let audio = Audio::new();
+    (1..=frames).flat_map(|seq| *audio.frame(SESSION, seq)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_payload_is_the_audio_that_the_answer_is_about() {
+        let samples = payload(70).as_chunks::<2>().0.iter().map(|bytes| i16::from_le_bytes(*bytes)).collect::<Vec<_>>();
+        let formula = (320..320 * 71).map(|index| (index * 17 % 20_000 - 10_000) as i16);
+        assert_eq!(samples, formula.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_answer_may_be_spaced_and_ordered_in_any_way_but_not_wrong() {
+        let expected = Right::new(1, 4);
+        let right = r#"{"audio_bytes": 640, "rms": 2425.50231910836, "zero_crossings": 7, "checksum": 1745339397,
+            "samples": 1280, "transcript": "now"}"#;
+        assert_eq!(expected.check(right.as_bytes()), Ok(()));
+        for (from, to) in [("640", "641"), ("2425.5", "2425.6"), ("\"now\"", "\"later\""), ("1280,", "1280, \"x\": 1,")]
+        {
+            assert!(expected.check(right.replace(from, to).as_bytes()).is_err(), "{to}");
+        }
+        assert!(expected.check(&right.as_bytes()[..50]).is_err());
+    }
+}

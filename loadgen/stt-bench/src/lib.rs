@@ -1,0 +1,47 @@
+//! Load on speech-to-text gateways, and tests of their protocol.
+//!
+//! The load generator, in the order in which a trial walks through it:
+//!
+//! | module | does |
+//! | --- | --- |
+//! | [`cli`] | the command line |
+//! | [`hand`], [`coordinated`] | a run by hand; work for a coordinator |
+//! | [`trial`] | one trial of one worker: connections, barrier, load, result |
+//! | `smoke` | does the gateway still speak its protocol? |
+//! | `schedule` | when each session starts, and where its frames fall; pure |
+//! | `load_thread` | one thread and its sessions: the pace |
+//! | `session` | one WebSocket |
+//! | [`audio`], [`expected`] | what is sent, and what must be said about it; pure |
+//! | [`protocol`] | what gateways say; pure |
+//! | [`coverage`], `verify` | whether every frame is answered once, and rightly; pure |
+//! | [`samples`] | raw rows |
+//! | `outcome`, [`summary`] | a worker's result; what a person reads |
+//!
+//! [`inferbench`] measures inference alone; [`conformance`] checks gateways against their contract.
+
+pub mod audio;
+mod books;
+pub mod cli;
+pub mod conformance;
+mod context;
+pub mod coordinated;
+pub mod coverage;
+pub mod error_samples;
+pub mod expected;
+pub mod hand;
+pub mod inferbench;
+mod judge;
+mod load_thread;
+mod metrics;
+mod metrics_port;
+mod outcome;
+pub mod protocol;
+pub mod samples;
+mod schedule;
+mod session;
+mod smoke;
+pub mod summary;
+pub mod trial;
+mod verify;
+
+pub use load_thread::Patience;

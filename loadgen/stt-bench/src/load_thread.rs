@@ -1,0 +1,395 @@
+//! One load thread: its sessions, its epoll set, and the pace at which frames come due.
+//!
+//! Every session has the same period, so the schedule is a ring: sessions ordered by their phase within 20 ms, walked lap by
+//! lap. The thread sleeps until the next frame is due, at least [`TICK_NS`] when there are many, sends what came due
+//! meanwhile, and takes what has arrived. Frames are evenly spread over the 20 ms, so a short sleep makes no burst.
+
+use std::{mem::MaybeUninit, num::NonZeroU64, os::fd::OwnedFd};
+
+use bench_format::result::WorkerBook;
+use loadgen_core::{
+    Error,
+    clock::monotonic_ns,
+    connect::Sources,
+    phases::Phases,
+    recorder::{Recorded, Recorder},
+};
+use rustix::{event::epoll, time::Timespec};
+
+use crate::{
+    audio::FRAME_NS,
+    books::{Attempts, Tally},
+    context::{Context, LoadState},
+    metrics::Metric,
+    schedule::Start,
+    session::{Session, Stage},
+};
+
+/// Shortest sleep while frames come due, in nanoseconds: waking costs as much as sending a frame.
+pub(crate) const TICK_NS: u64 = 250_000;
+/// Frames sent after one reading of the clock, and before arrivals are looked for.
+const FRAMES_PER_LOOK: usize = 16;
+/// Events taken from the kernel at once.
+const EVENTS: usize = 256;
+/// How often settled sessions and finished attempts are looked for while nothing is due, in nanoseconds.
+const LOOK_NS: u64 = 5_000_000;
+/// Laps of the ring between two searches for blocked sockets.
+const LAPS_PER_SEARCH: u64 = 25;
+/// How long a gateway may take to end the stream after both sides have said goodbye.
+const LINGER_NS: u64 = 500_000_000;
+
+/// How patient sessions are, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// From the start of an attempt until the upgrade is accepted.
+    pub connect_ns: u64,
+    /// While a socket takes nothing.
+    pub send_ns: u64,
+    /// From Close to the gateway's own.
+    pub close_ns: u64,
+}
+
+/// What a thread leaves of a trial.
+pub(crate) struct ThreadResult {
+    pub(crate) tally: Tally,
+    pub(crate) attempts: Attempts,
+    /// Start and end of the window, as it was.
+    pub(crate) phases: Phases,
+    pub(crate) recorded: Recorded<Metric>,
+    pub(crate) handshakes: bench_format::histogram::Recorder,
+    pub(crate) failures: bench_format::result::Failures,
+    pub(crate) errors: crate::error_samples::ErrorSamples,
+    pub(crate) books: Vec<WorkerBook>,
+    /// Actual start minus planned start.
+    pub(crate) skew_ns: i64,
+}
+
+/// A session's place in the ring.
+#[derive(Clone, Copy)]
+struct Spot {
+    phase_ns: u32,
+    /// First lap in which it has a frame; none any more when it is [`u32::MAX`].
+    first_lap: u32,
+    slot: u32,
+}
+
+/// See the module.
+pub(crate) struct LoadThread {
+    pub(crate) cx: Context,
+    sessions: Vec<Session>,
+    sources: Sources,
+    patience: Patience,
+    random: u64,
+    ring: Vec<Spot>,
+    skew_ns: i64,
+}
+
+fn kernel(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| Error::Kernel { what, source: errno.into() }
+}
+
+/// An epoll set for a thread.
+pub(crate) fn epoll_set() -> Result<OwnedFd, Error> {
+    epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel("create an epoll set"))
+}
+
+impl LoadThread {
+    pub(crate) fn new(cx: Context, sources: Sources, patience: Patience, seed: u64) -> Self {
+        Self { cx, sessions: Vec::new(), sources, patience, random: seed, ring: Vec::new(), skew_ns: 0 }
+    }
+
+    /// Has `wanted` sessions open: keeps those that are at rest, closes surplus ones, attempts the missing ones, at most
+    /// `in_flight` at a time. `first` is the index of the thread's first session among those of all workers.
+    pub(crate) fn open(&mut self, wanted: u32, first: u32, in_flight: u32) -> Result<(), Error> {
+        self.close(wanted as usize)?;
+        self.sessions.truncate(wanted as usize);
+        let mut missing: Vec<u32> = (0..wanted)
+            .filter(|slot| self.sessions.get(*slot as usize).is_none_or(|kept| !kept.is_at_rest()))
+            .collect();
+        missing.reverse();
+        let mut oldest = 0;
+        let mut attempted: Vec<u32> = Vec::new();
+        loop {
+            while self.cx.attempts.in_flight < in_flight.max(1)
+                && let Some(slot) = missing.pop()
+            {
+                let source = self.sources.source(first + slot);
+                let session = Session::connect(&mut self.cx, slot, self.sources.target(), source, &mut self.random);
+                match self.sessions.get_mut(slot as usize) {
+                    Some(old) => *old = session,
+                    None => self.sessions.push(session),
+                }
+                attempted.push(slot);
+            }
+            if missing.is_empty() && self.cx.attempts.in_flight == 0 {
+                return Ok(());
+            }
+            let now = monotonic_ns();
+            self.turn(now, now + 10 * LOOK_NS)?;
+            self.give_up_old_attempts(&attempted, &mut oldest);
+        }
+    }
+
+    /// Attempts are made in order: all before `oldest` have an outcome.
+    fn give_up_old_attempts(&mut self, attempted: &[u32], oldest: &mut usize) {
+        let now = monotonic_ns();
+        while let Some(slot) = attempted.get(*oldest) {
+            let session = &mut self.sessions[*slot as usize];
+            if session.stage < Stage::Open {
+                if now < session.attempted_ns + self.patience.connect_ns {
+                    return;
+                }
+                session.give_up(&mut self.cx, "connect_timeout");
+            }
+            *oldest += 1;
+        }
+    }
+
+    /// Sessions that are open.
+    pub(crate) fn alive(&self) -> u32 {
+        self.cx.alive
+    }
+
+    /// Congestion control on its sockets.
+    pub(crate) fn congestion_control(&self) -> Option<String> {
+        let socket = self.sessions.iter().find_map(Session::socket)?;
+        rustix::net::sockopt::tcp_congestion(socket).ok()
+    }
+
+    /// Offers the load of a trial until its window ends, or until nobody is left to offer it to; then waits for what is
+    /// in flight. `window_over` is called in between.
+    pub(crate) fn work(&mut self, load: LoadState, start: Start, window_over: impl FnOnce()) -> Result<(), Error> {
+        // The default slack of 50 us would make every frame late by as much.
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
+        let phases = load.phases;
+        self.cx.load = Some(load);
+        self.lay_out(&start, phases.start_ns);
+        while monotonic_ns() < phases.start_ns {
+            self.turn(monotonic_ns(), phases.start_ns)?;
+        }
+        self.skew_ns = monotonic_ns() as i64 - phases.start_ns as i64;
+        self.pace(phases)?;
+        window_over();
+        self.drain(phases.drain_deadline_ns())
+    }
+
+    /// Gives every open session its place in the ring.
+    fn lay_out(&mut self, start: &Start, start_ns: u64) {
+        self.ring.clear();
+        for (slot, session) in self.sessions.iter_mut().enumerate().filter(|(_, session)| session.stage == Stage::Open)
+        {
+            let place = start.of(slot as u32);
+            session.assign(place.index, start_ns + place.first_lap * FRAME_NS + u64::from(place.phase_ns));
+            self.ring.push(Spot {
+                phase_ns: place.phase_ns,
+                first_lap: u32::try_from(place.first_lap).unwrap_or(u32::MAX),
+                slot: slot as u32,
+            });
+        }
+        self.ring.sort_unstable_by_key(|spot| spot.phase_ns);
+    }
+
+    fn pace(&mut self, phases: Phases) -> Result<(), Error> {
+        let mut cursor = Cursor { lap: 0, at: 0 };
+        loop {
+            let now = monotonic_ns();
+            if self.cx.alive == 0 {
+                return Ok(());
+            }
+            if now >= phases.drain_deadline_ns() {
+                self.forgo(cursor, phases, now);
+                return Ok(());
+            }
+            let mut sent = 0;
+            let next_due_ns = loop {
+                let due = cursor.due_ns(&self.ring, phases.start_ns).min(phases.window_end_ns);
+                if due > now || due == phases.window_end_ns || sent == FRAMES_PER_LOOK {
+                    break due;
+                }
+                if let Some(session) = cursor.session(&mut self.ring, &mut self.sessions) {
+                    session.on_due(&mut self.cx, due, now);
+                    sent += 1;
+                }
+                self.advance(&mut cursor, now);
+            };
+            if next_due_ns == phases.window_end_ns && now >= next_due_ns {
+                return Ok(());
+            }
+            let wake_ns = if next_due_ns <= now { now } else { next_due_ns.max(now + TICK_NS) };
+            self.turn(now, wake_ns.min(phases.window_end_ns.max(now)))?;
+        }
+    }
+
+    /// Counts the frames that were due from the cursor on, and sends none: a generator that is so far behind its schedule
+    /// must come to an end, too.
+    fn forgo(&mut self, mut cursor: Cursor, phases: Phases, now_ns: u64) {
+        loop {
+            let due = cursor.due_ns(&self.ring, phases.start_ns);
+            if due >= phases.window_end_ns {
+                return;
+            }
+            if let Some(session) = cursor.session(&mut self.ring, &mut self.sessions) {
+                session.count_due(&mut self.cx, due, now_ns);
+            }
+            cursor.advance(&self.ring);
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, cursor: &mut Cursor, now_ns: u64) {
+        if cursor.advance(&self.ring) && cursor.lap.is_multiple_of(LAPS_PER_SEARCH) {
+            self.look_for_timeouts(now_ns);
+        }
+    }
+
+    fn look_for_timeouts(&mut self, now_ns: u64) {
+        for session in &mut self.sessions {
+            session.look_for_timeout(&mut self.cx, now_ns, self.patience.send_ns);
+        }
+    }
+
+    /// Waits until every frame is covered, not past the deadline.
+    fn drain(&mut self, deadline_ns: u64) -> Result<(), Error> {
+        loop {
+            let now = monotonic_ns();
+            let waiting = |session: &Session| session.stage == Stage::Open && !session.is_at_rest();
+            if now >= deadline_ns || !self.sessions.iter().any(waiting) {
+                return Ok(());
+            }
+            self.look_for_timeouts(now);
+            self.turn_until(now + LOOK_NS)?;
+        }
+    }
+
+    /// Says goodbye to every session from `from` on, and to those that are not at rest, and waits for the gateway's answers.
+    pub(crate) fn close(&mut self, from: usize) -> Result<(), Error> {
+        for (slot, session) in self.sessions.iter_mut().enumerate() {
+            if slot >= from || !session.is_at_rest() {
+                session.close(&mut self.cx);
+            }
+        }
+        let deadline = monotonic_ns() + self.patience.close_ns;
+        let mut answered_ns = None;
+        loop {
+            let now = monotonic_ns();
+            let any = |stage| self.sessions.iter().any(|session| session.stage == stage);
+            if !any(Stage::Closing) {
+                let since = *answered_ns.get_or_insert(now);
+                if !any(Stage::Closed) || now >= since + LINGER_NS {
+                    break;
+                }
+            } else if now >= deadline {
+                break;
+            }
+            self.turn_until(now + LOOK_NS)?;
+        }
+        for session in self.sessions.iter_mut().filter(|session| session.stage > Stage::Open) {
+            session.give_up(&mut self.cx, "close_timeout");
+        }
+        self.cx.judge_rest();
+        Ok(())
+    }
+
+    /// Handles events for a while: what looks at every session must not do so at every event.
+    fn turn_until(&mut self, until_ns: u64) -> Result<(), Error> {
+        loop {
+            let now = monotonic_ns();
+            if now >= until_ns {
+                return Ok(());
+            }
+            self.turn(now, until_ns)?;
+        }
+    }
+
+    /// Waits for events, at the latest until a moment, and handles them.
+    fn turn(&mut self, now_ns: u64, until_ns: u64) -> Result<(), Error> {
+        let wait_ns = until_ns.saturating_sub(now_ns);
+        let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+        let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
+        let events = match epoll::wait(&self.cx.epoll, &mut room, Some(&timeout)) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(kernel("wait for events")(errno)),
+        };
+        for event in events {
+            let slot = event.data.u64() as usize;
+            self.sessions[slot].on_event(&mut self.cx, event.flags);
+        }
+        Ok(())
+    }
+
+    /// Closes the books of the trial; sessions that are at rest stay.
+    pub(crate) fn report(&mut self) -> Option<ThreadResult> {
+        let mut books = Vec::new();
+        for session in &mut self.sessions {
+            books.extend(session.settle(&mut self.cx));
+            session.forget_trial();
+        }
+        let LoadState { phases, recorder, recorded_aside, rows } = self.cx.load.take()?;
+        drop(rows);
+        let mut recorded = recorder.finish();
+        recorded_aside.into_iter().for_each(|aside| recorded.add(aside));
+        let tally = std::mem::take(&mut self.cx.tally);
+        let attempts = std::mem::take(&mut self.cx.attempts);
+        Some(ThreadResult {
+            tally,
+            attempts,
+            phases,
+            recorded,
+            handshakes: std::mem::take(&mut self.cx.handshakes),
+            failures: std::mem::take(&mut self.cx.failures),
+            errors: std::mem::take(&mut self.cx.errors),
+            books,
+            skew_ns: self.skew_ns,
+        })
+    }
+}
+
+/// A place in the ring and in time.
+struct Cursor {
+    lap: u64,
+    at: usize,
+}
+
+impl Cursor {
+    /// When the next frame is due, in nanoseconds; never, in an empty ring.
+    #[inline]
+    fn due_ns(&self, ring: &[Spot], start_ns: u64) -> u64 {
+        match ring.get(self.at) {
+            Some(spot) => start_ns + self.lap * FRAME_NS + u64::from(spot.phase_ns),
+            None => u64::MAX,
+        }
+    }
+
+    /// Whose frame is next; nobody's, where a session hasn't started or has ended.
+    #[inline]
+    fn session<'a>(&self, ring: &mut [Spot], sessions: &'a mut [Session]) -> Option<&'a mut Session> {
+        let spot = &mut ring[self.at];
+        if u64::from(spot.first_lap) > self.lap {
+            return None;
+        }
+        let session = &mut sessions[spot.slot as usize];
+        if session.stage != Stage::Open {
+            // A session that ended has no more frames due.
+            spot.first_lap = u32::MAX;
+            return None;
+        }
+        Some(session)
+    }
+
+    /// Goes on to the next place; says whether a lap is over.
+    #[inline]
+    fn advance(&mut self, ring: &[Spot]) -> bool {
+        self.at += 1;
+        if self.at < ring.len() {
+            return false;
+        }
+        (self.at, self.lap) = (0, self.lap + 1);
+        true
+    }
+}
+
+/// A recorder for a trial's window.
+pub(crate) fn recorder(phases: &Phases) -> Recorder<Metric> {
+    Recorder::new(phases.window_start_ns, phases.window_end_ns)
+}

@@ -1,0 +1,124 @@
+//! From counters to a worker's result. Pure but for the environment.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    SCHEMA,
+    environment::Environment,
+    histogram::{Histogram, Recorder},
+    result::{ConnectionCounts, MessageCounts, WindowCounts, Witness, WorkerEvidence, WorkerResult},
+    trial::Assignment,
+};
+
+use crate::{
+    load_thread::ThreadResult,
+    smoke::{FrameOutcome, Smoke},
+};
+
+impl ThreadResult {
+    /// Adds another thread's.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.tally.add(&other.tally);
+        self.attempts.add(&other.attempts);
+        self.recorded.add(other.recorded);
+        self.handshakes.add(&other.handshakes);
+        crate::books::add(&mut self.failures.window, &other.failures.window);
+        crate::books::add(&mut self.failures.outside, &other.failures.outside);
+        other.errors.0.into_iter().for_each(|sample| self.errors.add(sample));
+        self.books.extend(other.books);
+        if other.skew_ns.abs() > self.skew_ns.abs() {
+            self.skew_ns = other.skew_ns;
+        }
+    }
+
+    /// The window was over at this moment: earlier than planned where nobody was left to talk to.
+    pub(crate) fn window_ended(&mut self, ended_ns: u64) {
+        self.phases.end_window(ended_ns);
+    }
+}
+
+/// A worker's result.
+pub(crate) fn result(
+    assignment: &Assignment,
+    done: ThreadResult,
+    window_cpu_ns: u64,
+    evidence: WorkerEvidence,
+) -> WorkerResult {
+    let ThreadResult { tally, attempts, phases, recorded, handshakes, failures, books, .. } = done;
+    let mut histograms = recorded.histograms();
+    histograms.extend(named("handshake_ns", &handshakes));
+    WorkerResult {
+        schema: SCHEMA,
+        run: assignment.run.clone(),
+        trial: assignment.trial.clone(),
+        attempt: assignment.attempt,
+        worker: assignment.worker,
+        witness: Witness::Reply,
+        connections: ConnectionCounts {
+            attempted: attempts.attempted,
+            open: attempts.opened,
+            failed: attempts.failed,
+            closed_early: attempts.closed_early,
+        },
+        messages: MessageCounts {
+            due: tally.due,
+            sent: tally.moving.sent,
+            delivered: tally.delivered,
+            late: tally.late,
+            wrong: tally.wrong,
+            dropped: tally.dropped,
+            lost: tally.lost,
+            unsent: tally.unsent,
+            duplicates: tally.duplicates,
+            reorders: 0,
+            bytes_sent: tally.moving.bytes_sent,
+            bytes_received: tally.bytes_received,
+        },
+        window: WindowCounts {
+            duration_ns: phases.window_end_ns - phases.window_start_ns,
+            due: tally.window_due,
+            sent: tally.window.sent,
+            replies: tally.window.replies,
+            answered: tally.window.answered,
+            writes: tally.window.writes,
+            cpu_ns: window_cpu_ns,
+        },
+        histograms,
+        intervals: recorded.intervals(),
+        books,
+        failures,
+        conformance: None,
+        evidence,
+        environment: Environment::read(),
+    }
+}
+
+fn named(name: &str, values: &Recorder) -> BTreeMap<String, Histogram> {
+    if values.count() + values.overflow() == 0 {
+        return BTreeMap::new();
+    }
+    BTreeMap::from([(name.to_owned(), values.encode())])
+}
+
+/// Adds the connection and the messages of a protocol check: the gateway counted them too.
+pub(crate) fn count_check(result: &mut WorkerResult, smoke: &Smoke) {
+    let connections = &mut result.connections;
+    connections.attempted += 1;
+    connections.open += u64::from(smoke.opened);
+    if let Some(reason) = &smoke.failed {
+        *connections.failed.entry(reason.clone()).or_default() += 1;
+    }
+    if smoke.book.sent == 0 {
+        return;
+    }
+    let messages = &mut result.messages;
+    messages.due += 1;
+    messages.sent += 1;
+    match &smoke.outcome {
+        Some(FrameOutcome::Delivered) => messages.delivered += 1,
+        Some(FrameOutcome::Wrong) => messages.wrong += 1,
+        Some(FrameOutcome::Dropped(kind)) => *messages.dropped.entry(kind.clone()).or_default() += 1,
+        Some(FrameOutcome::Lost) | None => messages.lost += 1,
+    }
+    result.books.push(smoke.book.clone());
+}

@@ -1,0 +1,153 @@
+//! The check of a gateway's protocol around a trial: does it still speak it, on a connection of its own?
+//!
+//! One session, blocking: first message, one frame, its partial, Close and the answer to that. What it sends is counted like
+//! every other message.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bench_format::result::WorkerBook;
+use loadgen_core::{
+    connect::UpgradeRequest,
+    frame::{self, Opcode},
+    peer::{Peer, Silence, Taken},
+};
+
+use crate::{
+    audio::{Audio, phase},
+    expected::Expected,
+    protocol::{self, Message},
+    verify::wrong,
+};
+
+/// How long a partial may take: a flush interval, as much phase, and the model.
+const PARTIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Close code 1000, "normal".
+const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(crate) struct Smoke {
+    /// What was wrong; empty when nothing was.
+    pub(crate) findings: Vec<String>,
+    /// Whether the connection was opened.
+    pub(crate) opened: bool,
+    /// Why it was not, as a key of results.
+    pub(crate) failed: Option<String>,
+    /// Its messages.
+    pub(crate) book: WorkerBook,
+    /// How its one frame ended.
+    pub(crate) outcome: Option<FrameOutcome>,
+}
+
+/// How the frame of a check ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FrameOutcome {
+    Delivered,
+    Wrong,
+    Dropped(String),
+    Lost,
+}
+
+/// Makes the check.
+pub(crate) fn check(
+    target: SocketAddr,
+    upgrade: &UpgradeRequest,
+    expected: &mut Expected,
+    audio: &Audio,
+    connect_timeout: Duration,
+    random: &mut u64,
+) -> Smoke {
+    let mut smoke = Smoke::default();
+    match Peer::connect(target, upgrade, Instant::now() + connect_timeout, random) {
+        Ok(peer) => {
+            smoke.opened = true;
+            smoke.outcome = Some(FrameOutcome::Lost);
+            if let Err(finding) = talk(peer, expected, audio, &mut smoke) {
+                smoke.findings.push(finding);
+            }
+        }
+        Err(refusal) => {
+            smoke.failed = Some(refusal.key());
+            smoke.findings.push(refusal.to_string());
+        }
+    }
+    smoke
+}
+
+fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smoke) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    frame::append(&mut bytes, Opcode::Text, protocol::START, *b"mask");
+    frame::append(&mut bytes, Opcode::Binary, audio.frame(0, 1), *b"MASK");
+    let deadline = Instant::now() + PARTIAL_TIMEOUT;
+    peer.send(&bytes, deadline).map_err(|error| format!("sending the first frame: {error}"))?;
+    smoke.book = WorkerBook { sent: 1, sequence_sum: 1, unnumbered: 1, ..WorkerBook::default() };
+    let answer =
+        message(&mut peer, deadline).map_err(|words| format!("waiting 3 s for the partial of one frame: {words}"))?;
+    let (outcome, finding) = judge(&answer, expected);
+    if outcome != FrameOutcome::Lost {
+        smoke.book.replies = u64::from(!matches!(outcome, FrameOutcome::Dropped(_)));
+    }
+    smoke.outcome = Some(outcome);
+    smoke.findings.extend(finding);
+    let mut close = Vec::new();
+    frame::append(&mut close, Opcode::Close, &NORMAL, *b"Mask");
+    let deadline = Instant::now() + PARTIAL_TIMEOUT;
+    peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
+    goodbye(&mut peer, deadline).map_err(|words| format!("waiting 3 s for an answer to Close: {words}"))
+}
+
+/// What the answer to the one frame is.
+fn judge(text: &[u8], expected: &mut Expected) -> (FrameOutcome, Option<String>) {
+    match protocol::parse(text) {
+        Ok(Message::Partial(partial)) if (partial.oldest_frame_seq, partial.newest_frame_seq) != (1, 1) => {
+            let words = format!(
+                "one frame was sent, but a partial speaks of {} to {}",
+                partial.oldest_frame_seq, partial.newest_frame_seq
+            );
+            (FrameOutcome::Wrong, Some(words))
+        }
+        Ok(Message::Partial(partial)) => {
+            let answer = expected.answer(phase(0, 1), 1).expect("one frame has an answer");
+            match wrong(&partial, &answer, expected.passes()) {
+                None => (FrameOutcome::Delivered, None),
+                Some(fault) => (FrameOutcome::Wrong, Some(format!("the partial of one frame is wrong: {fault}"))),
+            }
+        }
+        Ok(Message::Error(error)) => {
+            let words =
+                format!("one frame was answered by an error: {}/{}: {}", error.stage, error.kind, error.message);
+            (FrameOutcome::Dropped(crate::books::as_key(&error.kind).to_owned()), Some(words))
+        }
+        Err(violation) => (FrameOutcome::Lost, Some(violation.to_string())),
+    }
+}
+
+/// The next text message; anything else but pings and pongs is a finding.
+fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
+    match next(peer, deadline).map_err(|silence| silence.to_string())? {
+        Taken { opcode: Opcode::Text, payload, .. } => Ok(payload),
+        Taken { opcode, payload, .. } => Err(format!("{opcode:?} came: {:?}", String::from_utf8_lossy(&payload))),
+    }
+}
+
+/// The gateway's Close, or the end of the stream.
+fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
+    match next(peer, deadline) {
+        Ok(Taken { opcode: Opcode::Close, .. }) | Err(Silence::Ended) => Ok(()),
+        Ok(Taken { opcode, .. }) => Err(format!("{opcode:?} came")),
+        Err(silence) => Err(silence.to_string()),
+    }
+}
+
+/// The next frame that is no ping or pong.
+fn next(peer: &mut Peer, deadline: Instant) -> Result<Taken, Silence> {
+    loop {
+        let taken = peer.frame(deadline)?;
+        if !matches!(taken.opcode, Opcode::Ping | Opcode::Pong) {
+            return Ok(taken);
+        }
+    }
+}

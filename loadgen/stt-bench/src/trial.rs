@@ -1,0 +1,379 @@
+//! One trial of one worker: the check, connections, the barrier, the load, the check again, the result.
+//!
+//! Connections may outlive a trial, when its assignment says so: the next one on the same gateway uses them.
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use bench_format::{
+    plan::Load,
+    result::{Conformance, WorkerEvidence, WorkerResult},
+    trial::Assignment,
+};
+use loadgen_core::{
+    Error,
+    clock::monotonic_ns,
+    connect::{Sources, UpgradeRequest, resolve},
+    evidence::Before,
+    phases::Phases,
+    schedule::splitmix64,
+    trial::{Edge, Gate},
+};
+
+use crate::{
+    audio::Audio,
+    context::{Context, LoadState},
+    error_samples::ErrorSamples,
+    expected::Expected,
+    load_thread::{LoadThread, Patience, ThreadResult, epoll_set, recorder},
+    outcome, protocol,
+    samples::Feed,
+    schedule::Start,
+    smoke::{self, Smoke},
+};
+
+/// The only workload.
+pub const WORKLOAD: &str = "sessions";
+/// Name and version, for registrations and evidence.
+pub const PROGRAM: &str = concat!("stt-loadgen ", env!("CARGO_PKG_VERSION"));
+/// The gateway's variable that says how many passes it asks for.
+const PASSES: &str = "CPU_PASSES";
+/// Passes whose answers can be worked out in time.
+pub(crate) const LEGAL_PASSES: RangeInclusive<i64> = 1..=64;
+/// Batches that are common, in frames: a flush interval of a second, give or take what a tick or a frame may be late.
+const COMMON_BATCHES: [u64; 5] = [50, 49, 51, 48, 52];
+
+/// What no assignment says.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How patient sessions are.
+    pub patience: Patience,
+    /// Passes over the audio that gateways ask for; their partials say it.
+    pub cpu_passes: u32,
+    /// Whether worker 0 checks the protocol around each trial.
+    pub conformance: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let patience = Patience { connect_ns: 5_000_000_000, send_ns: 5_000_000_000, close_ns: 5_000_000_000 };
+        Self { patience, cpu_passes: 4, conformance: true }
+    }
+}
+
+/// What a trial leaves.
+pub struct Done {
+    /// The result.
+    pub result: WorkerResult,
+    /// A few of the error frames.
+    pub errors: ErrorSamples,
+}
+
+/// A worker, with the connections that it keeps between trials.
+pub struct Worker {
+    settings: Settings,
+    audio: Arc<Audio>,
+    expected: Expected,
+    fleet: Option<Fleet>,
+}
+
+/// The load threads while none of them runs.
+struct Fleet {
+    run: String,
+    address: String,
+    upgrade: UpgradeRequest,
+    sources: Sources,
+    threads: Vec<LoadThread>,
+    random: u64,
+}
+
+impl Worker {
+    /// Without any connection yet.
+    pub fn new(settings: Settings) -> Self {
+        let expected = Expected::new(settings.cpu_passes);
+        Self { settings, audio: Arc::new(Audio::new()), expected, fleet: None }
+    }
+
+    /// Carries out an assignment. `feed` makes the end into which each load thread puts its rows.
+    ///
+    /// # Errors
+    /// When there can be no result: the address can't be resolved, the gate stays shut, no session opens.
+    pub fn run(
+        &mut self,
+        assignment: &Assignment,
+        gate: &mut dyn Gate,
+        feed: impl Fn() -> Option<Feed>,
+    ) -> Result<Done, Error> {
+        check(assignment)?;
+        self.expect(assignment)?;
+        let before = Before::read();
+        let mut fleet = self.fleet_for(assignment, before.cpu_limit)?;
+        let checks = self.settings.conformance && assignment.protocol_check && assignment.worker == 0;
+        let smoke_before = checks.then(|| self.check_protocol(&mut fleet));
+        let ready = self.prepare(&mut fleet, assignment);
+        let start = match ready.and_then(|problem| gate.ready(fleet.alive(), problem)) {
+            Ok(start) => start,
+            Err(error) => {
+                // The connections are at rest, but whoever called this off may not be.
+                fleet.close_all()?;
+                return Err(error);
+            }
+        };
+        let phases = before.phases(assignment, start);
+        let congestion_control = fleet.threads.iter().find_map(LoadThread::congestion_control);
+        let (from, to, ended_ns) = fleet.work(assignment, phases, gate, &before, &feed)?;
+        let smoke_after = checks.then(|| self.check_protocol(&mut fleet));
+        fleet.end_trial(assignment.keep_connections)?;
+        let mut done = fleet.report()?;
+        done.window_ended(ended_ns);
+        let evidence = WorkerEvidence {
+            program: PROGRAM.to_owned(),
+            start_skew_ns: done.skew_ns,
+            congestion_control: congestion_control
+                .unwrap_or_else(|| bench_format::environment::Environment::read().congestion_control),
+            ..before.evidence(start, from.throttling.zip(to.throttling))
+        };
+        let errors = std::mem::take(&mut done.errors);
+        let mut result = outcome::result(assignment, done, to.cpu_ns - from.cpu_ns, evidence);
+        if let (Some(earlier), Some(later)) = (smoke_before, smoke_after) {
+            outcome::count_check(&mut result, &earlier);
+            outcome::count_check(&mut result, &later);
+            // Its connections and messages are in the result's own counts.
+            result.conformance = Some(Conformance { before: earlier.findings, after: later.findings, opened: 0 });
+        }
+        if assignment.keep_connections {
+            self.fleet = Some(fleet);
+        }
+        Ok(Done { result, errors })
+    }
+
+    /// Says goodbye on every connection that was kept.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn close(&mut self) -> Result<(), Error> {
+        self.fleet.take().map_or(Ok(()), |mut fleet| fleet.close_all())
+    }
+
+    /// Expects what the gateway of this trial asks of inference: what the assignment says of it, else what our own
+    /// settings say.
+    fn expect(&mut self, assignment: &Assignment) -> Result<(), Error> {
+        let passes = match assignment.settings.get(PASSES) {
+            Some(text) => passes(text).map_err(Error::Assignment)?,
+            None => self.settings.cpu_passes,
+        };
+        if passes != self.expected.passes() {
+            self.expected = Expected::new(passes);
+        }
+        Ok(())
+    }
+
+    fn fleet_for(&mut self, assignment: &Assignment, cpu_limit: f64) -> Result<Fleet, Error> {
+        match self.fleet.take() {
+            Some(kept) if (&kept.run, &kept.address) == (&assignment.run, &assignment.address) => return Ok(kept),
+            Some(mut other) => other.close_all()?,
+            None => {}
+        }
+        let sources = Sources::new(resolve(&assignment.address)?);
+        let upgrade = UpgradeRequest::to(&assignment.address, protocol::PATH, &[]);
+        let count = (cpu_limit.ceil() as u32).max(1);
+        let mut random = assignment.seed ^ u64::from(assignment.worker + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let threads = (0..count)
+            .map(|_| {
+                let seed = splitmix64(&mut random);
+                let cx = Context::new(
+                    upgrade.clone(),
+                    epoll_set()?,
+                    Arc::clone(&self.audio),
+                    Expected::new(self.expected.passes()),
+                    seed,
+                );
+                Ok(LoadThread::new(cx, sources.clone(), self.settings.patience, seed.rotate_left(17)))
+            })
+            .collect::<Result<_, Error>>()?;
+        let Assignment { run, address, .. } = assignment.clone();
+        Ok(Fleet { run, address, upgrade, sources, threads, random })
+    }
+
+    fn check_protocol(&mut self, fleet: &mut Fleet) -> Smoke {
+        let patience = Duration::from_nanos(self.settings.patience.connect_ns);
+        smoke::check(
+            fleet.sources.target(),
+            &fleet.upgrade,
+            &mut self.expected,
+            &self.audio,
+            patience,
+            &mut fleet.random,
+        )
+    }
+
+    /// Opens connections and works out what will be expected; says why there can be no load, if there can't.
+    fn prepare(&mut self, fleet: &mut Fleet, assignment: &Assignment) -> Result<Option<String>, Error> {
+        fleet.open(assignment)?;
+        let Assignment { first_connection, connections, .. } = *assignment;
+        if self.expected.prepare_sessions(u64::from(first_connection), u64::from(connections), &COMMON_BATCHES) {
+            fleet.threads.iter_mut().for_each(|thread| thread.cx.expected = self.expected.clone());
+        }
+        let late_after_ns = assignment.late_after_ns.unwrap_or(u64::MAX);
+        fleet.threads.iter_mut().for_each(|thread| thread.cx.late_after_ns = late_after_ns);
+        if fleet.alive() > 0 || connections == 0 {
+            return Ok(None);
+        }
+        let mut failed = BTreeMap::new();
+        fleet.threads.iter().for_each(|thread| crate::books::add(&mut failed, &thread.cx.attempts.failed));
+        let reasons = loadgen_core::trial::in_words(&failed);
+        let nothing = Error::NothingOpen { wanted: connections, address: fleet.sources.target(), reasons };
+        Ok(Some(nothing.to_string()))
+    }
+}
+
+/// Reads the passes that a gateway was told.
+fn passes(text: &str) -> Result<u32, String> {
+    let read = text.parse().ok().filter(|passes| LEGAL_PASSES.contains(&i64::from(*passes)));
+    let (least, most) = (LEGAL_PASSES.start(), LEGAL_PASSES.end());
+    read.ok_or_else(|| {
+        format!(
+            "the service's {PASSES} is {text:?}, and a worker can verify {least} to {most}; give it so many in the plan"
+        )
+    })
+}
+
+fn check(assignment: &Assignment) -> Result<(), Error> {
+    if assignment.trial.workload != WORKLOAD {
+        let words = format!("no workload {:?}; known is {WORKLOAD}", assignment.trial.workload);
+        return Err(Error::Assignment(words));
+    }
+    match assignment.load {
+        Load::Sessions { .. } => Ok(()),
+        _ => Err(Error::Assignment(format!("workload {WORKLOAD} needs `load: {{model: sessions}}`"))),
+    }
+}
+
+impl Fleet {
+    fn alive(&self) -> u32 {
+        self.threads.iter().map(LoadThread::alive).sum()
+    }
+
+    /// Runs something on every thread at once.
+    fn each<T: Send>(
+        &mut self,
+        work: impl Fn(usize, &mut LoadThread) -> Result<T, Error> + Sync,
+    ) -> Result<Vec<T>, Error> {
+        thread::scope(|scope| {
+            let work = &work;
+            let running: Vec<_> = self
+                .threads
+                .iter_mut()
+                .enumerate()
+                .map(|(index, thread)| scope.spawn(move || work(index, thread)))
+                .collect();
+            running.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::ThreadDied))).collect()
+        })
+    }
+
+    fn open(&mut self, assignment: &Assignment) -> Result<(), Error> {
+        let count = self.threads.len() as u32;
+        let in_flight = match assignment.load {
+            Load::Sessions { in_flight, .. } => (in_flight / count).max(1),
+            _ => 1,
+        };
+        let Assignment { first_connection, connections, .. } = *assignment;
+        self.each(|index, thread| {
+            let (from, to) = (part(connections, index as u32, count), part(connections, index as u32 + 1, count));
+            thread.open(to - from, first_connection + from, in_flight)
+        })?;
+        Ok(())
+    }
+
+    /// Offers the load and drains; returns what the process had used at the window's edges, and when it was over.
+    fn work(
+        &mut self,
+        assignment: &Assignment,
+        phases: Phases,
+        gate: &mut dyn Gate,
+        before: &Before,
+        feed: &impl Fn() -> Option<Feed>,
+    ) -> Result<(loadgen_core::evidence::Usage, loadgen_core::evidence::Usage, u64), Error> {
+        let count = self.threads.len() as u32;
+        let ramp_ns = (assignment.load.ramp_seconds() * 1e9) as u64;
+        // A trial of several workers is cut out of the whole; the tier says how large that is.
+        let of = u64::from(assignment.trial.tier.max(assignment.first_connection + assignment.connections));
+        let (over, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            let running: Vec<_> = self
+                .threads
+                .iter_mut()
+                .enumerate()
+                .map(|(index, thread)| {
+                    let first = assignment.first_connection + part(assignment.connections, index as u32, count);
+                    let start = Start { first: u64::from(first), of, ramp_ns, seed: assignment.seed };
+                    let load = LoadState { phases, recorder: recorder(&phases), recorded_aside: None, rows: feed() };
+                    let over = over.clone();
+                    scope.spawn(move || {
+                        thread.work(load, start, || {
+                            // A receiver that is gone doesn't wait.
+                            let _ = over.send(());
+                        })
+                    })
+                })
+                .collect();
+            drop(over);
+            let mut left = count;
+            wait(phases.window_start_ns, &ended, &mut left);
+            let from = before.usage();
+            gate.window_edge(Edge::Start);
+            wait(phases.window_end_ns, &ended, &mut left);
+            let to = before.usage();
+            let ended_ns = monotonic_ns().min(phases.window_end_ns);
+            gate.window_edge(Edge::End);
+            for thread in running {
+                thread.join().unwrap_or(Err(Error::ThreadDied))?;
+            }
+            Ok((from, to, ended_ns))
+        })
+    }
+
+    /// Says goodbye to everybody, or only to those that are not at rest.
+    fn end_trial(&mut self, keep: bool) -> Result<(), Error> {
+        self.each(|_, thread| thread.close(if keep { usize::MAX } else { 0 })).map(|_| ())
+    }
+
+    fn close_all(&mut self) -> Result<(), Error> {
+        self.end_trial(false)
+    }
+
+    fn report(&mut self) -> Result<ThreadResult, Error> {
+        let results = self.threads.iter_mut().filter_map(LoadThread::report);
+        results
+            .reduce(|mut all, result| {
+                all.add(result);
+                all
+            })
+            .ok_or(Error::ThreadDied)
+    }
+}
+
+/// Waits until a moment, or until no thread has load to offer any more.
+fn wait(moment_ns: u64, ended: &mpsc::Receiver<()>, left: &mut u32) {
+    while *left > 0 {
+        let now = monotonic_ns();
+        if now >= moment_ns {
+            return;
+        }
+        match ended.recv_timeout(Duration::from_nanos(moment_ns - now)) {
+            Ok(()) => *left -= 1,
+            Err(mpsc::RecvTimeoutError::Timeout) => return,
+            Err(mpsc::RecvTimeoutError::Disconnected) => *left = 0,
+        }
+    }
+}
+
+/// Where part `index` of `of` begins when `whole` is cut evenly.
+fn part(whole: u32, index: u32, of: u32) -> u32 {
+    (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
+}

@@ -1,0 +1,229 @@
+// One trial after the other: read the service, load it, read it again, account for every message, judge, keep.
+
+import { balance, between, books, complete, witness } from "./books.ts";
+import type { Bundle } from "./bundle.ts";
+import type { Options } from "./cli.ts";
+import { NS_PER_SECOND } from "./clock.ts";
+import type { Crew } from "./crew.ts";
+import { boundBy, figures, type Measured } from "./figures.ts";
+import type { ConnectionBook } from "./format.ts";
+import {
+  type Assignment,
+  type Reading,
+  SCHEMA,
+  type ServiceReadings,
+  type TrialResult,
+  type WorkerResult,
+} from "./format.ts";
+import { allowedCpus, cpuList } from "./machine.ts";
+import { merge } from "./merge.ts";
+import type { Service } from "./service.ts";
+import type { Ladder } from "./suite.ts";
+import { validity } from "./validity.ts";
+import { WORKLOADS } from "./worker.ts";
+
+/** What a trial came to: a row, also when it failed. */
+export interface Outcome {
+  ladder: Ladder;
+  tier: number;
+  /** Absent when the trial could not be measured; then `problem` says why. */
+  result?: TrialResult;
+  problem?: string;
+}
+
+/** What keeps an outcome from being a clean result; empty when it did what it says. */
+export function problems(outcome: Outcome): string[] {
+  const { result } = outcome;
+  if (result === undefined) return [outcome.problem ?? "no result"];
+  const found =
+    result.validity.state === "invalid" ? result.validity.reasons.map((one) => `${one.kind}: ${one.detail}`) : [];
+  const counted = (what: string, counts: Record<string, number>) =>
+    Object.entries(counts).map(([reason, count]) => `${count} ${what}: ${reason}`);
+  found.push(...counted("connections failed", result.connections.failed));
+  found.push(...counted("connections ended early", result.connections.closed_early));
+  if (result.witness === "reply" && result.messages.lost > 0)
+    found.push(`${result.messages.lost} pings without an answer`);
+  return found;
+}
+
+/** Everything that a trial is made with. */
+export interface Equipment {
+  options: Options;
+  crew: Crew;
+  service: Service | null;
+  serviceName: string;
+  bundle: Bundle | null;
+  run: string;
+}
+
+/** Carries out one trial; a failure is an outcome too. */
+export async function measure(equipment: Equipment, ladder: Ladder, tier: number): Promise<Outcome> {
+  const { bundle, serviceName } = equipment;
+  const id = { service: serviceName, workload: ladder.test, variant: ladder.variant, tier, process: 1, repeat: 1 };
+  const told = assignments(equipment, ladder, tier, id);
+  try {
+    const { results, readings, connections, openAtStart } = await load(equipment, ladder, told);
+    const result = judge(equipment, ladder, told, results, readings, connections, openAtStart);
+    await bundle?.keep(ladder, result, results, { schema: SCHEMA, readings, connections });
+    return { ladder, tier, result };
+  } catch (error) {
+    const problem = error instanceof Error ? error.message : String(error);
+    await bundle?.fail(ladder, id, problem);
+    return { ladder, tier, problem };
+  }
+}
+
+interface Loaded {
+  results: WorkerResult[];
+  readings: ServiceReadings;
+  connections: ConnectionBook[] | null;
+  openAtStart: number;
+}
+
+async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): Promise<Loaded> {
+  const { crew, service, options } = equipment;
+  const patience = options.drain * NS_PER_SECOND;
+  const others = new Set((await service?.connections())?.map((book) => book.id));
+  const first = (await service?.read()) ?? null;
+  const before = first && ((await service?.settled(first, 0, patience)) ?? null);
+  let openAtStart = 0;
+  let edges: Promise<[Reading, Reading]> | undefined;
+  let start: Promise<Reading> | undefined;
+  let end: Reading | null = null;
+  const results = await crew.run(told, options.secret, {
+    started(startNs, open) {
+      openAtStart = open;
+      const { warmup_ns, window_ns } = told[0] ?? { warmup_ns: 0, window_ns: 0 };
+      if (service === null) return;
+      start = service.readAt(startNs + warmup_ns);
+      if (ladder.fixedWindow) edges = Promise.all([start, service.readAt(startNs + warmup_ns + window_ns)]);
+      // Whoever waits for it hears of a failure; until then it must not end the process.
+      start.catch(() => {});
+      edges?.catch(() => {});
+    },
+    async loaded() {
+      if (!ladder.fixedWindow && service !== null) end = await service.read();
+    },
+  });
+  const atEdges = edges === undefined ? [(await start) ?? null, end] : await edges;
+  const expected = results
+    .flatMap((result) => result.books)
+    .reduce((sum, book) => sum + book.sent + book.unnumbered, 0);
+  const after = before && ((await service?.settled(before, expected, patience)) ?? null);
+  const connections = (await service?.connections())?.filter((book) => !others.has(book.id)) ?? null;
+  const readings = { before, window_start: atEdges[0] ?? null, window_end: atEdges[1] ?? null, after };
+  return { results, readings, connections, openAtStart };
+}
+
+function judge(
+  equipment: Equipment,
+  ladder: Ladder,
+  told: Assignment[],
+  results: WorkerResult[],
+  readings: ServiceReadings,
+  connections: ConnectionBook[] | null,
+  openAtStart: number,
+): TrialResult {
+  const [assignment, result] = [told[0], results[0]];
+  if (assignment === undefined || result === undefined) throw new Error("no worker delivered a result");
+  const tier = assignment.trial.tier;
+  const loadOfAll = ladder.load(tier);
+  const merged = merge(results);
+  const { before, after } = readings;
+  const delta = before && after ? between(before.stats, after.stats) : null;
+  const claimed = WORKLOADS[ladder.test]?.witness ?? "none";
+  const seenBy = witness(claimed, delta);
+  const messages = complete(merged.messages, claimed, delta);
+  const { options } = equipment;
+  const measured: Measured = {
+    load: loadOfAll,
+    windowNs: assignment.window_ns,
+    openAtStart,
+    results,
+    readings,
+    workerCpus: options.cpus === undefined ? allowedCpus("self") : cpuList(options.cpus),
+    serviceCpus: equipment.service?.cpus() ?? [],
+  };
+  const balanced = books(merged, claimed, delta, connections);
+  const found = figures(measured, merged, messages, seenBy);
+  return {
+    schema: SCHEMA,
+    run: equipment.run,
+    trial: assignment.trial,
+    attempt: 1,
+    started_at_unix_ns: result.evidence.start_at_unix_ns,
+    load: loadOfAll,
+    message: ladder.message,
+    witness: seenBy,
+    validity: validity(measured, merged, balanced, found, told.length),
+    verdict: null,
+    bound_by: boundBy(loadOfAll, found),
+    connections: merged.connections,
+    messages,
+    figures: found,
+    percentiles: Object.fromEntries([...merged.histograms].map(([name, recorder]) => [name, recorder.percentiles()])),
+    histograms: Object.fromEntries([...merged.histograms].map(([name, recorder]) => [name, recorder.encode()])),
+    books: balanced,
+    service: readings,
+    workers: results.map((one) => one.evidence),
+    reproduce: reproduce(ladder, tier),
+  };
+}
+
+/** What each worker does: connections are shared without overlap, and so is a rate. */
+export function assignments(
+  { options, run }: Pick<Equipment, "options" | "run">,
+  ladder: Ladder,
+  tier: number,
+  trial: Assignment["trial"],
+): Assignment[] {
+  const workers = Math.min(options.processes, tier);
+  const border = (worker: number) => Math.floor((tier * worker) / workers);
+  return Array.from({ length: workers }, (_, worker) => {
+    const connections = border(worker + 1) - border(worker);
+    const load = ladder.load(tier);
+    const share =
+      load.model === "open" ? { ...load, rate_per_second: (load.rate_per_second * connections) / tier } : load;
+    return {
+      run,
+      trial,
+      attempt: 1,
+      worker,
+      workers,
+      address: `${options.host}:${options.port}`,
+      connections,
+      first_connection: border(worker),
+      seed: 1,
+      load: share,
+      message: ladder.message,
+      warmup_ns: ladder.warmupSeconds * NS_PER_SECOND,
+      window_ns: ladder.windowSeconds * NS_PER_SECOND,
+      drain_ns: options.drain * NS_PER_SECOND,
+    };
+  });
+}
+
+/** The command line of this tier alone, without a secret that may stand in ours. */
+function reproduce(ladder: Ladder, tier: number): string {
+  const kept: string[] = [];
+  const words = process.argv.slice(2);
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at] ?? "";
+    if (["--secret", "--tiers", "--test", "--results"].includes(word)) at++;
+    else if (!/^--(secret|tiers|test|results)=/.test(word)) kept.push(word);
+  }
+  return ["npx tsx src/main.ts", ...kept, "--test", ladder.test, "--tiers", tier].join(" ");
+}
+
+/** Whether all connections of a probe opened, lasted and answered. What else may be wrong is the generator's doing. */
+export function held({ tier, result }: Outcome): boolean {
+  if (result === undefined) return false;
+  const { connections, messages } = result;
+  const lasted = Object.keys(connections.closed_early).length === 0 && messages.delivered === messages.due;
+  return connections.open === tier && lasted;
+}
+
+/** Whether the outcome did what it says, all books balanced. */
+export function isClean(outcome: Outcome): boolean {
+  return problems(outcome).length === 0 && outcome.result !== undefined && balance(outcome.result.books);
+}

@@ -1,0 +1,151 @@
+// A bundle (docs/FORMAT.md): what was told, what was seen, so that the analysis reports it as it does ladder's.
+
+import { execFileSync } from "node:child_process";
+import { mkdir, open, rename } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { Options } from "./cli.ts";
+import {
+  type ConnectionBook,
+  SCHEMA,
+  type ServiceReadings,
+  type TrialId,
+  type TrialResult,
+  toJson,
+  type WorkerResult,
+} from "./format.ts";
+import { environment } from "./machine.ts";
+import type { Ladder } from "./suite.ts";
+import { THRESHOLDS } from "./thresholds.ts";
+
+interface ServiceFile {
+  schema: number;
+  readings: ServiceReadings;
+  connections: ConnectionBook[] | null;
+}
+
+/** What a run is about. */
+export interface About {
+  id: string;
+  service: string;
+  options: Options;
+  versions: Record<string, string>;
+  cpuRoles: Record<string, string>;
+}
+
+/** A folder that grows by a trial at a time. */
+export class Bundle {
+  readonly folder: string;
+  private readonly about: About;
+  private readonly startedAt = new Date().toISOString();
+  private readonly ladders: object[] = [];
+  private readonly trials: object[] = [];
+
+  constructor(parent: string, about: About) {
+    this.folder = join(parent, about.id);
+    this.about = about;
+  }
+
+  /** Keeps a trial: `run.json` names it only when its files are there. */
+  async keep(ladder: Ladder, result: TrialResult, workers: WorkerResult[], service: ServiceFile): Promise<void> {
+    const { trial } = result;
+    const place = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
+    const folder = join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
+    for (const worker of workers) await put(join(folder, "workers", `${worker.worker}.json`), worker);
+    await put(join(folder, "service.json"), service);
+    await put(join(folder, "result.json"), result);
+    await this.entry(ladder, trial, { state: "finished", validity: result.validity, passed: null });
+  }
+
+  /** Keeps the reason why there is no result. */
+  async fail(ladder: Ladder, trial: TrialId, reason: string): Promise<void> {
+    await this.entry(ladder, trial, { state: "failed", reason });
+  }
+
+  /** All trials have ended. */
+  async finish(): Promise<void> {
+    await this.write("finished");
+  }
+
+  private async entry(ladder: Ladder, trial: TrialId, state: object): Promise<void> {
+    this.trials.push({ trial, state });
+    // A ladder per tier, because a rate may follow from the tier.
+    this.ladders.push({
+      workload: ladder.test,
+      variant: ladder.variant,
+      tiers: [trial.tier],
+      load: ladder.load(trial.tier),
+      message: ladder.message,
+      warmup_seconds: ladder.warmupSeconds,
+      window_seconds: ladder.windowSeconds,
+    });
+    await this.write("running");
+  }
+
+  private async write(state: "running" | "finished"): Promise<void> {
+    const { about, startedAt, ladders, trials } = this;
+    const { options } = about;
+    await put(join(this.folder, "run.json"), {
+      schema: SCHEMA,
+      id: about.id,
+      started_at: startedAt,
+      finished_at: state === "finished" ? new Date().toISOString() : null,
+      state,
+      plan: {
+        schema: SCHEMA,
+        name: "ts-bench",
+        why: "What a Node.js application gets out of the service through npm ws.",
+        seed: 1,
+        services: [about.service],
+        workers: options.processes,
+        warmup_seconds: options.warmup,
+        window_seconds: options.duration,
+        drain_seconds: options.drain,
+        validity: THRESHOLDS,
+        ladders,
+      },
+      command: commandLine(),
+      version: "0.1.0",
+      commit: commit(),
+      versions: about.versions,
+      machines: [environment()],
+      cpu_roles: about.cpuRoles,
+      trials,
+    });
+  }
+}
+
+/** A reader sees the old file or the new one, never half of one. */
+async function put(path: string, value: unknown): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  const temporary = `${path}.part`;
+  const file = await open(temporary, "w");
+  try {
+    await file.writeFile(`${toJson(value)}\n`);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(temporary, path);
+}
+
+/** The command that was given, without the secret. */
+function commandLine(): string {
+  const words = process.argv.slice(2);
+  const kept = words.filter((word, at) => words[at - 1] !== "--secret" && !word.startsWith("--secret"));
+  return ["npx tsx src/main.ts", ...kept].join(" ");
+}
+
+/** Commit of the checkout, marked when it has changes; empty outside one. */
+function commit(): string {
+  const git = (...words: string[]) =>
+    execFileSync("git", words, {
+      cwd: import.meta.dirname,
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "ignore"],
+    }).trim();
+  try {
+    return git("rev-parse", "HEAD") + (git("status", "--porcelain") === "" ? "" : "+changes");
+  } catch {
+    return "";
+  }
+}

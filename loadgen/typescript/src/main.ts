@@ -1,0 +1,142 @@
+// wse-ts-bench: what a Node.js application gets out of a WSE service through npm ws.
+//
+//   cli.ts → suite.ts (what to offer) → crew.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
+//          → service.ts (the other side's counters) → merge.ts, books.ts, figures.ts, validity.ts (pure) → bundle.ts, print.ts
+
+import { createRequire } from "node:module";
+import { type Equipment, held, isClean, measure, type Outcome } from "./bench.ts";
+import { Bundle } from "./bundle.ts";
+import { type Options, parse } from "./cli.ts";
+import { connect } from "./connection.ts";
+import { Crew, serve } from "./crew.ts";
+import { searchLimit } from "./limit.ts";
+import { allowedCpus } from "./machine.ts";
+import { mostConnections, remarks } from "./preflight.ts";
+import { json, tables } from "./print.ts";
+import { Service } from "./service.ts";
+import { chosen, type Ladder, ladders } from "./suite.ts";
+import { token } from "./token.ts";
+
+async function main(): Promise<number> {
+  const options = parse(process.argv.slice(2));
+  const tests = usage(() => chosen(options.test));
+  const most = mostConnections(options.processes, options.maxConnections);
+  for (const words of remarks(Math.max(0, ...(options.tiers ?? [])), options.processes)) note(words);
+  await checkConnectivity(options);
+  const service = await findService(options);
+  const serviceName = options.service ?? (await service?.read())?.stats.service ?? "unknown";
+  const run = `ts-bench-${new Date()
+    .toISOString()
+    .replace(/\.\d+Z$/, "")
+    .replaceAll(/[-:]/g, "")
+    .replace("T", "-")}`;
+  const versions = await programs(service, serviceName);
+  const cpuRoles = {
+    service: (service?.cpus() ?? []).join(","),
+    worker: options.cpus ?? allowedCpus("self").join(","),
+  };
+  const about = { id: run, service: serviceName, options, versions, cpuRoles };
+  const bundle = options.results === undefined ? null : new Bundle(options.results, about);
+  const crew = await Crew.start(options.processes, options.cpus);
+  const equipment: Equipment = { options, crew, service, serviceName, bundle, run };
+  try {
+    const all = [];
+    for (const ladder of tests.flatMap((test) => ladders(test, options, most))) {
+      const outcomes = await climb(equipment, ladder, most);
+      all.push({ ladder, outcomes });
+      if (options.output !== "json") console.log(tables(ladder, outcomes, options.output === "markdown"));
+    }
+    await bundle?.finish();
+    if (options.output === "json") console.log(json(all));
+    if (bundle !== null) note(`the bundle is ${bundle.folder}; its report: ./justw analyze-results ${bundle.folder}`);
+    return all.every(({ ladder, outcomes }) => clean(ladder, outcomes)) ? 0 : 1;
+  } finally {
+    crew.stop();
+  }
+}
+
+async function climb(equipment: Equipment, ladder: Ladder, most: number): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  const trial = async (tier: number) => {
+    if (process.stderr.isTTY) note(`${ladder.test} ${ladder.variant} ${tier}`);
+    const outcome = await measure(equipment, ladder, tier);
+    outcomes.push(outcome);
+    return held(outcome);
+  };
+  if (ladder.test === "connection-limit") {
+    const { held: largest, failed } = await searchLimit(most, trial);
+    const end = failed === null ? "nothing that could be offered failed" : `${failed} did not`;
+    note(`connection-limit: ${failed === null ? "≥ " : ""}${largest} connections held, ${end}`);
+  } else {
+    for (const tier of ladder.tiers) await trial(tier);
+  }
+  return outcomes;
+}
+
+/** A probe that fails is what a search of the limit looks for; elsewhere it is a failure. */
+function clean(ladder: Ladder, outcomes: Outcome[]): boolean {
+  return ladder.test === "connection-limit" ? outcomes.some(held) : outcomes.every(isClean);
+}
+
+async function checkConnectivity(options: Options): Promise<void> {
+  const target = {
+    address: `${options.host}:${options.port}`,
+    query: "compression=false&protocol_version=1",
+    token: token(options.secret, Math.floor(Date.now() / 1000)),
+  };
+  const ignore = { message: () => {}, closed: () => {} };
+  try {
+    await (await connect(target, 0, undefined, ignore)).close();
+  } catch (error) {
+    throw new Error(
+      `the service at ${target.address} lets nobody in: ${words(error)}; is it started, and is --secret its own?`,
+    );
+  }
+}
+
+/** Without the service's own counters there is no witness: sent messages are then nobody's throughput. */
+async function findService(options: Options): Promise<Service | null> {
+  try {
+    return await Service.find(options.statsUrl);
+  } catch (error) {
+    note(`${words(error)} Without its counters nothing says what arrived, and the books can't be balanced.`);
+    return null;
+  }
+}
+
+async function programs(service: Service | null, name: string): Promise<Record<string, string>> {
+  const { version } = createRequire(import.meta.url)("ws/package.json") as { version: string };
+  const stats = (await service?.read())?.stats;
+  return { "wse-ts-bench": "0.1.0", node: process.version, ws: version, ...(stats ? { [name]: stats.version } : {}) };
+}
+
+function usage<T>(act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    console.error(`error: ${words(error)}`);
+    process.exit(2);
+  }
+}
+
+function note(text: string): void {
+  console.error(`note: ${text}`);
+}
+
+function words(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+if (process.argv.includes("--as-worker")) {
+  serve();
+} else {
+  main().then(
+    (code) => {
+      process.exitCode = code;
+    },
+    (error: unknown) => {
+      console.error(`error: ${words(error)}`);
+      process.exitCode = 1;
+    },
+  );
+}

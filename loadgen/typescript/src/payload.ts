@@ -1,0 +1,122 @@
+// The messages: the trade update of the published benchmarks in three formats, numbered, so that the application's sum
+// of numbers shows a drop that nobody counted. Bytes and sizes are those of `wse-bench`.
+
+import { deflateSync } from "node:zlib";
+import { encode } from "@msgpack/msgpack";
+import type { Format, Message } from "./format.ts";
+
+/** Numbers start here: all of a connection's have as many digits, and are a uint 32 in MessagePack. */
+export const FIRST_SEQUENCE = 100_000_000;
+const DIGITS = String(FIRST_SEQUENCE).length;
+const BASE_BYTES = 175;
+/** `"data":"",` around the padding, and ten bytes by which the published sizes fall short of their names. */
+const PADDING_OVERHEAD = 20;
+const SHORT_BYTES = 64;
+
+/** Makes one message after the other. The buffer is only valid until the next one is made. */
+export interface Composer {
+  readonly binary: boolean;
+  compose(sequence: number): Buffer;
+}
+
+/** A composer of trade updates. */
+export function composer(message: Message): Composer {
+  switch (message.format) {
+    case "json":
+      return new Json(tradeUpdate(message.size_bytes));
+    case "msgpack":
+      return new Msgpack(tradeUpdate(message.size_bytes));
+    case "compressed":
+      return new Compressed(new Json(tradeUpdate(message.size_bytes)));
+  }
+}
+
+/** The formats in the published order. */
+export const FORMATS: readonly Format[] = ["json", "msgpack", "compressed"];
+
+/** Keys are sorted, as the published Rust client sent them. */
+function tradeUpdate(sizeBytes: number): object {
+  if (sizeBytes <= SHORT_BYTES) return { p: { s: "ESZ26", seq: FIRST_SEQUENCE }, t: "trade_update" };
+  const padding = Math.max(0, sizeBytes - BASE_BYTES - PADDING_OVERHEAD);
+  const data = padding > 0 ? { data: "x".repeat(padding) } : {};
+  return {
+    p: {
+      account: "acc_01HQ3",
+      ...data,
+      price: 5234.75,
+      qty: 2,
+      score: 0.87,
+      seq: FIRST_SEQUENCE,
+      side: "buy",
+      symbol: "ES",
+      tags: ["momentum", "breakout"],
+      ts: 1_771_857_000,
+    },
+    t: "trade_update",
+  };
+}
+
+class Json implements Composer {
+  readonly binary = false;
+  private readonly bytes: Buffer;
+  private readonly last: number;
+
+  constructor(value: object) {
+    this.bytes = Buffer.from(JSON.stringify(value));
+    this.last = this.bytes.indexOf(String(FIRST_SEQUENCE)) + DIGITS - 1;
+  }
+
+  compose(sequence: number): Buffer {
+    let rest = sequence;
+    for (let at = this.last; rest > 0; at--) {
+      this.bytes[at] = 48 + (rest % 10);
+      rest = Math.floor(rest / 10);
+    }
+    return this.bytes;
+  }
+}
+
+class Msgpack implements Composer {
+  readonly binary = true;
+  private readonly bytes: Buffer;
+  private readonly at: number;
+
+  constructor(value: object) {
+    this.bytes = Buffer.concat([Buffer.from("M:"), encode(value)]);
+    // `seq` as a string of three bytes, then the mark of a uint 32.
+    const key = Buffer.from([0xa3, 0x73, 0x65, 0x71, 0xce]);
+    this.at = this.bytes.indexOf(key) + key.length;
+  }
+
+  compose(sequence: number): Buffer {
+    this.bytes.writeUInt32BE(sequence, this.at);
+    return this.bytes;
+  }
+}
+
+/** Compresses each message, because each has its own number: such a flood is bound by the generator, and says so. */
+class Compressed implements Composer {
+  readonly binary = true;
+  private static readonly prefix = Buffer.from("C:");
+  private readonly json: Json;
+
+  constructor(json: Json) {
+    this.json = json;
+  }
+
+  compose(sequence: number): Buffer {
+    return Buffer.concat([Compressed.prefix, deflateSync(this.json.compose(sequence))]);
+  }
+}
+
+/** A ping whose number comes back: the service echoes `p.timestamp`. */
+export function ping(sequence: number): string {
+  return `{"p":{"client_timestamp":${Date.now()},"timestamp":${sequence}},"t":"ping"}`;
+}
+
+/** The number of the ping that a message answers; nothing where it is no pong. */
+export function ponged(text: string): number | undefined {
+  if (!/"t"\s*:\s*"pong"/i.test(text)) return undefined;
+  const found = /"client_timestamp"\s*:\s*(\d+)/.exec(text);
+  return found ? Number(found[1]) : undefined;
+}

@@ -1,0 +1,31 @@
+// What this machine allows, said before it is hit.
+
+import { environment } from "./machine.ts";
+import { CONNECTIONS_PER_ADDRESS } from "./trial.ts";
+
+/** Files of a worker beside its connections. */
+const OTHER_FILES = 64;
+/** Source addresses of loopback that are used: 127.0.0.1 to 127.0.0.254. */
+const ADDRESSES = 254;
+
+/** Connections that so many workers can hold to a service on this machine. */
+export function mostConnections(processes: number, maxConnections: number): number {
+  // Node.js raises its own limit of open files to the hard one.
+  const files = (environment().open_files - OTHER_FILES) * processes;
+  return Math.min(maxConnections, files, CONNECTIONS_PER_ADDRESS * ADDRESSES);
+}
+
+/** What may get in the way of so many connections, in words. */
+export function remarks(most: number, processes: number): string[] {
+  const { open_files, somaxconn } = environment();
+  const words: string[] = [];
+  const each = Math.ceil(most / processes) + OTHER_FILES;
+  if (each > open_files) {
+    words.push(
+      `a process may open ${open_files} files and ${each} are needed: raise ulimit -n or give more --processes`,
+    );
+  }
+  if (Number(somaxconn) < 4096)
+    words.push(`net.core.somaxconn is ${somaxconn}: a storm may overflow the backlog; set 65535`);
+  return words;
+}

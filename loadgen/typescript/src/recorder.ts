@@ -1,0 +1,141 @@
+// Histograms: the whole window and each second of it. From 1 ns to ten minutes, three digits, as everywhere in ws-ladder.
+
+import * as hdr from "hdr-histogram-js";
+import { NS_PER_SECOND } from "./clock.ts";
+import type { Histogram, Interval } from "./format.ts";
+
+/** Largest value that a histogram holds: ten minutes, in nanoseconds. What lies beyond is counted as overflow. */
+export const HIGHEST_NS = 600_000_000_000;
+const DIGITS = 3;
+/** The percentiles of every result, with their names. */
+const PERCENTILES: [string, number][] = [
+  ["p50", 50],
+  ["p90", 90],
+  ["p95", 95],
+  ["p99", 99],
+  ["p99.9", 99.9],
+  ["p99.99", 99.99],
+];
+
+/** One histogram while values are recorded into it. */
+export class Recorder {
+  private readonly values = hdr.build({
+    lowestDiscernibleValue: 1,
+    highestTrackableValue: HIGHEST_NS,
+    numberOfSignificantValueDigits: DIGITS,
+    bitBucketSize: 32,
+  });
+  overflow = 0;
+
+  /** Counts a value in nanoseconds; 0 counts as 1. */
+  record(valueNs: number): void {
+    if (valueNs > HIGHEST_NS) this.overflow++;
+    else this.values.recordValue(Math.max(1, Math.round(valueNs)));
+  }
+
+  /** Adds another, exactly. */
+  add(other: Histogram): void {
+    const values = hdr.decodeFromCompressedBase64(other.v2);
+    this.values.add(values);
+    this.overflow += other.overflow;
+  }
+
+  get count(): number {
+    return this.values.totalCount;
+  }
+
+  reset(): void {
+    this.values.reset();
+    this.overflow = 0;
+  }
+
+  encode(): Histogram {
+    return { v2: hdr.encodeIntoCompressedBase64(this.values), count: this.count, overflow: this.overflow };
+  }
+
+  /** A percentile, or nothing when the samples can't carry it: a claim at 99 % confidence needs `ln 0.01 / ln p`. */
+  percentile(percentile: number): number | null {
+    const total = this.count + this.overflow;
+    const rank = Math.ceil((percentile / 100) * total);
+    if (total < samplesNeeded(percentile) || rank > this.count || this.count === 0) return null;
+    return this.values.getValueAtPercentile((100 * rank) / this.count);
+  }
+
+  /** By name, as in every result; the largest and the mean need every value. */
+  percentiles(): Record<string, number | null> {
+    const whole = this.count > 0 && this.overflow === 0;
+    return {
+      ...Object.fromEntries(PERCENTILES.map(([name, at]) => [name, this.percentile(at)])),
+      max: whole ? this.values.maxValue : null,
+      mean: whole ? Math.round(this.values.mean) : null,
+      min: this.count > 0 ? this.values.minNonZeroValue : null,
+    };
+  }
+}
+
+/** Samples that a percentile needs before it is printed. */
+export function samplesNeeded(percentile: number): number {
+  if (percentile <= 50 || percentile >= 100) return 1;
+  return Math.ceil(Math.log(0.01) / Math.log(percentile / 100));
+}
+
+/** Adds up encoded histograms by name. */
+export function addUp(all: Record<string, Histogram>[]): Map<string, Recorder> {
+  const sums = new Map<string, Recorder>();
+  for (const histograms of all) {
+    for (const [name, histogram] of Object.entries(histograms)) {
+      const sum = sums.get(name) ?? new Recorder();
+      sum.add(histogram);
+      sums.set(name, sum);
+    }
+  }
+  return sums;
+}
+
+/** The histograms of one worker's window, whole and second by second. */
+export class WindowRecorder {
+  readonly intervals: Interval[] = [];
+  private readonly whole = new Map<string, Recorder>();
+  private readonly second = new Map<string, Recorder>();
+  private readonly startNs: number;
+  private current = 0;
+
+  /** `startNs`: the window's start on the monotonic clock. */
+  constructor(startNs: number) {
+    this.startNs = startNs;
+  }
+
+  /** Counts `valueNs`, which was known at `atNs`. */
+  record(name: string, valueNs: number, atNs: number): void {
+    const second = Math.max(0, Math.floor((atNs - this.startNs) / NS_PER_SECOND));
+    if (second > this.current) this.next(second);
+    for (const recorders of [this.whole, this.second]) {
+      let recorder = recorders.get(name);
+      if (recorder === undefined) {
+        recorder = new Recorder();
+        recorders.set(name, recorder);
+      }
+      recorder.record(valueNs);
+    }
+  }
+
+  /** All values, by name. */
+  finish(): Record<string, Histogram> {
+    this.next(this.current + 1);
+    return encodeAll(this.whole);
+  }
+
+  private next(second: number): void {
+    const filled = [...this.second].filter(([, recorder]) => recorder.count + recorder.overflow > 0);
+    if (filled.length > 0) {
+      const histograms = encodeAll(new Map(filled));
+      this.intervals.push({ start_ns: this.current * NS_PER_SECOND, duration_ns: NS_PER_SECOND, histograms });
+    }
+    for (const recorder of this.second.values()) recorder.reset();
+    this.current = second;
+  }
+}
+
+function encodeAll(recorders: Map<string, Recorder>): Record<string, Histogram> {
+  return Object.fromEntries([...recorders].map(([name, recorder]) => [name, recorder.encode()]));
+}

@@ -1,0 +1,62 @@
+// `ping-latency`: so many pings on each connection, the next when the last was answered, all connections at once.
+// Nobody gives up on a ping before the trial's own limit: a slow answer counts with its whole time.
+
+import { monotonicNs, until } from "../clock.ts";
+import type { Connection } from "../connection.ts";
+import { ping, ponged } from "../payload.ts";
+import type { Trial, Workload } from "../trial.ts";
+
+export const pings: Workload = {
+  witness: "reply",
+  numbered: false,
+  opensInWindow: false,
+  async run(trial) {
+    const { load } = trial.assignment;
+    const each = (load.model === "closed" && load.messages_per_connection) || 1;
+    trial.mark();
+    const done = Promise.all(trial.connections.map((connection) => pingAll(trial, connection, each)));
+    trial.onMessage = (connection, data, binary) => {
+      if (!binary) answered(trial, connection, data.toString());
+    };
+    await Promise.race([done, until(trial.windowEndNs)]);
+    trial.mark();
+  },
+};
+
+interface Waiting {
+  number: number;
+  sentNs: number;
+  resolve: () => void;
+}
+
+const waiting = new WeakMap<Connection, Waiting>();
+
+async function pingAll(trial: Trial, connection: Connection, each: number): Promise<void> {
+  for (let sent = 0; sent < each && connection.open && monotonicNs() < trial.windowEndNs; sent++) {
+    await new Promise<void>((resolve) => {
+      const number = connection.next++;
+      waiting.set(connection, { number, sentNs: monotonicNs(), resolve });
+      connection.ws.once("close", resolve);
+      connection.ws.send(ping(number));
+    });
+  }
+}
+
+function answered(trial: Trial, connection: Connection, text: string): void {
+  const number = ponged(text);
+  if (number === undefined) return;
+  const nowNs = monotonicNs();
+  const expected = waiting.get(connection);
+  if (expected?.number !== number) {
+    trial.duplicates++;
+    return;
+  }
+  waiting.delete(connection);
+  connection.replies++;
+  trial.replies++;
+  // Closed: a ping is due when it is sent.
+  trial.recorder.record("response_ns", nowNs - expected.sentNs, nowNs);
+  trial.recorder.record("service_ns", nowNs - expected.sentNs, nowNs);
+  connection.ws.removeListener("close", expected.resolve);
+  expected.resolve();
+}

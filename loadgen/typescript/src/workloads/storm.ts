@@ -1,0 +1,15 @@
+// `connection-storm`: connections are opened inside the window, with a bounded number of attempts in flight and no
+// pauses. An attempt lasts from its first SYN until the service said that it is ready and was greeted.
+
+import type { Workload } from "../trial.ts";
+
+export const storm: Workload = {
+  witness: "reply",
+  numbered: false,
+  opensInWindow: true,
+  async run(trial) {
+    trial.mark();
+    await trial.openAll((durationNs, atNs) => trial.recorder.record("handshake_ns", durationNs, atNs));
+    trial.mark();
+  },
+};

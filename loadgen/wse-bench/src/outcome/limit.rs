@@ -1,0 +1,255 @@
+//! Whether the connections of a probe held, whose doing it was when not, and what a search comes to. Pure.
+//!
+//! A limit of the generator is never shown as the service's: what ran out here, and what may have been nothing but a
+//! generator without CPU, leaves the service's limit open.
+
+use std::collections::BTreeMap;
+
+use bench_format::plan::Thresholds;
+use serde::Serialize;
+
+use super::{Measured, Outcome, Seen};
+
+/// Reasons of the kernel on our side of the connection.
+const OWN: [(&str, &str); 3] = [
+    ("no_descriptors", "our own descriptors ran out: raise `ulimit -n`, or give more --workers"),
+    ("no_ports", "our own ports ran out: give --source-address, or widen net.ipv4.ip_local_port_range"),
+    ("no_memory", "our own kernel has no memory for more sockets"),
+];
+/// Reasons that a generator without CPU brings about as well as a service that doesn't answer.
+const SILENCE: [&str; 3] = ["timeout", "ready_timeout", UNANSWERED];
+/// A ping that was sent and never answered, or could not be sent.
+const UNANSWERED: &str = "unanswered";
+
+/// Which part of a search a probe belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Doubling until connections don't hold.
+    Raise,
+    /// Halving the distance between what held and what didn't.
+    Bisect,
+}
+
+/// Whose doing it was that connections did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// The service refused, ended or ignored them.
+    Service,
+    /// The generator or its machine gave out.
+    Generator,
+    /// It can't be told.
+    Unclear,
+}
+
+/// What a probe came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Probe {
+    /// Its part of the search.
+    pub phase: Phase,
+    /// Whether all connections opened, lasted, and answered.
+    pub held: bool,
+    /// Whose doing it was when not.
+    pub side: Option<Side>,
+    /// Why not, in words.
+    pub why: Option<String>,
+}
+
+/// What ended a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// The service: the figure is its limit.
+    Service,
+    /// The generator gave out: the figure is a lower bound.
+    Generator,
+    /// All that was asked for held: the figure is a lower bound.
+    Maximum,
+    /// Something that can't be blamed on either: the figure is a lower bound.
+    Unclear,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// The most connections that all opened, lasted, and answered.
+    pub held: u32,
+    /// The fewest that did not; absent where all that could be offered held.
+    pub failed: Option<u32>,
+    /// What ended the search. Unless it was the service, `held` is a lower bound.
+    pub ended_by: EndedBy,
+    /// In words, with the way out.
+    pub why: String,
+}
+
+impl Limit {
+    /// The figure as it is printed: a lower bound says so.
+    pub fn in_words(&self) -> String {
+        let sign = if self.ended_by == EndedBy::Service { "" } else { ">= " };
+        format!("{sign}{} connections ({})", self.held, self.why)
+    }
+}
+
+/// Judges a probe.
+pub fn probed(phase: Phase, outcome: &Outcome, seen: &Seen) -> Probe {
+    let Some(measured) = &outcome.measured else {
+        let why = Some(outcome.problems.join("; "));
+        return Probe { phase, held: false, side: Some(Side::Unclear), why };
+    };
+    let reasons = reasons(measured);
+    if reasons.is_empty() && measured.connections.open == u64::from(outcome.asked.tier) {
+        return Probe { phase, held: true, side: None, why: None };
+    }
+    let (side, why) = blame(&reasons, generator_share(measured, seen));
+    Probe { phase, held: false, side: Some(side), why: Some(why) }
+}
+
+/// Everything that befell a connection or its ping, with counts.
+fn reasons(measured: &Measured) -> BTreeMap<&str, u64> {
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    let Measured { connections, messages, .. } = measured;
+    for (reason, count) in connections.failed.iter().chain(&connections.closed_early) {
+        *reasons.entry(reason.as_str()).or_default() += count;
+    }
+    // The pings of connections that failed are unsent, too: they say nothing more.
+    let unanswered = messages.lost + if reasons.is_empty() { messages.unsent } else { 0 };
+    for (reason, count) in [(UNANSWERED, unanswered), ("wrong", messages.wrong)] {
+        if count > 0 {
+            reasons.insert(reason, count);
+        }
+    }
+    reasons
+}
+
+/// Share of its CPU that the generator used while connections opened; at most, because what it used later counts too.
+fn generator_share(measured: &Measured, seen: &Seen) -> Option<f64> {
+    let opening_ns = seen.opening_seconds? * 1e9;
+    let used: f64 = measured.workers.iter().map(|worker| worker.cpu_seconds * 1e9).sum();
+    let limit = measured.workers.iter().map(|worker| worker.cpu_limit).fold(0.0, f64::max);
+    let process = seen.process.unwrap_or_default();
+    let shared = process.room.is_some_and(|room| room.shared);
+    let taken = process.opening_cpu_ns.filter(|_| shared).unwrap_or(0) as f64;
+    let room = limit * opening_ns - taken;
+    Some(if room > 0.0 { used / room } else { 1.0 })
+}
+
+fn blame(reasons: &BTreeMap<&str, u64>, generator_share: Option<f64>) -> (Side, String) {
+    if let Some((_, words)) = OWN.iter().find(|(reason, _)| reasons.contains_key(reason)) {
+        return (Side::Generator, (*words).to_owned());
+    }
+    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {}", in_words(reason))).collect();
+    let words = words.join(", ");
+    let starved = generator_share.is_none_or(|share| share >= Thresholds::default().bound_share);
+    if starved && reasons.keys().all(|reason| SILENCE.contains(reason)) {
+        return (Side::Unclear, format!("{words}, while the generator used up its own CPU: give it CPUs of its own"));
+    }
+    (Side::Service, words)
+}
+
+/// What a key of results means to a person.
+fn in_words(reason: &str) -> String {
+    let named = match reason {
+        "refused" => "refused by TCP",
+        "reset" => "reset by the service",
+        "eof" => "ended by the service without a close frame",
+        "timeout" => "not answered within 15 s",
+        "ready_timeout" => "upgraded but never ready, for 15 s",
+        UNANSWERED => "open but their ping not answered",
+        "wrong" => "pings answered wrongly",
+        "unreachable" => "without a route to the service",
+        _ => "",
+    };
+    match (named, reason.strip_prefix("http_"), reason.strip_prefix("close_")) {
+        ("", Some(status), _) => format!("refused with HTTP status {status}"),
+        ("", _, Some(code)) => format!("closed by the service with code {code}"),
+        ("", None, None) => reason.to_owned(),
+        (named, ..) => named.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadgen_core::neighbour::Room;
+
+    use super::*;
+    use crate::{
+        outcome::{
+            ProcessView,
+            fixture::{asked, result},
+        },
+        suite::Test,
+    };
+
+    /// A probe of 100 connections, of which some failed for a reason.
+    fn probe(reason: &str, failed: u64, seen: &Seen) -> Probe {
+        let asked = asked(Test::ConnectionLimit, 100);
+        let mut result = result(&asked, 100 - failed, 0);
+        result.connections.attempted = 100;
+        if failed > 0 {
+            result.connections.failed.insert(reason.into(), failed);
+        }
+        result.evidence.cpu_seconds = 1.0;
+        probed(Phase::Raise, &Outcome::new(asked, &[result], seen, String::new()), seen)
+    }
+
+    fn in_time(opening_seconds: f64) -> Seen {
+        Seen { opening_seconds: Some(opening_seconds), ..Seen::default() }
+    }
+
+    #[test]
+    fn connections_that_all_opened_lasted_and_answered_held() {
+        assert!(probe("", 0, &in_time(2.0)).held);
+    }
+
+    #[test]
+    fn what_the_service_refused_is_its_limit() {
+        for (reason, words) in [
+            ("http_503", "3 refused with HTTP status 503"),
+            ("refused", "3 refused by TCP"),
+            ("close_1013", "3 closed by the service with code 1013"),
+            ("timeout", "3 not answered within 15 s"),
+        ] {
+            let probe = probe(reason, 3, &in_time(20.0));
+            assert_eq!((probe.side, probe.why.as_deref()), (Some(Side::Service), Some(words)), "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_ran_out_here_is_not_the_services_limit() {
+        for (reason, words) in [("no_descriptors", "our own descriptors"), ("no_ports", "--source-address")] {
+            let probe = probe(reason, 3, &in_time(20.0));
+            assert_eq!(probe.side, Some(Side::Generator));
+            assert!(probe.why.as_ref().unwrap().contains(words), "{probe:?}");
+        }
+    }
+
+    #[test]
+    fn silence_proves_nothing_while_the_generator_had_no_cpu_left() {
+        assert_eq!(probe("timeout", 3, &in_time(1.0)).side, Some(Side::Unclear));
+        assert_eq!(probe("http_503", 3, &in_time(1.0)).side, Some(Side::Service), "a refusal is one all the same");
+        let room = Some(Room { cpus: 1.0, shared: true });
+        let process = Some(ProcessView { room, opening_cpu_ns: Some(1_000_000_000), ..Default::default() });
+        let crowded = Seen { process, ..in_time(2.0) };
+        assert_eq!(probe("timeout", 3, &crowded).side, Some(Side::Unclear), "the service took the rest");
+    }
+
+    #[test]
+    fn a_ping_that_nobody_answered_is_a_connection_that_did_not_hold() {
+        let asked = asked(Test::ConnectionLimit, 100);
+        let mut result = result(&asked, 100, 100);
+        result.messages.lost = 2;
+        let seen = in_time(20.0);
+        let probe = probed(Phase::Bisect, &Outcome::new(asked, &[result], &seen, String::new()), &seen);
+        assert_eq!(probe.why.as_deref(), Some("2 open but their ping not answered"));
+    }
+
+    #[test]
+    fn only_a_limit_of_the_service_is_printed_without_a_sign() {
+        let limit = |ended_by| Limit { held: 7, failed: None, ended_by, why: "w".into() }.in_words();
+        assert_eq!(limit(EndedBy::Service), "7 connections (w)");
+        for ended_by in [EndedBy::Generator, EndedBy::Maximum, EndedBy::Unclear] {
+            assert_eq!(limit(ended_by), ">= 7 connections (w)");
+        }
+    }
+}

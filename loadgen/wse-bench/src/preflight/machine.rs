@@ -1,0 +1,234 @@
+//! What the machine allows: descriptors, ports, backlog, CPUs. Said up front, with the way out where it is too little.
+
+use std::{fmt, fs, net::IpAddr};
+
+use anyhow::{Context, bail};
+use loadgen_core::{
+    connect::{Sources, check_source, resolve},
+    evidence::{CpuCgroup, cpu_limit},
+    neighbour::{Neighbour, Room},
+    preflight as limits,
+};
+
+use crate::cli::MOST_WORKERS;
+
+/// Below this backlog a storm loses SYNs.
+const SMALL_BACKLOG: u32 = 1024;
+
+/// This machine, and the service's process if it runs here.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Descriptors that each process may hold.
+    pub open_files: u64,
+    /// Where connections start.
+    pub sources: Sources,
+    /// The service's process, where it can be seen.
+    pub neighbour: Option<Neighbour>,
+    /// CPUs that workers may use together.
+    cpus: f64,
+    /// `net.core.somaxconn`, where it can be read.
+    somaxconn: Option<u32>,
+    /// `net.ipv4.tcp_tw_reuse`.
+    tw_reuse: String,
+}
+
+/// What a run needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Connections at most.
+    pub connections: u32,
+    /// Worker processes for them.
+    pub workers: u32,
+}
+
+/// What one look came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether it is enough.
+    pub fine: bool,
+    /// In words, with the way out where it isn't.
+    pub words: String,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, fine, words } = self;
+        write!(f, "preflight: {name}: {words}{}", if *fine { "" } else { " (!)" })
+    }
+}
+
+impl Machine {
+    /// Looks at this machine, raising what may be raised.
+    ///
+    /// # Errors
+    /// When the address can't be resolved, or a source address isn't one to start from.
+    pub fn read(address: &str, source_addresses: &[IpAddr]) -> anyhow::Result<Self> {
+        let target = resolve(address)?;
+        for source in source_addresses {
+            if source.is_ipv4() != target.is_ipv4() {
+                bail!("--source-address {source} can't reach {target}: one is IPv4 and the other is IPv6");
+            }
+            let words = || format!("--source-address {source} can't be used; give an address that this machine has");
+            check_source(*source).with_context(words)?;
+        }
+        let read =
+            |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default().trim().to_owned();
+        Ok(Self {
+            open_files: limits::raise_open_files(),
+            sources: Sources::new(target).starting_from(source_addresses),
+            neighbour: Neighbour::listening(target),
+            cpus: cpu_limit(CpuCgroup::find().as_ref()),
+            somaxconn: read("core/somaxconn").parse().ok(),
+            tw_reuse: read("ipv4/tcp_tw_reuse"),
+        })
+    }
+
+    /// Worker processes for so many connections: those asked for, else as many as there have to be for the descriptors.
+    pub fn workers(&self, asked: Option<u32>, connections: u32) -> u32 {
+        let each = limits::most_connections(self.open_files, 1).max(1);
+        let needed = u64::from(connections).div_ceil(each).clamp(1, u64::from(MOST_WORKERS));
+        asked.unwrap_or(needed as u32)
+    }
+
+    /// Connections for which there are descriptors, with the workers asked for or as many as may be started.
+    pub fn most_by_descriptors(&self, asked: Option<u32>) -> u64 {
+        limits::most_connections(self.open_files, asked.unwrap_or(MOST_WORKERS))
+    }
+
+    /// What is to be told before a run.
+    pub fn checks(&self, need: &Need) -> Vec<Check> {
+        let room = self.neighbour.as_ref().and_then(Neighbour::room);
+        let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(room)];
+        checks.extend(self.services_descriptors(need));
+        if self.tw_reuse == "0" {
+            let words = "net.ipv4.tcp_tw_reuse is 0: ports stay taken for a minute after each test; set it to 2".into();
+            checks.push(Check { name: "ports", fine: false, words });
+        }
+        checks
+    }
+
+    fn descriptors(&self, need: &Need) -> Check {
+        let Need { connections, workers } = *need;
+        let most = limits::most_connections(self.open_files, workers);
+        let fine = u64::from(connections) <= most;
+        let words = format!("{} for each process; {connections} connections from {workers} worker(s)", self.open_files);
+        let way_out = format!(", which can hold {most}: raise `ulimit -n`, or give more --workers");
+        Check { name: "descriptors", fine, words: if fine { words } else { words + &way_out } }
+    }
+
+    fn ports(&self, need: &Need) -> Check {
+        let (each, most) = (self.sources.ports_per_address(), self.sources.most_connections());
+        let fine = u64::from(need.connections) <= most;
+        let addresses = self.sources.addresses_for(need.connections);
+        let words =
+            format!("{each} for each source address; {} connections from {addresses} of them", need.connections);
+        let way_out = ": give more with --source-address, or widen net.ipv4.ip_local_port_range";
+        Check { name: "ports", fine, words: if fine { words } else { words + way_out } }
+    }
+
+    fn backlog(&self) -> Check {
+        let (fine, words) = match self.somaxconn {
+            None => (false, "net.core.somaxconn can't be read; a storm needs 4096".into()),
+            Some(backlog) if backlog < SMALL_BACKLOG => {
+                let words =
+                    "a storm loses SYNs and waits a second for each; set it to 4096, and start the service again";
+                (false, format!("net.core.somaxconn is {backlog}: {words}"))
+            }
+            Some(backlog) => (true, format!("net.core.somaxconn is {backlog}")),
+        };
+        Check { name: "backlog", fine, words }
+    }
+
+    fn cpu(&self, room: Option<Room>) -> Check {
+        let own = format!("workers may use {} CPU(s)", self.cpus);
+        let Some((service, room)) = self.neighbour.as_ref().zip(room) else {
+            let words = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
+                         generator; to see it, run on its machine as its user";
+            return Check { name: "CPU", fine: false, words: format!("{own}; {words}") };
+        };
+        let service = format!("{own}; {} may use {}", service.in_words(), room.cpus);
+        let words = match room.shared {
+            false => format!("{service}, none of them shared"),
+            true => format!("{service}, and they share them: give each its own with `taskset -c`"),
+        };
+        Check { name: "CPU", fine: !room.shared, words }
+    }
+
+    /// The service holds a descriptor for each connection, too.
+    fn services_descriptors(&self, need: &Need) -> Option<Check> {
+        let neighbour = self.neighbour.as_ref()?;
+        let open_files = neighbour.open_files().filter(|files| *files <= u64::from(need.connections))?;
+        let words = format!(
+            "{} may hold {open_files}, fewer than {} connections: raise its `ulimit -n`, or start more processes of it",
+            neighbour.in_words(),
+            need.connections
+        );
+        Some(Check { name: "descriptors of the service", fine: false, words })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let mut machine = Machine::read("127.0.0.1:9", &[]).unwrap();
+        (machine.open_files, machine.cpus, machine.somaxconn) = (1100, 2.0, Some(4096));
+        (machine.neighbour, machine.tw_reuse) = (None, "2".into());
+        machine
+    }
+
+    fn check(machine: &Machine, name: &str, connections: u32, workers: u32) -> Check {
+        let mut checks = machine.checks(&Need { connections, workers });
+        checks.retain(|check| check.name == name);
+        checks.remove(0)
+    }
+
+    #[test]
+    fn workers_are_as_many_as_descriptors_ask_for() {
+        let machine = machine();
+        assert_eq!([1, 1000, 1001, 2500].map(|connections| machine.workers(None, connections)), [1, 1, 2, 3]);
+        assert_eq!((machine.workers(Some(7), 1), machine.most_by_descriptors(Some(7))), (7, 7000));
+    }
+
+    #[test]
+    fn too_few_descriptors_are_said_with_the_way_out() {
+        assert!(check(&machine(), "descriptors", 2000, 2).fine);
+        let check = check(&machine(), "descriptors", 5000, 2);
+        assert!(!check.fine && check.words.contains("can hold 2000: raise `ulimit -n`"), "{check}");
+    }
+
+    #[test]
+    fn too_few_ports_are_said_with_the_way_out() {
+        let far = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap()), ..machine() };
+        let check = check(&far, "ports", 1_000_000, 1000);
+        assert!(!check.fine && check.words.contains("--source-address"), "{check}");
+        assert!(self::check(&machine(), "ports", 1_000_000, 1000).fine, "loopback has addresses to spare");
+    }
+
+    #[test]
+    fn a_small_backlog_is_said_with_the_way_out() {
+        let small = Machine { somaxconn: Some(128), ..machine() };
+        let check = check(&small, "backlog", 1, 1);
+        assert!(!check.fine && check.words.contains("set it to 4096"), "{check}");
+    }
+
+    #[test]
+    fn a_service_on_the_same_cpus_is_named_and_so_is_one_that_cannot_be_seen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = Machine { neighbour: Neighbour::listening(listener.local_addr().unwrap()), ..machine() };
+        assert!(check(&here, "CPU", 1, 1).words.contains("they share them"), "{}", check(&here, "CPU", 1, 1));
+        assert!(check(&machine(), "CPU", 1, 1).words.contains("can't be seen"));
+    }
+
+    #[test]
+    fn a_source_address_that_is_not_ours_is_refused() {
+        let refused =
+            |target, source: &str| format!("{:#}", Machine::read(target, &[source.parse().unwrap()]).unwrap_err());
+        assert!(refused("127.0.0.1:9", "192.0.2.1").contains("give an address that this machine has"));
+        assert!(refused("127.0.0.1:9", "::1").contains("one is IPv4"));
+        assert!(Machine::read("127.0.0.1:9", &["127.0.0.3".parse().unwrap()]).is_ok());
+    }
+}

@@ -1,0 +1,174 @@
+//! The check of a service's protocol around a trial: does it still speak it, on connections of the check's own?
+//!
+//! Two connections, one after the other, blocking, at most a second each. What they send is in the worker's books as
+//! messages without a number; nothing else of them is counted. The facts are those of `docs/PROTOCOL.md`, "WSE".
+
+mod answers;
+
+use std::time::{Duration, Instant};
+
+use bench_format::result::{Conformance, WorkerBook, WorkerResult};
+use loadgen_core::{
+    clock::unix_ns,
+    connect::{UpgradeRequest, resolve},
+    frame::{self, Opcode},
+    peer::{Peer, Silence, Taken},
+    workload::{Admission, Workload},
+};
+
+use self::answers::{Answers, close_code, refusal};
+use crate::protocol::{Use, Wse};
+
+/// For all of one connection.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Close code 1000, "normal".
+const NORMAL: u16 = 1000;
+/// Close code of a client whose token is bad.
+const UNAUTHORIZED: u16 = 4401;
+/// Payload of the WebSocket ping.
+const PING: &[u8] = b"are you there?";
+/// Messages that a check sends: a ping in one frame and one in three.
+const MESSAGES: u64 = 2;
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Smoke {
+    /// What was wrong, each in words; empty when nothing was.
+    pub findings: Vec<String>,
+    /// Books of the connections that were let in: of one, or of both where a bad token will do.
+    pub books: Vec<WorkerBook>,
+}
+
+/// Makes the check.
+///
+/// # Errors
+/// When there is nothing to check: the address can't be resolved, or no token can be signed.
+pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
+    let target = resolve(address)?;
+    let mut random = unix_ns();
+    let mut smoke = Smoke::default();
+    let mut connect = |wse: &Wse, deadline| {
+        let upgrade = UpgradeRequest::new(wse, address);
+        Peer::connect(target, &upgrade, deadline, &mut random).map_err(|refusal| refusal.to_string())
+    };
+    let wse = Wse::new(secret, Use::Ping)?;
+    let deadline = Instant::now() + PATIENCE;
+    match connect(&wse, deadline) {
+        Ok(peer) => smoke.talk(&wse, peer, deadline),
+        Err(finding) => smoke.findings.push(finding),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let forged = Wse::forged(Use::Ping)?;
+    if let Err(words) = connect(&forged, deadline).and_then(|peer| smoke.be_refused(&forged, peer, deadline)) {
+        smoke.findings.push(format!("with a token of another secret: {words}"));
+    }
+    Ok(smoke)
+}
+
+/// Puts two checks into a worker's result.
+pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
+    let opened = (before.books.len() + after.books.len()) as u64;
+    result.books.extend(before.books.into_iter().chain(after.books));
+    result.conformance = Some(Conformance { before: before.findings, after: after.findings, opened });
+}
+
+impl Smoke {
+    /// Everything that a client with a good token may expect.
+    fn talk(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) {
+        match ready(wse, &mut peer, deadline) {
+            Ok(id) => self.let_in(id),
+            // Without an id no book of the service could be found again.
+            Err(finding) => return self.findings.push(finding),
+        }
+        let spoken = self.ask(&mut peer, deadline);
+        // After a silence there is no time left for a goodbye, and nothing to learn from it.
+        let left = spoken.and_then(|answered| if answered { goodbye(&mut peer, deadline) } else { Ok(()) });
+        self.findings.extend(left.err());
+    }
+
+    /// Two pings of the protocol, one of them in fragments, and one of WebSocket's own between them. Says whether all were
+    /// answered.
+    fn ask(&mut self, peer: &mut Peer, deadline: Instant) -> Result<bool, String> {
+        let whole = unix_ns() / 1_000_000;
+        let in_parts = whole + 1;
+        let mut bytes = Vec::new();
+        frame::append(&mut bytes, Opcode::Text, ping(whole).as_bytes(), *b"mask");
+        frame::append(&mut bytes, Opcode::Ping, PING, *b"Mask");
+        let text = ping(in_parts).into_bytes();
+        let (head, rest) = text.split_at(text.len() / 3);
+        let (middle, tail) = rest.split_at(rest.len() / 2);
+        frame::append_fragments(&mut bytes, &[head, middle, tail], *b"MASK");
+        peer.send(&bytes, deadline).map_err(|error| format!("sending two pings: {error}"))?;
+        if let Some(book) = self.books.last_mut() {
+            book.unnumbered = MESSAGES;
+        }
+        let mut answers = Answers::to([whole, in_parts], PING);
+        let ended = loop {
+            if answers.are_complete() {
+                break Ok(true);
+            }
+            match peer.frame(deadline) {
+                Ok(Taken { opcode: Opcode::Close, payload, .. }) => {
+                    break Err(format!("the service closed with {:?} in the middle", close_code(&payload)));
+                }
+                Ok(taken) => answers.take(&taken),
+                Err(Silence::Nothing) => break Ok(false),
+                Err(silence) => break Err(format!("waiting for the answers to two pings: {silence}")),
+            }
+        };
+        self.findings.extend(answers.findings());
+        ended
+    }
+
+    /// A bad token is refused inside: an error that says so, then Close.
+    fn be_refused(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) -> Result<(), String> {
+        let mut next = || peer.frame(deadline).map_err(|silence| format!("waiting to be refused: {silence}"));
+        let first = next()?;
+        if let Admission::Ready { connection_id } = wse.admit(first.opcode, &first.payload) {
+            // The service counts it, so its books must not be blamed for it, too.
+            self.let_in(connection_id);
+        }
+        refusal(&first)?;
+        match next()? {
+            Taken { opcode: Opcode::Close, payload, .. } if close_code(&payload) == Some(UNAUTHORIZED) => Ok(()),
+            other => Err(format!("Close {UNAUTHORIZED} was due, but this came: {}", other.in_words())),
+        }
+    }
+
+    fn let_in(&mut self, id: String) {
+        self.books.push(WorkerBook { id, ..WorkerBook::default() });
+    }
+}
+
+/// A ping that carries a moment, in milliseconds.
+fn ping(timestamp: u64) -> String {
+    format!(r#"{{"p":{{"timestamp":{timestamp}}},"t":"ping"}}"#)
+}
+
+/// The first frame of all says that the connection is ready, and what the service calls it.
+fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String> {
+    let first = peer.frame(deadline).map_err(|silence| format!("waiting for server_ready: {silence}"))?;
+    match (wse.admit(first.opcode, &first.payload), first.last) {
+        (Admission::Ready { connection_id }, true) if !connection_id.is_empty() => Ok(connection_id),
+        (Admission::Ready { .. }, true) => Err("server_ready names no connection_id".into()),
+        _ => Err(format!("the first frame is not server_ready: {}", first.in_words())),
+    }
+}
+
+/// A close frame is answered by one with the same code.
+fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
+    let mut close = Vec::new();
+    frame::append(&mut close, Opcode::Close, &NORMAL.to_be_bytes(), *b"Mask");
+    peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
+    loop {
+        match peer.frame(deadline) {
+            Ok(Taken { opcode: Opcode::Close, payload, .. }) if close_code(&payload) == Some(NORMAL) => return Ok(()),
+            Ok(Taken { opcode: Opcode::Close, payload, .. }) => {
+                return Err(format!("Close {NORMAL} was answered by Close {:?}", close_code(&payload)));
+            }
+            // What was on its way.
+            Ok(_) => {}
+            Err(silence) => return Err(format!("waiting for an answer to Close: {silence}")),
+        }
+    }
+}

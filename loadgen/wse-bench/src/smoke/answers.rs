@@ -1,0 +1,208 @@
+//! What a service answered to the check's pings, held against what it had to answer. Pure.
+
+use loadgen_core::{frame::Opcode, peer::Taken};
+use serde::Deserialize;
+
+use crate::protocol::without_prefix;
+
+/// Answers to two pings of the protocol and one of WebSocket's own.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pings: [Ping; 2],
+    payload: &'static [u8],
+    pong: bool,
+    findings: Vec<String>,
+}
+
+/// One ping of the protocol.
+#[derive(Debug)]
+struct Ping {
+    what: &'static str,
+    timestamp: u64,
+    answered: bool,
+}
+
+/// What every message has in common.
+#[derive(Deserialize)]
+struct Envelope {
+    c: Option<String>,
+    t: Option<String>,
+    v: Option<u64>,
+    p: Option<serde_json::Value>,
+}
+
+/// What a PONG says.
+#[derive(Deserialize)]
+struct Pong {
+    client_timestamp: u64,
+    server_timestamp: u64,
+    latency: u64,
+}
+
+impl Answers {
+    /// None yet.
+    pub(super) fn to(timestamps: [u64; 2], payload: &'static [u8]) -> Self {
+        let [whole, in_parts] = timestamps;
+        let ping = |what, timestamp| Ping { what, timestamp, answered: false };
+        let pings = [ping("a ping", whole), ping("a ping in three fragments", in_parts)];
+        Self { pings, payload, pong: false, findings: Vec::new() }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn are_complete(&self) -> bool {
+        self.pong && self.pings.iter().all(|ping| ping.answered)
+    }
+
+    /// Takes a frame that is no close frame.
+    pub(super) fn take(&mut self, frame: &Taken) {
+        match frame.opcode {
+            Opcode::Pong => {
+                self.pong = true;
+                if frame.payload != self.payload {
+                    self.findings.push(format!("a WebSocket ping came back changed: {}", frame.in_words()));
+                }
+            }
+            Opcode::Text | Opcode::Binary if is_pong(&frame.payload) => self.take_pong(frame),
+            // A greeting, a ping of the service's own, an event: no business of ours.
+            _ => {}
+        }
+    }
+
+    fn take_pong(&mut self, frame: &Taken) {
+        if let Err(fault) = self.settle(frame) {
+            self.findings.push(format!("{fault}: {}", frame.in_words()));
+        }
+    }
+
+    fn settle(&mut self, frame: &Taken) -> Result<(), &'static str> {
+        let envelope = envelope(&frame.payload).ok_or("a PONG is no JSON object")?;
+        let pong: Pong = envelope
+            .p
+            .and_then(|p| serde_json::from_value(p).ok())
+            .ok_or("a PONG lacks client_timestamp, server_timestamp or latency")?;
+        let ping = self.pings.iter_mut().find(|ping| ping.timestamp == pong.client_timestamp);
+        let ping = ping.ok_or("a PONG echoes a timestamp that was not sent")?;
+        if std::mem::replace(&mut ping.answered, true) {
+            return Err("one ping was answered twice");
+        }
+        if frame.opcode != Opcode::Text || !frame.last {
+            return Err("a PONG is no single TEXT frame");
+        }
+        if envelope.c.as_deref() != Some("WSE") || envelope.t.as_deref() != Some("PONG") || envelope.v != Some(1) {
+            return Err("a PONG is not of category WSE, type PONG, version 1");
+        }
+        if pong.latency != pong.server_timestamp.saturating_sub(pong.client_timestamp) {
+            return Err("a PONG's latency is not the difference of its timestamps");
+        }
+        Ok(())
+    }
+
+    /// What was wrong or missing.
+    pub(super) fn findings(self) -> Vec<String> {
+        let missing = self.pings.iter().filter(|ping| !ping.answered).map(|ping| ping.what);
+        let missing = missing.chain((!self.pong).then_some("a WebSocket ping"));
+        let missing: Vec<_> = missing.map(|what| format!("{what} was not answered in time")).collect();
+        [self.findings, missing].concat()
+    }
+}
+
+/// Whether a frame is the error that tells of a bad token.
+///
+/// # Errors
+/// What it is in its place.
+pub(super) fn refusal(frame: &Taken) -> Result<(), String> {
+    let error = envelope(&frame.payload).filter(|envelope| envelope.t.as_deref() == Some("error"));
+    let code = error.and_then(|error| error.p?.get("code")?.as_str().map(str::to_owned));
+    match (frame.opcode, code.as_deref()) {
+        (Opcode::Text, Some("AUTH_FAILED")) => Ok(()),
+        _ => Err(format!("an error AUTH_FAILED was due, but this came: {}", frame.in_words())),
+    }
+}
+
+/// The code of a close frame, if it has one.
+pub(super) fn close_code(payload: &[u8]) -> Option<u16> {
+    payload.first_chunk::<2>().map(|code| u16::from_be_bytes(*code))
+}
+
+fn envelope(payload: &[u8]) -> Option<Envelope> {
+    serde_json::from_slice(without_prefix(payload)).ok()
+}
+
+/// A broken PONG is one, too: it must not pass for something else.
+fn is_pong(payload: &[u8]) -> bool {
+    memchr::memmem::find(payload, b"client_timestamp").is_some()
+        || envelope(payload).is_some_and(|envelope| envelope.t.is_some_and(|t| t.eq_ignore_ascii_case("pong")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(payload: &str) -> Taken {
+        Taken { last: true, opcode: Opcode::Text, payload: payload.into() }
+    }
+
+    fn pong(timestamp: u64) -> String {
+        format!(
+            r#"{{"c":"WSE","t":"PONG","p":{{"client_timestamp":{timestamp},"server_timestamp":107,"latency":{}}},"v":1}}"#,
+            107 - timestamp
+        )
+    }
+
+    /// The findings after both pongs and these frames.
+    fn after(frames: &[Taken]) -> Vec<String> {
+        let mut answers = Answers::to([100, 101], b"x");
+        answers.take(&Taken { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });
+        frames.iter().for_each(|frame| answers.take(frame));
+        answers.findings()
+    }
+
+    #[test]
+    fn good_answers_in_any_order_and_what_else_a_service_says_are_no_findings() {
+        let hello = text(r#"{"c":"WSE","t":"server_hello","v":1,"p":{}}"#);
+        let ping = text(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"}}"#);
+        assert_eq!(after(&[hello, text(&pong(101)), ping, text(&pong(100))]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_did_not_come_is_named() {
+        assert_eq!(after(&[text(&pong(100))]), ["a ping in three fragments was not answered in time"]);
+        assert_eq!(after(&[text(&pong(101))]), ["a ping was not answered in time"]);
+        let mut silent = Answers::to([100, 101], b"x");
+        silent.take(&text(&pong(100)));
+        silent.take(&text(&pong(101)));
+        assert!(!silent.are_complete());
+        assert_eq!(silent.findings(), ["a WebSocket ping was not answered in time"]);
+    }
+
+    #[test]
+    fn each_field_of_a_pong_is_looked_at() {
+        let good = pong(100);
+        let binary = Taken { opcode: Opcode::Binary, ..text(&good) };
+        for (frame, fault) in [
+            (text(&good.replace("PONG", "pong")), "not of category WSE, type PONG"),
+            (text(&good.replace("\"v\":1", "\"v\":2")), "not of category WSE, type PONG"),
+            (text(&good.replace("\"latency\":7", "\"latency\":8")), "latency is not the difference"),
+            (text(&good.replace("\"latency\":7", "\"lag\":7")), "lacks client_timestamp"),
+            (text(&good.replace("100", "99")), "a timestamp that was not sent"),
+            (text(&good.replace("},", ",")), "no JSON object"),
+            (binary, "no single TEXT frame"),
+        ] {
+            let findings = after(&[frame, text(&pong(101))]);
+            assert!(findings[0].contains(fault), "{fault}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn two_answers_to_one_ping_are_one_too_many() {
+        let findings = after(&[text(&pong(100)), text(&pong(100)), text(&pong(101))]);
+        assert!(findings[0].starts_with("one ping was answered twice"), "{findings:?}");
+    }
+
+    #[test]
+    fn only_an_error_that_says_so_is_a_refusal() {
+        assert_eq!(refusal(&text(r#"{"c":"WSE","t":"error","p":{"code":"AUTH_FAILED"},"v":1}"#)), Ok(()));
+        let ready = refusal(&text(r#"{"c":"WSE","t":"server_ready","p":{},"v":1}"#)).unwrap_err();
+        assert!(ready.contains("AUTH_FAILED was due") && ready.contains("server_ready"), "{ready}");
+    }
+}

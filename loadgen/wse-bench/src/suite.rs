@@ -1,0 +1,322 @@
+//! The seven tests of the published suite: what each offers, at which tiers, for how long. Pure.
+//!
+//! A test is one of the workloads, or the same one in several variants. Sizes, tiers and bursts are those of the published
+//! benchmarks, so that their commands offer here what they offered there.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use bench_format::plan::{Load, Message};
+use serde::Serialize;
+
+use crate::{
+    cli::{Cli, FormatFlag},
+    workloads::Workload,
+};
+
+const TIERS: [u32; 9] = [100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
+const MORE_STORM_TIERS: [u32; 2] = [75_000, 100_000];
+const FORMAT_TIERS: [u32; 4] = [100, 1000, 5000, 10_000];
+const HOLD_TIERS: [u32; 5] = [1000, 5000, 10_000, 30_000, 50_000];
+/// Nominal sizes of the matrix, in bytes; see `payload` for what they come to.
+const SIZES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
+const FORMATS: [FormatFlag; 3] = [FormatFlag::Json, FormatFlag::Msgpack, FormatFlag::Compressed];
+/// Longest window of a cell of the matrix, in seconds.
+const LONGEST_BURST_SECONDS: f64 = 5.0;
+/// Between two pings of a connection that is held, in seconds.
+const PING_EVERY_SECONDS: f64 = 5.0;
+/// How long the connections of a probe have to last, in seconds; each is pinged once meanwhile.
+const LONGEST_PROBE_SECONDS: f64 = 3.0;
+/// Work that ends by itself has no window to keep to; this is only its limit.
+const LONGEST_WORK: Duration = Duration::from_secs(300);
+
+/// A test of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// How fast connections open.
+    ConnectionStorm,
+    /// How long an answer takes while all connections ask.
+    PingLatency,
+    /// How many messages arrive.
+    Throughput,
+    /// The same in six sizes.
+    SizeMatrix,
+    /// The same in three formats.
+    FormatComparison,
+    /// Whether connections last, and what they cost.
+    SustainedHold,
+    /// How many connections there can be.
+    ConnectionLimit,
+}
+
+/// When the measured window ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// After this time.
+    Fixed(Duration),
+    /// When all that was asked for is done.
+    UntilDone,
+}
+
+impl Window {
+    /// Its length, or for work that ends by itself its limit.
+    pub fn longest(self) -> Duration {
+        match self {
+            Self::Fixed(length) => length,
+            Self::UntilDone => LONGEST_WORK,
+        }
+    }
+}
+
+/// One trial of a test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The test that it belongs to.
+    pub test: Test,
+    /// What the generator does.
+    pub workload: Workload,
+    /// Connections.
+    pub tier: u32,
+    /// How load is offered.
+    pub load: Load,
+    /// What the messages are.
+    pub message: Message,
+    /// Load before the window.
+    pub warmup: Duration,
+    /// The window.
+    pub window: Window,
+}
+
+impl Test {
+    /// All of them, in the order in which the suite runs them.
+    pub const ALL: [Self; 7] = [
+        Self::ConnectionStorm,
+        Self::PingLatency,
+        Self::Throughput,
+        Self::SizeMatrix,
+        Self::FormatComparison,
+        Self::SustainedHold,
+        Self::ConnectionLimit,
+    ];
+
+    /// Its name in flags and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionStorm => "connection-storm",
+            Self::PingLatency => "ping-latency",
+            Self::Throughput => "throughput",
+            Self::SizeMatrix => "size-matrix",
+            Self::FormatComparison => "format-comparison",
+            Self::SustainedHold => "sustained-hold",
+            Self::ConnectionLimit => "connection-limit",
+        }
+    }
+
+    /// By name.
+    ///
+    /// # Errors
+    /// When there is none; the error lists those that exist.
+    pub fn find(name: &str) -> anyhow::Result<Self> {
+        match Self::ALL.into_iter().find(|test| test.name() == name) {
+            Some(test) => Ok(test),
+            None => bail!("there is no test {name:?}; known are {}", Self::ALL.map(Self::name).join(", ")),
+        }
+    }
+
+    /// What the generator does in it.
+    pub fn workload(self) -> Workload {
+        match self {
+            Self::ConnectionStorm => Workload::ConnectionStorm,
+            Self::PingLatency | Self::SustainedHold | Self::ConnectionLimit => Workload::PingLatency,
+            Self::Throughput | Self::SizeMatrix | Self::FormatComparison => Workload::Throughput,
+        }
+    }
+
+    /// Its tiers: those asked for; else the published ones, as far as `most` connections allow. A search has none.
+    pub fn tiers(self, cli: &Cli, most: u64) -> Vec<u32> {
+        if self == Self::ConnectionLimit {
+            return Vec::new();
+        }
+        let fits = |tier: &u32| *tier <= cli.max_connections && u64::from(*tier) <= most;
+        cli.tiers.clone().unwrap_or_else(|| self.published_tiers().into_iter().filter(fits).collect())
+    }
+
+    /// Connections per tier when nobody names any: those of the published benchmarks.
+    pub fn published_tiers(self) -> Vec<u32> {
+        match self {
+            Self::ConnectionStorm => [&TIERS[..], &MORE_STORM_TIERS].concat(),
+            Self::PingLatency | Self::Throughput | Self::SizeMatrix => TIERS.into(),
+            Self::FormatComparison => FORMAT_TIERS.into(),
+            Self::SustainedHold => HOLD_TIERS.into(),
+            Self::ConnectionLimit => Vec::new(),
+        }
+    }
+
+    /// Its trials in order. Those of a search depend on what came before: see [`probe`].
+    pub fn steps(self, cli: &Cli, most: u64) -> Vec<Step> {
+        let tiers = self.tiers(cli, most);
+        let plain = || tiers.iter().map(|tier| self.step(cli, *tier));
+        match self {
+            Self::SizeMatrix => {
+                let window = Window::Fixed(seconds(cli.duration.min(LONGEST_BURST_SECONDS)));
+                let sized = |size_bytes| {
+                    plain().map(move |mut step| {
+                        step.message.size_bytes = size_bytes;
+                        Step { window, ..step }
+                    })
+                };
+                SIZES.into_iter().flat_map(sized).collect()
+            }
+            Self::FormatComparison => {
+                let formatted = |step: Step| {
+                    FORMATS.map(|format| {
+                        let mut step = step.clone();
+                        step.message.format = format.name().into();
+                        step
+                    })
+                };
+                plain().flat_map(formatted).collect()
+            }
+            _ => plain().collect(),
+        }
+    }
+
+    fn step(self, cli: &Cli, tier: u32) -> Step {
+        let window = match self {
+            Self::ConnectionStorm => Window::UntilDone,
+            // Counted pings end when they are answered; at a rate there is no count.
+            Self::PingLatency if cli.rate.is_none() => Window::UntilDone,
+            Self::SustainedHold => Window::Fixed(seconds(cli.hold())),
+            _ => Window::Fixed(seconds(cli.duration)),
+        };
+        let warmup = match (self, window) {
+            // All of their pings count.
+            (Self::SustainedHold, _) | (_, Window::UntilDone) => Duration::ZERO,
+            _ => seconds(cli.warmup),
+        };
+        let workload = self.workload();
+        Step { test: self, workload, tier, load: self.load(cli, tier), message: self.message(cli), warmup, window }
+    }
+
+    fn load(self, cli: &Cli, tier: u32) -> Load {
+        let paced = |rate_per_second| Load::Open { rate_per_second, arrivals: cli.arrivals.into() };
+        let every = PING_EVERY_SECONDS.min(cli.hold());
+        match (cli.rate, self) {
+            (Some(rate), _) => paced(rate),
+            (None, Self::SustainedHold) => paced(f64::from(tier) / every),
+            (None, _) => Load::Closed {
+                messages_per_connection: (self == Self::PingLatency).then_some(cli.pings),
+                in_flight: cli.batch_size,
+            },
+        }
+    }
+
+    fn message(self, cli: &Cli) -> Message {
+        match self.workload() {
+            Workload::Throughput => {
+                Message { format: cli.format.name().into(), size_bytes: cli.size, coalesce: cli.coalesce }
+            }
+            Workload::ConnectionStorm | Workload::PingLatency => Message::default(),
+        }
+    }
+}
+
+/// One probe of the search for the most connections: they open, last a while, and each answers a ping.
+pub fn probe(cli: &Cli, connections: u32) -> Step {
+    let length = cli.duration.min(LONGEST_PROBE_SECONDS);
+    Step {
+        test: Test::ConnectionLimit,
+        workload: Workload::PingLatency,
+        tier: connections,
+        load: Load::Open { rate_per_second: f64::from(connections) / length, arrivals: Default::default() },
+        message: Message::default(),
+        warmup: Duration::ZERO,
+        window: Window::Fixed(seconds(length)),
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn cli(line: &str) -> Cli {
+        Cli::try_parse_from(line.split_whitespace()).unwrap()
+    }
+
+    fn steps(line: &str, test: Test) -> Vec<Step> {
+        test.steps(&cli(line), 1_000_000)
+    }
+
+    #[test]
+    fn every_name_finds_its_test_and_another_is_answered_with_all() {
+        for test in Test::ALL {
+            assert_eq!(Test::find(test.name()).unwrap(), test);
+        }
+        let error = Test::find("fanout").unwrap_err().to_string();
+        assert!(error.starts_with(r#"there is no test "fanout"; known are connection-storm, ping-latency"#), "{error}");
+    }
+
+    #[test]
+    fn the_matrix_takes_each_size_over_all_tiers_in_bursts() {
+        let steps = steps("wse-bench --tiers 10,20 --duration 10", Test::SizeMatrix);
+        let cells: Vec<_> = steps.iter().map(|step| (step.message.size_bytes, step.tier)).collect();
+        assert_eq!((cells.len(), &cells[..3]), (12, &[(64, 10), (64, 20), (256, 10)][..]));
+        assert!(steps.iter().all(|step| step.window == Window::Fixed(Duration::from_secs(5))));
+        let short = self::steps("wse-bench --tiers 10 --duration 2", Test::SizeMatrix);
+        assert_eq!(short[0].window, Window::Fixed(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn formats_take_turns_at_each_tier() {
+        let steps = steps("wse-bench --tiers 10,20 --size 1024", Test::FormatComparison);
+        let order: Vec<_> = steps.iter().map(|step| (step.tier, step.message.format.as_str())).collect();
+        assert_eq!(order[..4], [(10, "json"), (10, "msgpack"), (10, "compressed"), (20, "json")]);
+        assert!(steps.iter().all(|step| step.message.size_bytes == 1024));
+    }
+
+    #[test]
+    fn a_hold_lasts_as_published_unless_told_otherwise_and_pings_each_connection_every_five_seconds() {
+        let step = |line| steps(line, Test::SustainedHold).remove(0);
+        let published = step("wse-bench --tiers 1000 --duration 10");
+        assert_eq!((published.window, published.warmup), (Window::Fixed(Duration::from_secs(30)), Duration::ZERO));
+        assert!(matches!(published.load, Load::Open { rate_per_second: 200.0, .. }), "{:?}", published.load);
+        let short = step("wse-bench --tiers 1000 --hold 2");
+        assert!(matches!(short.load, Load::Open { rate_per_second: 500.0, .. }), "{:?}", short.load);
+        assert_eq!(step("wse-bench --tiers 9 --duration 60").window, Window::Fixed(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn counted_work_has_no_warm_up_and_time_to_finish() {
+        let step = &steps("wse-bench --duration 1 --tiers 5", Test::PingLatency)[0];
+        assert_eq!((step.warmup, step.window.longest()), (Duration::ZERO, Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn a_flood_lasts_as_long_as_it_is_told() {
+        let step = &steps("wse-bench --duration 1.5 --warmup 0.25 --tiers 5", Test::Throughput)[0];
+        let expected = (Duration::from_millis(250), Window::Fixed(Duration::from_millis(1500)));
+        assert_eq!((step.warmup, step.window), expected);
+    }
+
+    #[test]
+    fn published_tiers_stop_at_the_limits_but_those_asked_for_do_not() {
+        let suite = cli("wse-bench --max-connections 5000");
+        assert_eq!(Test::Throughput.tiers(&suite, 1100), [100, 500, 1000]);
+        assert_eq!(Test::Throughput.tiers(&suite, 20_000), [100, 500, 1000, 2000, 5000]);
+        assert_eq!(Test::Throughput.tiers(&cli("wse-bench --tiers 9000"), 1100), [9000]);
+    }
+
+    #[test]
+    fn each_connection_of_a_probe_is_pinged_once() {
+        let probe = probe(&cli("wse-bench --duration 10"), 3000);
+        assert_eq!(probe.window, Window::Fixed(Duration::from_secs(3)));
+        assert!(matches!(probe.load, Load::Open { rate_per_second: 1000.0, .. }), "{:?}", probe.load);
+    }
+}
