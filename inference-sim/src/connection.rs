@@ -1,0 +1,193 @@
+//! Connections: accepted from a deep backlog, HTTP/1.1 or HTTP/2 without an upgrade as the client's first bytes say,
+//! each on a task of its own until it ends or the simulator stops.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Response, Version},
+};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::routes::{Reset, Simulator};
+
+/// Connections that may wait to be accepted: gateways open thousands at once.
+const BACKLOG: i32 = 8192;
+/// Requests at once on one HTTP/2 connection. Gateways with a few connections send thousands of sessions over them.
+const MAX_STREAMS: u32 = 16_384;
+/// Bytes that a client may send ahead on one stream: the largest body.
+const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+/// Bytes that a client may send ahead on one connection.
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// Bytes of the largest frame: a second of audio in one.
+const FRAME_SIZE: u32 = 64 * 1024;
+/// How long to wait when no connection can be accepted, for instance because there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A socket that listens.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Accepts connections until the task is dropped.
+pub(crate) async fn accept(
+    listener: &TcpListener,
+    router: Router,
+    simulator: Arc<Simulator>,
+    graceful: &GracefulShutdown,
+) {
+    let http = http();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                eprintln!("failed to accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Fails only on a socket that is gone already, which the first read tells.
+        let _ = stream.set_nodelay(true);
+        let reset = Arc::new(AtomicBool::new(false));
+        let stream = Resettable { stream, reset: reset.clone() };
+        let router = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |request| answer(router.clone(), request, reset.clone()));
+        let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = graceful.watch(connection);
+        let simulator = simulator.clone();
+        tokio::spawn(async move {
+            simulator.metrics.accepted.fetch_add(1, Relaxed);
+            simulator.metrics.open.fetch_add(1, Relaxed);
+            // How a client's connection ends is the client's business.
+            let _ = connection.await;
+            simulator.metrics.open.fetch_sub(1, Relaxed);
+        });
+    }
+}
+
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    // Pools keep connections for as long as they like.
+    http.http1().timer(TokioTimer::new()).header_read_timeout(None);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_SIZE);
+    http
+}
+
+/// The router's answer; an error, which ends the connection or the stream, where a reset was drawn.
+async fn answer(
+    router: TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    reset: Arc<AtomicBool>,
+) -> Result<Response<Body>, Drawn> {
+    let version = request.version();
+    let response = match hyper::service::Service::call(&router, request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    match response.extensions().get::<Reset>() {
+        None => Ok(response),
+        Some(Reset) => {
+            // Of HTTP/2 only the stream is reset; others share the connection.
+            reset.store(version < Version::HTTP_2, Relaxed);
+            Err(Drawn)
+        }
+    }
+}
+
+/// The error that makes hyper give up a connection or a stream.
+#[derive(Debug)]
+struct Drawn;
+
+impl std::fmt::Display for Drawn {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a reset was drawn for this request")
+    }
+}
+
+impl std::error::Error for Drawn {}
+
+/// A stream that ends with a reset instead of an end of file once it is told to.
+struct Resettable {
+    stream: TcpStream,
+    reset: Arc<AtomicBool>,
+}
+
+impl Drop for Resettable {
+    fn drop(&mut self) {
+        if self.reset.load(Relaxed) {
+            // Closing a socket that must not linger sends a reset. It fails only on a socket that is gone already.
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl AsyncRead for Resettable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Resettable {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.reset.load(Relaxed) {
+            // An end of file first would make the reset a quiet one.
+            true => Poll::Ready(Ok(())),
+            false => Pin::new(&mut self.stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Faults, for testing what is in front of the simulator. None unless asked for; which request gets which fault is a
+//! pure function of the seed and the request's number.
+
+use std::{str::FromStr, time::Duration};
+
+use clap::Args;
+
+use crate::{
+    config::milliseconds,
+    latency::{Stream, uniform},
+};
+
+/// The faults to inject, each with its share of all requests. A request has one fault at most.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FaultPlan {
+    /// Answer with an error status instead: `503:0.01,429:0.001` (status:share of all requests)
+    #[arg(long, env = "FAULT_STATUS", value_delimiter = ',', value_name = "STATUS:SHARE")]
+    pub fault_status: Vec<StatusShare>,
+    /// Answer so much later than the model says: `0.01:5000` (share:milliseconds), or `0.01:never`
+    #[arg(long, env = "FAULT_STALL", value_name = "SHARE:MS|never")]
+    pub fault_stall: Option<StallShare>,
+    /// Send the head in time but the body byte by byte over so long: `0.01:3000` (share:milliseconds)
+    #[arg(long, env = "FAULT_SLOW_BODY", value_name = "SHARE:MS")]
+    pub fault_slow_body: Option<SlowShare>,
+    /// Reset instead of answering: the connection (HTTP/1.1), the stream (HTTP/2)
+    #[arg(long, env = "FAULT_RESET", default_value = "0", value_parser = share, value_name = "SHARE")]
+    pub fault_reset: f64,
+    /// Answer 200 with JSON that is cut off
+    #[arg(long, env = "FAULT_MALFORMED", default_value = "0", value_parser = share, value_name = "SHARE")]
+    pub fault_malformed: f64,
+    /// Answer 200 with a seventh key, `fault`
+    #[arg(long, env = "FAULT_UNKNOWN_FIELD", default_value = "0", value_parser = share, value_name = "SHARE")]
+    pub fault_unknown_field: f64,
+}
+
+/// What goes wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The answer is this status.
+    Status(u16),
+    /// The answer comes so much later, or never.
+    Stall(Option<Duration>),
+    /// The answer's body takes so long.
+    SlowBody(Duration),
+    /// There is no answer but a reset.
+    Reset,
+    /// The answer's JSON is cut off.
+    Malformed,
+    /// The answer's JSON has a key that it shouldn't have.
+    UnknownField,
+}
+
+impl Fault {
+    /// The fault's word in metrics.
+    pub fn word(self) -> &'static str {
+        KINDS[self.index()]
+    }
+
+    /// Where in [`KINDS`] the fault's word is.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Fault::Status(_) => 0,
+            Fault::Stall(_) => 1,
+            Fault::SlowBody(_) => 2,
+            Fault::Reset => 3,
+            Fault::Malformed => 4,
+            Fault::UnknownField => 5,
+        }
+    }
+}
+
+/// The words of all faults.
+pub(crate) const KINDS: [&str; 6] = ["status", "stall", "slow_body", "reset", "malformed", "unknown_field"];
+
+/// A checked plan: what becomes of each request.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    seed: u64,
+    /// Each fault with the upper end of its part of [0, 1).
+    below: Vec<(f64, Fault)>,
+}
+
+impl Faults {
+    /// Checks the plan.
+    pub fn new(plan: &FaultPlan, seed: u64) -> anyhow::Result<Self> {
+        let statuses = plan.fault_status.iter().map(|it| (it.share, Fault::Status(it.status)));
+        let stall = plan.fault_stall.iter().map(|it| (it.share, Fault::Stall(it.by)));
+        let slow = plan.fault_slow_body.iter().map(|it| (it.share, Fault::SlowBody(it.over)));
+        let plain = [
+            (plan.fault_reset, Fault::Reset),
+            (plan.fault_malformed, Fault::Malformed),
+            (plan.fault_unknown_field, Fault::UnknownField),
+        ];
+        let mut total = 0.0;
+        let mut below = Vec::new();
+        for (share, fault) in statuses.chain(stall).chain(slow).chain(plain) {
+            total += share;
+            below.push((total, fault));
+        }
+        // Shares such as 0.7, 0.2 and 0.1 add up to one only nearly.
+        anyhow::ensure!(total <= 1.0 + 1e-9, "the shares of all faults add up to {total}, which is more than 1");
+        below.retain(|&(end, _)| end > 0.0);
+        Ok(Self { seed, below })
+    }
+
+    /// What goes wrong with request `number`, if anything does.
+    pub fn of(&self, number: u64) -> Option<Fault> {
+        if self.below.is_empty() {
+            return None;
+        }
+        let drawn = uniform(self.seed, number, Stream::Fault);
+        self.below.iter().find(|&&(end, _)| drawn < end).map(|&(_, fault)| fault)
+    }
+}
+
+/// A share of all requests, from 0 to 1.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    match (0.0..=1.0).contains(&share) {
+        true => Ok(share),
+        false => Err(format!("the share {text} must be between 0 and 1")),
+    }
+}
+
+/// An error status and its share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StatusShare {
+    status: u16,
+    share: f64,
+}
+
+impl FromStr for StatusShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (status, part) = text.split_once(':').ok_or("expected STATUS:SHARE, such as 503:0.01")?;
+        let status = status.parse().ok().filter(|status| (400..600).contains(status));
+        Ok(Self { status: status.ok_or("the status must be between 400 and 599")?, share: share(part)? })
+    }
+}
+
+/// A stall and its share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StallShare {
+    share: f64,
+    by: Option<Duration>,
+}
+
+impl FromStr for StallShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (part, by) = text.split_once(':').ok_or("expected SHARE:MILLISECONDS or SHARE:never, such as 0.01:5000")?;
+        let by = match by {
+            "never" => None,
+            by => Some(milliseconds(by)?),
+        };
+        Ok(Self { share: share(part)?, by })
+    }
+}
+
+/// A slow body and its share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowShare {
+    share: f64,
+    over: Duration,
+}
+
+impl FromStr for SlowShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (part, over) = text.split_once(':').ok_or("expected SHARE:MILLISECONDS, such as 0.01:3000")?;
+        Ok(Self { share: share(part)?, over: milliseconds(over)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        plan: FaultPlan,
+    }
+
+    fn faults(flags: &[&str]) -> Faults {
+        let plan = Only::parse_from(["test"].iter().chain(flags)).plan;
+        Faults::new(&plan, 1).expect("the test's shares are right")
+    }
+
+    #[test]
+    fn nothing_goes_wrong_unless_asked_for() {
+        assert!((0..10_000).all(|number| faults(&[]).of(number).is_none()));
+    }
+
+    #[test]
+    fn each_fault_has_its_share() {
+        let faults = faults(&["--fault-status=503:0.2,429:0.05", "--fault-reset=0.1", "--fault-stall=0.05:never"]);
+        let count = |fault| (0..100_000).filter(|&number| faults.of(number) == Some(fault)).count();
+        for (fault, right) in [
+            (Fault::Status(503), 20_000),
+            (Fault::Status(429), 5_000),
+            (Fault::Reset, 10_000),
+            (Fault::Stall(None), 5_000),
+        ] {
+            let found = count(fault);
+            assert!(found.abs_diff(right) < 600, "{fault:?}: {found} instead of {right}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_one_means_all() {
+        assert!((0..10_000).all(|number| faults(&["--fault-malformed=1"]).of(number) == Some(Fault::Malformed)));
+    }
+
+    #[test]
+    fn shares_that_add_up_to_more_than_one_are_refused() {
+        let plan = Only::parse_from(["test", "--fault-reset=0.6", "--fault-malformed=0.6"]).plan;
+        assert!(Faults::new(&plan, 1).is_err());
+    }
+
+    #[test]
+    fn a_fault_that_is_written_wrong_is_refused() {
+        for flag in ["--fault-status=503", "--fault-status=200:0.1", "--fault-stall=0.1:soon", "--fault-slow-body=2:5"]
+        {
+            assert!(Only::try_parse_from(["test", flag]).is_err(), "{flag}");
+        }
+    }
+}

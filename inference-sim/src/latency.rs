@@ -1,0 +1,149 @@
+//! How long each request takes: a pure function of the seed and the request's number, so that a run can be repeated.
+//!
+//! The latency is the time from the moment that a request was received in full and holds its permit to its answer. The
+//! real computing time lies inside it and adds nothing, and neither does load, until the machine can't keep up.
+
+use std::time::Duration;
+
+use crate::config::Config;
+
+/// The latency model.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    seed: u64,
+    median_ms: f64,
+    sigma: f64,
+    longtail_share: f64,
+    longtail_factor: f64,
+    batch_wait_max_ms: f64,
+}
+
+impl Model {
+    /// The model that the settings describe.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            seed: config.model_seed,
+            median_ms: config.model_delay_ms,
+            sigma: config.model_jitter_sigma,
+            longtail_share: config.model_longtail_prob,
+            longtail_factor: config.model_longtail_mult,
+            batch_wait_max_ms: config.model_batch_wait_max_ms,
+        }
+    }
+
+    /// The latency of request `number`.
+    pub fn latency(&self, number: u64) -> Duration {
+        let draw = |stream| uniform(self.seed, number, stream);
+        let batch_wait_ms = draw(Stream::BatchWait) * self.batch_wait_max_ms;
+        let normal = normal(draw(Stream::NormalRadius), draw(Stream::NormalAngle));
+        let mut compute_ms = self.median_ms * (self.sigma * normal).exp();
+        if draw(Stream::Longtail) < self.longtail_share {
+            compute_ms *= self.longtail_factor;
+        }
+        // A sigma of hundreds overflows; so long a wait is none that anyone sees the end of.
+        Duration::try_from_secs_f64((batch_wait_ms + compute_ms) / 1e3).unwrap_or(LONGEST).min(LONGEST)
+    }
+}
+
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// What a random number is for. Each has a stream of its own, so that one setting doesn't shift the draws of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stream {
+    BatchWait,
+    NormalRadius,
+    NormalAngle,
+    Longtail,
+    Fault,
+}
+
+/// A number in [0, 1) that depends on nothing but the arguments.
+pub(crate) fn uniform(seed: u64, number: u64, stream: Stream) -> f64 {
+    let bits = mix(mix(mix(seed) ^ number) ^ stream as u64);
+    // The 53 bits that a double holds exactly.
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// One step of SplitMix64: adjacent arguments give results that have nothing to do with each other.
+fn mix(value: u64) -> u64 {
+    let mut bits = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+/// A standard normal number from two uniform ones in [0, 1) (Box and Muller).
+fn normal(radius: f64, angle: f64) -> f64 {
+    // 1 - radius lies in (0, 1], so the logarithm is finite.
+    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn model(flags: &[&str]) -> Model {
+        Model::new(&Config::parse_from(["inference-sim"].iter().chain(flags)))
+    }
+
+    fn sorted_ms(model: Model) -> Vec<f64> {
+        let mut all: Vec<f64> = (0..100_000).map(|number| model.latency(number).as_secs_f64() * 1e3).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_latencies_and_another_gives_others() {
+        let latencies =
+            |seed| (0..100).map(|number| model(&["--model-seed", seed]).latency(number)).collect::<Vec<_>>();
+        assert_eq!(latencies("7"), latencies("7"));
+        assert_ne!(latencies("7"), latencies("8"));
+    }
+
+    #[test]
+    fn the_defaults_have_a_median_of_85_ms_and_a_mean_of_87_ms() {
+        let all = sorted_ms(model(&[]));
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((all[all.len() / 2] - 85.4).abs() < 0.6, "median {}", all[all.len() / 2]);
+        assert!((mean - 87.4).abs() < 0.4, "mean {mean}");
+    }
+
+    #[test]
+    fn the_computing_time_is_log_normal() {
+        let all = sorted_ms(model(&["--model-longtail-prob", "0", "--model-batch-wait-max-ms", "0"]));
+        for (share, deviations) in [(0.022_75, -2.0), (0.158_655, -1.0), (0.5, 0.0), (0.841_345, 1.0), (0.977_25, 2.0)]
+        {
+            let (found, right) = (all[(share * all.len() as f64) as usize], 75.0 * (0.15_f64 * deviations).exp());
+            assert!((found / right - 1.0).abs() < 0.01, "at {share}: {found} instead of {right}");
+        }
+    }
+
+    #[test]
+    fn without_spread_every_latency_is_the_delay() {
+        let model = model(&[
+            "--model-jitter-sigma=0",
+            "--model-longtail-prob=0",
+            "--model-batch-wait-max-ms=0",
+            "--model-delay-ms=12",
+        ]);
+        assert!((0..1000).all(|number| model.latency(number) == Duration::from_millis(12)));
+    }
+
+    #[test]
+    fn a_long_tail_multiplies_the_computing_time_but_not_the_wait() {
+        let with =
+            |share| model(&["--model-jitter-sigma=0", "--model-batch-wait-max-ms=20", "--model-longtail-prob", share]);
+        for number in 0..1000 {
+            let (short, long) = (with("0").latency(number), with("1").latency(number));
+            assert_eq!((long - short).as_micros().div_ceil(10), 15_000);
+        }
+    }
+
+    #[test]
+    fn an_absurd_spread_doesnt_end_the_program() {
+        let model = model(&["--model-jitter-sigma=1000000"]);
+        assert!((0..1000).all(|number| model.latency(number) <= LONGEST));
+    }
+}

@@ -1,0 +1,84 @@
+//! Speech-to-text inference as a simulator: what it answers is exact, when it answers is modelled and seeded.
+//!
+//! A request's way: [`connection`] accepts it over HTTP/1.1 or HTTP/2, [`routes`] checks and numbers it,
+//! [`latency`] and [`faults`] say when and how it is answered, [`gather`] collects it with others for a computing
+//! thread, [`lanes`] computes the checksums of all of them at once, [`compute`] the rest, and [`metrics`] counts.
+
+mod compute;
+mod config;
+mod connection;
+mod faults;
+mod gather;
+mod lanes;
+mod latency;
+mod metrics;
+mod routes;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum::Router;
+use bench_format::service::Started;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+
+use crate::routes::Simulator;
+pub use crate::{
+    compute::{Answer, Audio, OddLength, checksum, infer},
+    config::Config,
+    faults::{Fault, FaultPlan, Faults},
+    lanes::{Chain, LANES, Lanes},
+    latency::Model,
+};
+
+/// How long requests in flight have to end once the simulator is told to stop.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// The simulator's paths as a router, for whoever serves it differently.
+pub fn app(config: &Config) -> anyhow::Result<Router> {
+    Ok(routes::router(Arc::new(Simulator::new(config)?)))
+}
+
+/// A simulator that listens but accepts nothing yet.
+pub struct Service {
+    listener: TcpListener,
+    address: SocketAddr,
+    simulator: Arc<Simulator>,
+}
+
+impl Service {
+    /// Listens as the settings say.
+    pub fn bind(config: &Config) -> anyhow::Result<Self> {
+        let simulator = Arc::new(Simulator::new(config)?);
+        let wanted = SocketAddr::new(config.host, config.port);
+        let listener = connection::listen(wanted)
+            .with_context(|| format!("failed to listen on {wanted} (--host, --port); is it in use?"))?;
+        let address = listener.local_addr().context("failed to read the address that the kernel picked")?;
+        Ok(Self { listener, address, simulator })
+    }
+
+    /// What the ready line says. Everything is on one port.
+    pub fn started(&self) -> Started {
+        let address = self.address.to_string();
+        Started { event: "ready".into(), metrics_address: address.clone(), address, pid: std::process::id() }
+    }
+
+    /// Serves until `stop`, and then until what is in flight has ended, but not longer than four seconds.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let graceful = GracefulShutdown::new();
+        let router = routes::router(self.simulator.clone());
+        tokio::select! {
+            () = connection::accept(&self.listener, router, self.simulator.clone(), &graceful) => {}
+            () = stop => {}
+        }
+        self.simulator.accepting.store(false, Relaxed);
+        drop(self.listener);
+        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+            eprintln!("requests were still in flight {GRACE:?} after the signal to stop; they are dropped");
+        }
+    }
+}

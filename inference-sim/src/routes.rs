@@ -1,0 +1,267 @@
+//! The HTTP paths, and what becomes of a request to `/infer`: refused, or numbered, computed and answered when it is
+//! due, unless a fault was drawn for its number.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{DefaultBodyLimit, FromRequest, Request, State, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, Version, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::{sync::Semaphore, time::Sleep};
+
+use crate::{
+    compute::{self, Answer, Audio},
+    config::Config,
+    faults::{Fault, Faults},
+    gather::Gatherer,
+    latency::Model,
+    metrics::Metrics,
+};
+
+/// The longest body taken, in bytes.
+const BODY_LIMIT: usize = 2 * 1024 * 1024;
+/// Samples over all passes that one request may cost: about half a second of a core.
+const STEP_LIMIT: u64 = 1 << 28;
+
+/// What all requests share.
+pub(crate) struct Simulator {
+    default_passes: u32,
+    model: Model,
+    faults: Faults,
+    permits: Semaphore,
+    next_number: AtomicU64,
+    gatherer: Gatherer,
+    /// Counters.
+    pub(crate) metrics: Metrics,
+    /// Whether new connections are accepted; says `/readyz`.
+    pub(crate) accepting: AtomicBool,
+}
+
+impl Simulator {
+    /// A simulator that has seen no request.
+    pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
+        // One computing thread keeps up with the HTTP of several others.
+        let computing = config.threads().div_ceil(4);
+        Ok(Self {
+            default_passes: config.cpu_passes,
+            model: Model::new(config),
+            faults: Faults::new(&config.faults, config.model_seed)?,
+            permits: Semaphore::new(config.model_max_concurrent.get().min(Semaphore::MAX_PERMITS)),
+            next_number: AtomicU64::new(0),
+            gatherer: Gatherer::start(computing)?,
+            metrics: Metrics::default(),
+            accepting: AtomicBool::new(true),
+        })
+    }
+}
+
+/// All paths.
+pub(crate) fn router(simulator: Arc<Simulator>) -> Router {
+    Router::new()
+        .route("/infer", post(infer).layer(DefaultBodyLimit::max(BODY_LIMIT)))
+        .route("/health", get(|| async { "ok" }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(simulator)
+}
+
+async fn ready(State(simulator): State<Arc<Simulator>>) -> impl IntoResponse {
+    match simulator.accepting.load(Relaxed) {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+    }
+}
+
+async fn metrics(State(simulator): State<Arc<Simulator>>) -> impl IntoResponse {
+    let text = simulator.metrics.exposition(simulator.gatherer.work());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+async fn infer(State(simulator): State<Arc<Simulator>>, request: Request) -> Response {
+    let version = usize::from(request.version() >= Version::HTTP_2);
+    simulator.metrics.requests[version].fetch_add(1, Relaxed);
+    let passes = passes(request.headers()).unwrap_or(simulator.default_passes);
+    let body = Bytes::from_request(request, &()).await;
+    let body = match accept(body, passes) {
+        Ok(body) => body,
+        Err(refusal) => {
+            simulator.metrics.refused.fetch_add(1, Relaxed);
+            return *refusal;
+        }
+    };
+    let in_flight = simulator.metrics.enter();
+    // The semaphore is fair: first come, first served.
+    let permit = simulator.permits.acquire().await.expect("the semaphore is never closed");
+    let response = simulator.serve(body, passes).await;
+    drop(permit);
+    in_flight.done();
+    response
+}
+
+/// The passes that the header asks for, if it makes sense.
+fn passes(headers: &HeaderMap) -> Option<u32> {
+    headers.get("x-cpu-passes")?.to_str().ok()?.parse().ok()
+}
+
+/// A body that can be computed, or why it can't be.
+fn accept(body: Result<Bytes, BytesRejection>, passes: u32) -> Result<Bytes, Box<Response>> {
+    let body = body.map_err(|rejection| Box::new(rejection.into_response()))?;
+    let Ok(audio) = Audio::new(&body) else {
+        return Err(bad_request("body length must be even (i16 PCM)"));
+    };
+    let steps = u64::from(passes) * audio.len() as u64;
+    if steps > STEP_LIMIT {
+        let samples = audio.len();
+        let why = format!("{passes} passes over {samples} samples are {steps} steps; the limit is {STEP_LIMIT}");
+        return Err(bad_request(why));
+    }
+    Ok(body)
+}
+
+fn bad_request(why: impl IntoResponse) -> Box<Response> {
+    Box::new((StatusCode::BAD_REQUEST, why).into_response())
+}
+
+impl Simulator {
+    /// Answers a request that was received in full and holds its permit, when it is due.
+    async fn serve(&self, body: Bytes, passes: u32) -> Response {
+        let received = Instant::now();
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let mut latency = self.model.latency(number);
+        let fault = self.faults.of(number);
+        if let Some(fault) = fault {
+            self.metrics.faults[fault.index()].fetch_add(1, Relaxed);
+        }
+        match fault {
+            Some(Fault::Stall(None)) => std::future::pending().await,
+            Some(Fault::Stall(Some(by))) => latency += by,
+            Some(Fault::Status(status)) => {
+                sleep_until(received + latency).await;
+                let status = StatusCode::from_u16(status).expect("the flag was checked");
+                return (status, "injected fault").into_response();
+            }
+            Some(Fault::Reset) => {
+                sleep_until(received + latency).await;
+                return reset();
+            }
+            _ => {}
+        }
+        match self.compute(body, passes, received + latency).await {
+            Some(answer) => {
+                self.metrics.answered.fetch_add(1, Relaxed);
+                respond(&answer, fault)
+            }
+            None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+
+    /// The answer, not before it is due. None if computing failed, which would be a bug.
+    async fn compute(&self, body: Bytes, passes: u32, due: Instant) -> Option<Answer> {
+        let audio = Audio::new(&body).ok()?;
+        let (answer, ready) = if Gatherer::takes(audio, passes) {
+            let computed = self.gatherer.submit(body, passes, due);
+            sleep_until(due).await;
+            computed.await.ok()?
+        } else {
+            // On threads of their own, because they take so long that others would be late.
+            let computed = tokio::task::spawn_blocking(move || {
+                let answer = Audio::new(&body).map(|audio| compute::infer(audio, passes));
+                answer.map(|answer| (answer, Instant::now()))
+            });
+            sleep_until(due).await;
+            computed.await.ok()?.ok()?
+        };
+        if ready > due {
+            self.metrics.late.fetch_add(1, Relaxed);
+        }
+        Some(answer)
+    }
+}
+
+async fn sleep_until(due: Instant) {
+    tokio::time::sleep_until(due.into()).await;
+}
+
+/// The answer on the wire, as the fault has it.
+fn respond(answer: &Answer, fault: Option<Fault>) -> Response {
+    let mut json = serde_json::to_vec(answer).expect("an answer is plain numbers and a word");
+    match fault {
+        Some(Fault::Malformed) => json.truncate(json.len() / 2),
+        Some(Fault::UnknownField) => {
+            json.pop();
+            json.extend(b",\"fault\":true}");
+        }
+        _ => {}
+    }
+    let body = match fault {
+        Some(Fault::SlowBody(over)) => Body::new(Trickle::new(json.into(), over)),
+        _ => json.into(),
+    };
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Marks a response that is to be a reset instead; [`crate::connection`] makes it one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reset;
+
+fn reset() -> Response {
+    let mut response = Response::new(Body::empty());
+    response.extensions_mut().insert(Reset);
+    response
+}
+
+/// A body that is sent byte by byte.
+struct Trickle {
+    rest: Bytes,
+    step: Duration,
+    wait: Pin<Box<Sleep>>,
+}
+
+impl Trickle {
+    fn new(body: Bytes, over: Duration) -> Self {
+        let step = over / body.len().max(1) as u32;
+        Self { rest: body, step, wait: Box::pin(tokio::time::sleep(step)) }
+    }
+}
+
+impl http_body::Body for Trickle {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        std::task::ready!(self.wait.as_mut().poll(context));
+        // From the deadline and not from now: the timer's own delay would add up over the bytes.
+        let next = self.wait.deadline() + self.step;
+        self.wait.as_mut().reset(next);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(1)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
