@@ -1,7 +1,8 @@
 """The WSE engine as a service of the benchmarks: contract in `services/README.md`, loop in `bench_application.py`.
 
 It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks. Where
-others can reach the port, JWT_SECRET replaces it.
+others can reach the port, JWT_SECRET replaces it. With --processes N it is N servers on one port, whose books are told
+as one (`bench_processes.py`); with --echo it lets everyone in and sends every message back, for conformance tests.
 """
 
 import argparse
@@ -13,9 +14,10 @@ import json
 import os
 import resource
 import signal
+import sys
+import threading
 import time
 from types import FrameType
-from typing import Literal
 
 from bench_application import Books, count_events, count_runs, deliver_until
 
@@ -29,6 +31,8 @@ METRICS_OFFSET = 1000
 # A batch of 1,024 small messages as bytes objects stays within a second-level cache.
 BATCH_MESSAGES = 1024
 DRAIN_MS = 50
+# Conformance tests send messages of up to 16 MiB.
+ECHO_MESSAGE_BYTES = 16 << 20
 
 
 def main() -> None:
@@ -42,11 +46,17 @@ def main() -> None:
     if options.token_only:
         print(token(int(time.time()), secret))
         return
-    Service(options.host, options.port, options.metrics_port, options.max_connections, options.delivery, secret).run()
+    if options.echo:
+        options.delivery = "echo"
+    if options.processes > 1:
+        from bench_processes import Processes
+
+        sys.exit(Processes(options).run())
+    Service(options, secret).run()
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line; HOST, PORT, METRICS_PORT and DELIVERY are read where a flag is missing."""
+    """The command line; HOST, PORT, METRICS_PORT, DELIVERY and PROCESSES are read where a flag is missing."""
     environment = os.environ
     parser = argparse.ArgumentParser(description=__doc__)
     host = environment.get("HOST") or "127.0.0.1"
@@ -57,13 +67,31 @@ def arguments() -> argparse.ArgumentParser:
         "--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000"
     )
     parser.add_argument("--max-connections", type=int, default=5000, help="connections beyond it are refused")
+    processes = int(environment.get("PROCESSES") or 1)
+    parser.add_argument(
+        "--processes",
+        type=_at_least_one,
+        default=processes,
+        help="servers on the one port, each with its own descriptors; each takes its share of --max-connections and a "
+        "tenth, because the kernel spreads connections unevenly",
+    )
     choices = ("dict", "batch", "discard")
     delivery = environment.get("DELIVERY", "batch")
     if delivery not in choices:
         parser.error(f"DELIVERY is {delivery!r}: set it to one of {', '.join(choices)}")
     parser.add_argument("--delivery", choices=choices, default=delivery, help="how messages reach the application")
+    parser.add_argument("--echo", action="store_true", help="no tokens: everyone may come, and gets every message back")
+    # One of several processes: how many threads it may have.
+    parser.add_argument("--share-of-port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
 
 
 def token(now: int, secret: bytes = SECRET) -> str:
@@ -80,37 +108,39 @@ def _base64(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
+def metrics_port(options: argparse.Namespace) -> int:
+    """Where metrics are served: as told, else 1000 above the port."""
+    if options.metrics_port is not None:
+        return int(options.metrics_port)
+    return int(options.port) + METRICS_OFFSET if options.port else 0
+
+
 class Service:
     """The server, its application, and the loop between them."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        metrics_port: int | None,
-        max_connections: int,
-        delivery: Literal["dict", "batch", "discard"],
-        secret: bytes,
-    ) -> None:
+    def __init__(self, options: argparse.Namespace, secret: bytes) -> None:
         # Imported here, so that --token-only needs nothing built.
         from wse_server import RustWSEServer
 
-        if metrics_port is None:
-            metrics_port = port + METRICS_OFFSET if port else 0
-        self.host = host
-        self.delivery = delivery
+        self.host: str = options.host
+        self.delivery: str = options.delivery
+        self.shares_port = options.share_of_port is not None
         self.books = Books()
         self.stopping = False
+        echo = self.delivery == "echo"
         self.server = RustWSEServer(
-            host,
-            port,
-            max_connections,
-            jwt_secret=secret,
+            self.host,
+            options.port,
+            options.max_connections,
+            jwt_secret=None if echo else secret,
             jwt_issuer=ISSUER,
             jwt_audience=AUDIENCE,
-            delivery="discard" if delivery == "discard" else "queue",
-            metrics_port=metrics_port,
-            metrics_host=host,
+            max_message_size=ECHO_MESSAGE_BYTES if echo else 1 << 20,
+            delivery="echo" if echo else "discard" if self.delivery == "discard" else "queue",
+            share_port=self.shares_port,
+            shards=options.share_of_port,
+            metrics_port=metrics_port(options),
+            metrics_host=self.host,
         )
 
     def run(self) -> None:
@@ -119,8 +149,10 @@ class Service:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        if self.shares_port:
+            threading.Thread(target=self._stop_with_parent, daemon=True).start()
         self.server.enable_drain_mode()
-        if self.delivery != "discard":
+        if self.delivery in ("batch", "dict"):
             self.server.set_application_stats(self.books.totals, self.books.connections)
         self.server.start()
         self._announce()
@@ -135,6 +167,13 @@ class Service:
             pass
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def _stop_with_parent(self) -> None:
+        # Its end of the pipe closes when it is gone, however it went. Not by the buffered file: its lock would keep the
+        # interpreter from ending.
+        while os.read(0, 1024):
+            pass
         self.stopping = True
 
     def _announce(self) -> None:

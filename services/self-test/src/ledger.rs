@@ -209,6 +209,7 @@ impl Ledger {
             },
             bytes,
             application: self.application(&book),
+            inference: None,
         }
     }
 

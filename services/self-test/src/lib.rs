@@ -25,6 +25,7 @@ mod connection;
 pub mod delay;
 pub mod fate;
 pub mod frames;
+pub mod gateway;
 pub mod ledger;
 mod metrics;
 mod null;

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write,
+    fmt::{Display, Write},
     net::TcpListener,
     sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
@@ -81,10 +81,10 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 }
 
 /// The counters of `/stats` as Prometheus text.
-fn exposition(stats: &ServiceStats) -> String {
+pub(crate) fn exposition(stats: &ServiceStats) -> String {
     let (messages, connections, bytes) = (&stats.messages, &stats.connections, &stats.bytes);
     let mut text = String::new();
-    let plain = [
+    for (name, kind, value) in [
         ("service_messages_received_total", "counter", messages.received),
         ("service_messages_consumed_total", "counter", messages.consumed),
         ("service_messages_delivered_total", "counter", messages.delivered),
@@ -95,28 +95,38 @@ fn exposition(stats: &ServiceStats) -> String {
         ("service_connections_open", "gauge", connections.open),
         ("service_bytes_received_total", "counter", bytes.received),
         ("service_bytes_sent_total", "counter", bytes.sent),
-    ];
-    let application = stats.application.map(|application| {
-        [
-            ("application_messages_delivered_total", "counter", application.delivered),
-            ("application_sequence_sum", "gauge", application.sequence_sum),
-        ]
-    });
-    for (name, kind, value) in plain.into_iter().chain(application.into_iter().flatten()) {
-        writeln!(text, "# TYPE {name} {kind}\n{name} {value}").expect("a String takes everything");
+    ] {
+        plain(&mut text, name, kind, value);
     }
-    by_reason(&mut text, "service_messages_dropped_total", &messages.dropped);
-    by_reason(&mut text, "service_messages_send_dropped_total", &messages.send_dropped);
-    by_reason(&mut text, "service_connections_closed_total", &connections.closed);
-    by_reason(&mut text, "service_connections_rejected_total", &connections.rejected);
+    if let Some(application) = &stats.application {
+        plain(&mut text, "application_messages_delivered_total", "counter", application.delivered);
+        plain(&mut text, "application_sequence_sum", "gauge", application.sequence_sum);
+    }
+    labelled(&mut text, "service_messages_dropped_total", "reason", &messages.dropped);
+    labelled(&mut text, "service_messages_send_dropped_total", "reason", &messages.send_dropped);
+    labelled(&mut text, "service_connections_closed_total", "reason", &connections.closed);
+    labelled(&mut text, "service_connections_rejected_total", "reason", &connections.rejected);
+    if let Some(inference) = &stats.inference {
+        plain(&mut text, "service_inference_requests_total", "counter", inference.requests);
+        plain(&mut text, "service_inference_answered_total", "counter", inference.answered);
+        plain(&mut text, "service_inference_abandoned_total", "counter", inference.abandoned);
+        plain(&mut text, "service_inference_in_flight", "gauge", inference.in_flight);
+        plain(&mut text, "service_buffered_bytes", "gauge", inference.buffered_bytes);
+        labelled(&mut text, "service_inference_failed_total", "kind", &inference.failed);
+    }
     text
 }
 
-/// One counter with a reason for a label. The reasons are our own words and need no escaping.
-fn by_reason(text: &mut String, name: &str, counts: &BTreeMap<String, u64>) {
+/// One number.
+pub(crate) fn plain(text: &mut String, name: &str, kind: &str, value: u64) {
+    writeln!(text, "# TYPE {name} {kind}\n{name} {value}").expect("a String takes everything");
+}
+
+/// One counter with a label. Its values are our own words and need no escaping.
+pub(crate) fn labelled(text: &mut String, name: &str, label: &str, counts: &BTreeMap<impl Display, u64>) {
     writeln!(text, "# TYPE {name} counter").expect("a String takes everything");
-    for (reason, count) in counts {
-        writeln!(text, "{name}{{reason=\"{reason}\"}} {count}").expect("a String takes everything");
+    for (value, count) in counts {
+        writeln!(text, "{name}{{{label}=\"{value}\"}} {count}").expect("a String takes everything");
     }
 }
 
@@ -136,7 +146,8 @@ mod tests {
             counts.insert("why".into(), 3);
         }
         let text = exposition(&stats);
-        let contract = include_str!("../../README.md");
+        let (contract, _) =
+            include_str!("../../README.md").split_once("\n## Gateways").expect("what all services tell");
         let names = contract.lines().filter(|line| line.starts_with("| `")).flat_map(|line| line.split('`'));
         let names: Vec<_> =
             names.filter(|word| word.starts_with("service_") || word.starts_with("application_")).collect();

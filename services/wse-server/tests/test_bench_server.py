@@ -1,61 +1,20 @@
 """The benchmark's service as a process: its contract is `services/README.md`."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import wait_until
+from service import PROGRAM, Service
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
-from bench_server import SECRET, token
+from bench_server import SECRET
 
-PROGRAM = Path(__file__).resolve().parents[1] / "bench_server.py"
 MESSAGES = 1000
-
-
-class Service:
-    """A started service."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, str(PROGRAM), "--port", "0", "--metrics-port", "0", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
-        assert self.process.stdout is not None
-        self.ready = json.loads(self.process.stdout.readline())
-
-    def get(self, path: str) -> Any:
-        """A page of the metrics port, as JSON where it is."""
-        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}") as answer:
-            body = answer.read().decode()
-            return json.loads(body) if body.startswith("{") else body
-
-    def connect(self, secret: bytes = SECRET, greeting: str = '"server_ready"') -> ClientConnection:
-        """A connection with a token, after its greeting."""
-        headers = {"Cookie": f"access_token={token(int(time.time()), secret)}"}
-        connection = connect(
-            f"ws://{self.ready['address']}/wse", additional_headers=headers, compression=None, legacy=True
-        )
-        assert greeting in str(connection.recv(10))
-        return connection
-
-    def stop(self) -> int:
-        """Its exit code after SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(5)
-
-    def end(self) -> None:
-        """Without waiting for a farewell."""
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture(params=["batch", "dict"])

@@ -26,7 +26,7 @@ from wse_server import RustWSEServer
         ({"jwt_secret": b"short"}, "32"),
         ({"jwt_secret": b"x" * 32, "jwt_previous_secret": b"short"}, "32"),
         ({"inbound_overflow": "panic"}, "'backpressure' or 'drop'"),
-        ({"delivery": "mail"}, "'queue' or 'discard'"),
+        ({"delivery": "mail"}, "'queue', 'discard' or 'echo'"),
         ({"max_connections": -1}, "max_connections"),
         ({"max_inbound_queue_size": 0}, "max_inbound_queue_size"),
         ({"max_message_size": 0}, "max_message_size"),

@@ -42,6 +42,7 @@ pub(crate) fn delivery(value: &str) -> PyResult<Delivery> {
     match value {
         "queue" => Ok(Delivery::Queue),
         "discard" => Ok(Delivery::Discard),
-        _ => Err(PyValueError::new_err(format!("delivery is {value:?}: give 'queue' or 'discard'"))),
+        "echo" => Ok(Delivery::Echo),
+        _ => Err(PyValueError::new_err(format!("delivery is {value:?}: give 'queue', 'discard' or 'echo'"))),
     }
 }

@@ -1,15 +1,16 @@
 //! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
 //!
-//! [`server`] is the class that applications start; [`arguments`] checks what it is given; [`running`] is what it starts.
-//! Messages leave by [`batch`] and [`message`] (views), by [`events`] (decoded, the reference's shape) or by [`callbacks`];
-//! [`values`] decodes with the strings of [`names`], [`shapes`] what looks like a message before. [`application`] asks Python for its books. The typed contract is
-//! `python/wse_server/_wse_accel.pyi`.
+//! [`server`] is the class that applications start; [`arguments`] and [`keys`] check what it is given; [`running`] is what
+//! it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`] (decoded, the reference's shape) or by
+//! [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what looks like a message before.
+//! [`application`] asks Python for its books. The typed contract is `python/wse_server/_wse_accel.pyi`.
 
 mod application;
 mod arguments;
 mod batch;
 mod callbacks;
 mod events;
+mod keys;
 mod message;
 mod names;
 mod running;

@@ -19,6 +19,7 @@ use crate::{
     batch::MessageBatch,
     callbacks::{self, Callbacks},
     events::{self, Event},
+    keys::{Document, Given},
     running::Running,
     values::{Decoder, Integers, Malformed},
 };
@@ -109,9 +110,11 @@ impl RustWSEServer {
     #[new]
     #[pyo3(signature = (
         host, port, max_connections = 1000, jwt_secret = None, jwt_issuer = None, jwt_audience = None, jwt_cookie_name = None,
-        jwt_previous_secret = None, jwt_key_id = None, *, max_inbound_queue_size = 131_072, max_message_size = 1_048_576,
-        ping_interval = 25, idle_timeout = 60, max_outbound_queue_bytes = 16_777_216, inbound_overflow = "backpressure",
-        delivery = "queue", metrics_port = None, metrics_host = "127.0.0.1",
+        jwt_previous_secret = None, jwt_key_id = None, jwt_algorithm = None, jwt_private_key = None, *, jwt_keys = None,
+        max_inbound_queue_size = 131_072, max_message_size = 1_048_576, ping_interval = 25, idle_timeout = 60,
+        max_outbound_queue_bytes = 16_777_216, max_outbound_bytes = 268_435_456, max_partial_bytes = 67_108_864,
+        handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
+        delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
     ))]
     fn new(
         host: &str,
@@ -123,26 +126,38 @@ impl RustWSEServer {
         jwt_cookie_name: Option<String>,
         jwt_previous_secret: Option<Vec<u8>>,
         jwt_key_id: Option<String>,
+        jwt_algorithm: Option<&str>,
+        jwt_private_key: Option<Vec<u8>>,
+        jwt_keys: Option<Document>,
         max_inbound_queue_size: i64,
         max_message_size: i64,
         ping_interval: i64,
         idle_timeout: i64,
         max_outbound_queue_bytes: i64,
+        max_outbound_bytes: i64,
+        max_partial_bytes: i64,
+        handshake_timeout: i64,
+        max_handshakes: i64,
+        max_handshakes_per_peer: i64,
         inbound_overflow: &str,
         delivery: &str,
+        share_port: bool,
+        shards: Option<i64>,
         metrics_port: Option<i64>,
         metrics_host: &str,
     ) -> PyResult<Self> {
-        let jwt = jwt_secret.map(|secret| {
-            let defaults = JwtConfig::new(secret);
-            JwtConfig {
-                issuer: jwt_issuer,
-                audience: jwt_audience,
-                cookie_name: jwt_cookie_name.unwrap_or(defaults.cookie_name),
-                previous_secret: jwt_previous_secret,
-                key_id: jwt_key_id,
-                secret: defaults.secret,
-            }
+        let given = Given {
+            secret: jwt_secret,
+            previous_secret: jwt_previous_secret,
+            key_id: jwt_key_id,
+            algorithm: jwt_algorithm,
+            private_key: jwt_private_key,
+            set: jwt_keys,
+        };
+        let jwt = given.keys()?.map(|keys| {
+            let defaults = JwtConfig::new(keys);
+            let cookie_name = jwt_cookie_name.unwrap_or(defaults.cookie_name);
+            JwtConfig { issuer: jwt_issuer, audience: jwt_audience, cookie_name, keys: defaults.keys }
         });
         let metrics_address = arguments::address("metrics_host", metrics_host)?;
         let metrics_port = metrics_port.map(|port| arguments::port("metrics_port", port)).transpose()?;
@@ -157,7 +172,14 @@ impl RustWSEServer {
             max_message_size: arguments::size("max_message_size", max_message_size)?,
             ping_interval: arguments::seconds("ping_interval", ping_interval)?,
             idle_timeout: arguments::seconds("idle_timeout", idle_timeout)?,
+            handshake_timeout: arguments::seconds("handshake_timeout", handshake_timeout)?,
+            max_handshakes: arguments::size("max_handshakes", max_handshakes)?,
+            max_handshakes_per_peer: arguments::size("max_handshakes_per_peer", max_handshakes_per_peer)?,
+            max_partial_bytes: arguments::size("max_partial_bytes", max_partial_bytes)?,
             max_outbound_queue_bytes: arguments::size("max_outbound_queue_bytes", max_outbound_queue_bytes)?,
+            max_outbound_bytes: arguments::size("max_outbound_bytes", max_outbound_bytes)?,
+            share_port,
+            shards: shards.map(|shards| arguments::size("shards", shards)).transpose()?,
             metrics: metrics_port.map(|port| (metrics_address, port)),
             ..Config::default()
         };
@@ -303,6 +325,13 @@ impl RustWSEServer {
     fn prometheus_metrics(&self, py: Python<'_>) -> PyResult<String> {
         let running = self.started()?;
         Ok(py.detach(|| running.server.prometheus_text()))
+    }
+
+    fn set_jwt_keys(&self, py: Python<'_>, keys: Document) -> PyResult<()> {
+        let keys = keys.keys()?;
+        let running = self.started()?;
+        let replaced = py.detach(|| running.server.replace_jwt_keys(&keys));
+        replaced.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     fn set_application_stats(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {

@@ -6,7 +6,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::json;
 use wse_engine::{
-    JwtConfig, format,
+    JwtConfig, JwtKey, format,
     frame::Opcode,
     handshake,
     jwt::Gate,
@@ -62,7 +62,8 @@ fn handshakes(criterion: &mut Criterion) {
          Cookie: access_token={token}\r\nAuthorization: Bearer {token}\r\n\r\n"
     );
     let name = Some("wse-bench".to_owned());
-    let gate = Gate::new(&JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(SECRET) });
+    let key = JwtKey::secret(SECRET).expect("it is long enough");
+    let gate = Gate::new(&JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(vec![key]) });
     let mut group = criterion.benchmark_group("handshake");
     group.bench_function("parse", |bencher| bencher.iter(|| handshake::parse(black_box(request.as_bytes())).is_ok()));
     group.bench_function("parse and check the token", |bencher| {

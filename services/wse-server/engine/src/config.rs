@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
-const MINIMAL_SECRET_BYTES: usize = 32;
+use crate::keys::{self, JwtKey, KeyError};
+
 /// A shard's number takes one byte of a [`crate::ConnectionKey`].
 const MAXIMAL_SHARDS: usize = 256;
 /// Offsets into a batch's blob are 32 bits wide; a message far below that leaves room for its neighbours.
@@ -41,10 +41,22 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// How long a client may take to send its request.
     pub handshake_timeout: Duration,
+    /// How many connections may be here without having been let in: their request isn't whole, or it was refused. One
+    /// more, and the oldest of them makes way.
+    pub max_handshakes: usize,
+    /// How many of these may come from one address (IPv6: one network of 64 bits); 0 switches the limit off, which behind
+    /// a proxy is right: all clients have its address.
+    pub max_handshakes_per_peer: usize,
+    /// How many bytes may be promised to large messages that aren't whole yet. Connections beyond it wait for their turn.
+    pub max_partial_bytes: usize,
     /// How many bytes may wait for a slow client before messages to it are dropped; 0 switches the limit off.
     pub max_outbound_queue_bytes: usize,
+    /// How many bytes may wait for all slow clients together; beyond it, what is for them is dropped as above.
+    pub max_outbound_bytes: usize,
     /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
     pub receive_buffer_bytes: usize,
+    /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
+    pub share_port: bool,
     /// How many threads serve connections; `None` is one per CPU that this process may use (affinity and cgroup quota).
     pub shards: Option<usize>,
     /// Where `/metrics`, `/stats` and the others are served.
@@ -68,7 +80,12 @@ impl Default for Config {
             ping_interval: Duration::from_secs(25),
             idle_timeout: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
+            max_handshakes: 4096,
+            max_handshakes_per_peer: 0,
+            max_partial_bytes: 64 << 20,
             max_outbound_queue_bytes: 16 << 20,
+            max_outbound_bytes: 256 << 20,
+            share_port: false,
             receive_buffer_bytes: 64 << 10,
             shards: None,
             metrics: None,
@@ -77,47 +94,23 @@ impl Default for Config {
     }
 }
 
-/// Who may connect: bearers of a token signed with HS256.
-#[derive(Clone)]
+/// Who may connect: bearers of a token that one of the keys verifies.
+#[derive(Clone, Debug)]
 pub struct JwtConfig {
-    /// The secret that signs tokens, at least 32 bytes.
-    pub secret: Vec<u8>,
+    /// What verifies tokens. A token's header chooses by `kid` and `alg`; a key without an id takes every `kid`.
+    pub keys: Vec<JwtKey>,
     /// The `iss` that a token must carry.
     pub issuer: Option<String>,
     /// The `aud` that a token must carry.
     pub audience: Option<String>,
     /// The cookie that holds the token.
     pub cookie_name: String,
-    /// The secret before the last rotation: tokens signed with it still pass.
-    pub previous_secret: Option<Vec<u8>>,
-    /// The `kid` that a token's header must carry.
-    pub key_id: Option<String>,
 }
 
 impl JwtConfig {
-    /// Tokens signed with `secret`, in the cookie `access_token`, whoever issued them.
-    pub fn new(secret: impl Into<Vec<u8>>) -> Self {
-        Self {
-            secret: secret.into(),
-            issuer: None,
-            audience: None,
-            cookie_name: "access_token".into(),
-            previous_secret: None,
-            key_id: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for JwtConfig {
-    /// Leaves the secrets out: a configuration gets logged.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("JwtConfig")
-            .field("issuer", &self.issuer)
-            .field("audience", &self.audience)
-            .field("cookie_name", &self.cookie_name)
-            .field("key_id", &self.key_id)
-            .finish_non_exhaustive()
+    /// Tokens that one of `keys` verifies, in the cookie `access_token`, whoever issued them.
+    pub fn new(keys: Vec<JwtKey>) -> Self {
+        Self { keys, issuer: None, audience: None, cookie_name: "access_token".into() }
     }
 }
 
@@ -128,6 +121,9 @@ pub enum Delivery {
     Queue,
     /// Nowhere: they are parsed, validated and counted as dropped (`discarded`).
     Discard,
+    /// Back to their senders, as they came, without a look at what they mean; no keep-alive pings come between them. For
+    /// conformance tests.
+    Echo,
 }
 
 /// What happens when the application holds all that it may.
@@ -150,14 +146,9 @@ pub enum ConfigError {
         /// As configured.
         idle_timeout: Duration,
     },
-    /// The secret could be guessed.
-    #[error("{name} has {bytes} bytes; HS256 needs at least {MINIMAL_SECRET_BYTES}")]
-    ShortSecret {
-        /// Which secret.
-        name: &'static str,
-        /// Its length.
-        bytes: usize,
-    },
+    /// The keys that verify tokens.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// A size, count or duration that must not be 0 is 0.
     #[error("{name} must be greater than 0")]
     Zero {
@@ -187,6 +178,9 @@ impl Config {
             ("max_inbound_queue_size", self.max_inbound_queue_size),
             ("max_inbound_queue_bytes", self.max_inbound_queue_bytes),
             ("max_message_size", self.max_message_size),
+            ("max_handshakes", self.max_handshakes),
+            ("max_partial_bytes", self.max_partial_bytes),
+            ("max_outbound_bytes", self.max_outbound_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes),
             ("shards", self.shards.unwrap_or(1)),
             ("ping_interval", self.ping_interval.as_nanos().min(1) as usize),
@@ -209,19 +203,7 @@ impl Config {
             let (ping_interval, idle_timeout) = (self.ping_interval, self.idle_timeout);
             return Err(ConfigError::PingNotBeforeIdle { ping_interval, idle_timeout });
         }
-        self.jwt.as_ref().map_or(Ok(()), JwtConfig::validate)
-    }
-}
-
-impl JwtConfig {
-    fn validate(&self) -> Result<(), ConfigError> {
-        let previous = self.previous_secret.as_ref().map(|secret| ("previous_secret", secret));
-        for (name, secret) in [("secret", &self.secret)].into_iter().chain(previous) {
-            if secret.len() < MINIMAL_SECRET_BYTES {
-                return Err(ConfigError::ShortSecret { name, bytes: secret.len() });
-            }
-        }
-        Ok(())
+        Ok(self.jwt.as_ref().map_or(Ok(()), |jwt| keys::check(&jwt.keys))?)
     }
 }
 
@@ -241,14 +223,9 @@ mod tests {
     }
 
     #[test]
-    fn short_secrets_are_refused_the_previous_one_too() {
-        let with = |secret: usize, previous: usize| Config {
-            jwt: Some(JwtConfig { previous_secret: Some(vec![0; previous]), ..JwtConfig::new(vec![0; secret]) }),
-            ..Config::default()
-        };
-        assert_eq!(with(32, 32).validate(), Ok(()));
-        assert_eq!(with(31, 32).validate(), Err(ConfigError::ShortSecret { name: "secret", bytes: 31 }));
-        assert_eq!(with(32, 8).validate(), Err(ConfigError::ShortSecret { name: "previous_secret", bytes: 8 }));
+    fn a_server_that_nobody_could_enter_is_refused() {
+        let config = Config { jwt: Some(JwtConfig::new(Vec::new())), ..Config::default() };
+        assert_eq!(config.validate(), Err(ConfigError::Keys(KeyError::None)));
     }
 
     #[test]
@@ -261,6 +238,8 @@ mod tests {
 
     #[test]
     fn a_logged_configuration_keeps_its_secret() {
-        assert!(!format!("{:?}", JwtConfig::new(*b"a very secret secret, 32 bytes!!")).contains("secret,"));
+        let config = JwtConfig::new(vec![JwtKey::secret(b"a very secret secret, 32 bytes!!").unwrap()]);
+        let logged = format!("{config:?}");
+        assert!(logged.contains("Hs256") && !logged.contains("secret,") && !logged.contains("97, 32"), "{logged}");
     }
 }

@@ -63,8 +63,18 @@ pub(crate) struct Connection {
     pub(crate) is_dropping: bool,
     /// It has a deadline for its goodbye.
     pub(crate) is_watched: bool,
+    /// It hasn't been let in yet.
+    pub(crate) is_stranger: bool,
+    /// It isn't read until its client takes what waits for it.
+    pub(crate) is_withheld: bool,
+    /// Its client has taken something since the last tick.
+    pub(crate) has_taken: bool,
     /// How many ticks in a row messages to it were dropped.
     pub(crate) slow_ticks: u8,
+    /// What was promised to the large message that it is in the middle of, in bytes.
+    pub(crate) reserved: usize,
+    /// When, in milliseconds of the shard's clock.
+    pub(crate) reserved_millis: u64,
 }
 
 impl Connection {
@@ -93,13 +103,23 @@ impl Connection {
             ends_when_flushed: false,
             is_dropping: false,
             is_watched: false,
+            is_stranger: false,
+            is_withheld: false,
+            has_taken: false,
             slow_ticks: 0,
+            reserved: 0,
+            reserved_millis: 0,
         }
     }
 
     /// Whether there is something to parse or to read.
     pub(crate) fn has_input(&self) -> bool {
         self.is_readable || self.has_unparsed
+    }
+
+    /// Whether it is in the middle of a message that may need room of its own.
+    pub(crate) fn is_assembling(&self) -> bool {
+        self.expected > 0 || self.receiver.held_bytes() > 0 || self.reserved > 0
     }
 
     pub(crate) fn book(&self, open: bool) -> Book {

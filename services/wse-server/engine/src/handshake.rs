@@ -30,12 +30,14 @@ pub struct Request<'a> {
 /// Why a request is refused: the status that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No HTTP, too long, or without a usable key.
+    /// No HTTP, or without a usable key.
     BadRequest,
     /// Not a GET.
     MethodNotAllowed,
     /// Late.
     RequestTimeout,
+    /// More bytes or headers than a request may have.
+    TooLarge,
     /// No WebSocket, or another version of it.
     UpgradeRequired,
     /// No room.
@@ -49,6 +51,7 @@ impl Refusal {
             Self::BadRequest => ("400 Bad Request", ""),
             Self::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
             Self::RequestTimeout => ("408 Request Timeout", ""),
+            Self::TooLarge => ("431 Request Header Fields Too Large", ""),
             Self::UpgradeRequired => ("426 Upgrade Required", "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"),
             Self::ServiceUnavailable => ("503 Service Unavailable", "Retry-After: 1\r\n"),
         };
@@ -70,7 +73,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
     let end = match request.parse(bytes) {
         Ok(httparse::Status::Complete(end)) if end <= MAXIMAL_REQUEST => end,
         Ok(httparse::Status::Partial) if bytes.len() < MAXIMAL_REQUEST => return Ok(None),
-        _ => return Err(Refusal::BadRequest),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
+        Err(_) => return Err(Refusal::BadRequest),
     };
     if request.method != Some("GET") {
         return Err(Refusal::MethodNotAllowed);
@@ -179,8 +183,10 @@ mod tests {
             assert_eq!(parse(&GOOD[..cut]), Ok(None), "cut at {cut}");
         }
         let long = GOOD.replace("Host: a", &format!("Host: {}", "a".repeat(MAXIMAL_REQUEST)));
-        assert_eq!(parse(&long), Err(Refusal::BadRequest));
-        assert_eq!(parse(&long[..MAXIMAL_REQUEST]), Err(Refusal::BadRequest));
+        assert_eq!(parse(&long), Err(Refusal::TooLarge));
+        assert_eq!(parse(&long[..MAXIMAL_REQUEST]), Err(Refusal::TooLarge));
+        let many = GOOD.replace("Host: a", "a: b\r\n".repeat(MAXIMAL_HEADERS).trim_end());
+        assert_eq!(parse(&many), Err(Refusal::TooLarge));
     }
 
     #[test]

@@ -160,10 +160,10 @@ impl Intake {
         start
     }
 
-    /// Reads from `socket` behind what is here. Returns how many bytes came and how many could have.
-    pub(crate) fn read(&mut self, socket: &impl std::os::fd::AsFd) -> rustix::io::Result<(usize, usize)> {
+    /// Reads from `socket` behind what is here, `most` bytes at most. Returns how many bytes came and how many could have.
+    pub(crate) fn read(&mut self, socket: &impl std::os::fd::AsFd, most: usize) -> rustix::io::Result<(usize, usize)> {
         let spare: &mut [MaybeUninit<u8>] = self.arena.spare_capacity_mut();
-        let room = spare.len().min(READ_BYTES);
+        let room = spare.len().min(most);
         let read = rustix::io::read(socket, &mut spare[..room])?.0.len();
         let length = self.arena.len() + read;
         // SAFETY: the kernel has initialised `read` bytes behind the old length, within the capacity.
@@ -394,7 +394,7 @@ mod tests {
         let mut intake = intake(1);
         assert!(intake.reserve(5, false));
         intake.begin_read(b"first");
-        assert_eq!(intake.read(&far).unwrap(), (9, READ_BYTES));
+        assert_eq!(intake.read(&far, READ_BYTES).unwrap(), (9, READ_BYTES));
         assert_eq!(intake.bytes(), b"first and more");
     }
 }

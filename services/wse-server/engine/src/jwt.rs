@@ -2,11 +2,16 @@
 //!
 //! Tokens, secrets and the reasons of a refusal are never logged and never told to the client.
 
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, errors::ErrorKind};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::JwtConfig;
+use crate::{
+    config::JwtConfig,
+    keys::{self, JwtKey, KeyError},
+};
 
 /// Longer tokens are refused unread.
 const MAXIMAL_TOKEN_BYTES: usize = 8192;
@@ -49,12 +54,18 @@ struct Claims {
     sub: Value,
 }
 
+/// A key, and what a token must be to pass with it: signed with this key's algorithm and no other.
+struct Lock {
+    key: JwtKey,
+    validation: Validation,
+}
+
 /// Checks tokens.
 pub struct Gate {
-    key: DecodingKey,
-    previous_key: Option<DecodingKey>,
-    key_id: Option<String>,
-    validation: Validation,
+    /// Shared by the handshakes that are under way while a rotation replaces it.
+    locks: RwLock<Arc<[Lock]>>,
+    issuer: Option<String>,
+    audience: Option<String>,
     cookie_name: String,
 }
 
@@ -67,27 +78,47 @@ impl std::fmt::Debug for Gate {
 impl Gate {
     /// A gate with the keys and rules of `config`.
     pub fn new(config: &JwtConfig) -> Self {
-        let mut validation = Validation::new(Algorithm::HS256);
+        let gate = Self {
+            locks: RwLock::new(Arc::new([])),
+            issuer: config.issuer.clone(),
+            audience: config.audience.clone(),
+            cookie_name: config.cookie_name.clone(),
+        };
+        gate.install(&config.keys);
+        gate
+    }
+
+    /// From now on, tokens pass by `keys` alone. Who is inside stays.
+    ///
+    /// # Errors
+    /// When nobody could come in with them, or two have one id; then the old ones stay.
+    pub fn replace(&self, keys: &[JwtKey]) -> Result<(), KeyError> {
+        keys::check(keys)?;
+        self.install(keys);
+        Ok(())
+    }
+
+    fn install(&self, keys: &[JwtKey]) {
+        let locks = keys.iter().map(|key| Lock { key: key.clone(), validation: self.validation(key) }).collect();
+        *self.locks.write().unwrap_or_else(PoisonError::into_inner) = locks;
+    }
+
+    fn validation(&self, key: &JwtKey) -> Validation {
+        let mut validation = Validation::new(key.algorithm.library());
         validation.leeway = LEEWAY_SECONDS;
         validation.validate_nbf = true;
-        validation.validate_aud = config.audience.is_some();
+        validation.validate_aud = self.audience.is_some();
         validation.set_required_spec_claims(&["exp"]);
         // A token without the claim that is checked would pass if the claim weren't required too.
-        if let Some(issuer) = &config.issuer {
+        if let Some(issuer) = &self.issuer {
             validation.set_issuer(&[issuer]);
             validation.required_spec_claims.insert("iss".into());
         }
-        if let Some(audience) = &config.audience {
+        if let Some(audience) = &self.audience {
             validation.set_audience(&[audience]);
             validation.required_spec_claims.insert("aud".into());
         }
-        Self {
-            key: DecodingKey::from_secret(&config.secret),
-            previous_key: config.previous_secret.as_deref().map(DecodingKey::from_secret),
-            key_id: config.key_id.clone(),
-            validation,
-            cookie_name: config.cookie_name.clone(),
-        }
+        validation
     }
 
     /// Finds the token (cookie, then bearer) and checks it. Returns the user's id.
@@ -111,21 +142,38 @@ impl Gate {
         if token.len() > MAXIMAL_TOKEN_BYTES {
             return None;
         }
-        if self.has_key_id(token) {
-            match decode(token, &self.key, &self.validation) {
-                Ok(token) => return Some(token.claims),
-                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
-                Err(_) => return None,
+        let locks = Arc::clone(&self.locks.read().unwrap_or_else(PoisonError::into_inner));
+        if let [lock] = &*locks
+            && lock.key.id.is_none()
+        {
+            // No choice, so the header is read once, by `decode`.
+            return lock.open(token).ok();
+        }
+        let header = decode_header(token).ok()?;
+        // The one that the token names goes first: the others cost a signature each.
+        for named in [true, false] {
+            for lock in locks.iter().filter(|lock| lock.key.id.is_some() == named && lock.may_open(&header)) {
+                match lock.open(token) {
+                    Ok(claims) => return Some(claims),
+                    // Signed, perhaps, with another key that has no id: that before the last rotation.
+                    Err(ErrorKind::InvalidSignature) => {}
+                    Err(_) => return None,
+                }
             }
         }
-        // Signed, perhaps, before the last rotation, which may have changed the key's id too.
-        let previous = self.previous_key.as_ref()?;
-        decode(token, previous, &self.validation).ok().map(|token| token.claims)
+        None
+    }
+}
+
+impl Lock {
+    fn may_open(&self, header: &Header) -> bool {
+        header.alg == self.key.algorithm.library() && (self.key.id.is_none() || self.key.id == header.kid)
     }
 
-    fn has_key_id(&self, token: &str) -> bool {
-        let Some(wanted) = &self.key_id else { return true };
-        decode_header(token).is_ok_and(|header| header.kid.as_ref() == Some(wanted))
+    fn open(&self, token: &str) -> Result<Claims, ErrorKind> {
+        // It refuses any algorithm but the one of the validation before it looks at the key.
+        let decoded = decode(token, &self.key.key, &self.validation);
+        decoded.map(|token| token.claims).map_err(|error| error.into_kind())
     }
 }
 
@@ -144,7 +192,7 @@ fn bearer(header: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use jsonwebtoken::{EncodingKey, Header, encode};
+    use jsonwebtoken::{Algorithm, EncodingKey, encode};
     use serde_json::json;
 
     use super::*;
@@ -154,6 +202,10 @@ mod tests {
 
     fn now() -> i64 {
         (crate::clock::now_millis() / 1000) as i64
+    }
+
+    fn secret(secret: &[u8]) -> JwtKey {
+        JwtKey::secret(secret).unwrap()
     }
 
     fn token(secret: &[u8], header: &Header, claims: &Value) -> String {
@@ -180,7 +232,7 @@ mod tests {
 
     fn config() -> JwtConfig {
         let name = Some("wse-bench".to_owned());
-        JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(SECRET) }
+        JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(vec![secret(SECRET)]) }
     }
 
     fn admit(gate: &Gate, token: &str) -> Result<String, AuthError> {
@@ -259,8 +311,8 @@ mod tests {
     #[test]
     fn the_previous_secret_passes_whatever_its_key_id_but_the_current_one_needs_it() {
         let named = |kid: &str| Header { kid: Some(kid.into()), ..Header::default() };
-        let previous_secret = Some(OTHER.to_vec());
-        let gate = Gate::new(&JwtConfig { key_id: Some("new".into()), previous_secret, ..config() });
+        let keys = vec![secret(SECRET).with_id(Some("new".into())), secret(OTHER)];
+        let gate = Gate::new(&JwtConfig { keys, ..config() });
         assert!(admit(&gate, &token(SECRET, &named("new"), &good())).is_ok());
         assert!(admit(&gate, &token(OTHER, &named("old"), &good())).is_ok());
         assert!(admit(&gate, &token(OTHER, &named("new"), &good())).is_ok());

@@ -1,7 +1,7 @@
 //! The WSE engine: WebSocket connections on one side, batches of messages for an application on the other.
 //!
 //! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
-//! of them, with its own epoll, listener and connections; [`handshake`] and [`jwt`] let a client in; [`frame`] and
+//! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
 //! [`stats`] and `http` say what became of everything.
@@ -36,6 +36,7 @@ mod intake;
 pub mod json;
 pub mod jwt;
 mod key;
+mod keys;
 mod limits;
 mod listen;
 pub mod msgpack;
@@ -51,6 +52,7 @@ pub use self::{
     envelope::{Ping, with_category},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
+    keys::{JwtAlgorithm, JwtKey, KeyError},
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
 };

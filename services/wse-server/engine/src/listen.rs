@@ -25,7 +25,9 @@ pub(crate) struct Listeners {
 pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartError> {
     let wanted = SocketAddr::new(config.host, config.port);
     let failed = |source| StartError::Listen { address: wanted, source };
-    refuse_if_taken(wanted).map_err(failed)?;
+    if !config.share_port {
+        refuse_if_taken(wanted).map_err(failed)?;
+    }
     let mut address = wanted;
     let mut sockets = Vec::with_capacity(shards);
     for _ in 0..shards {
@@ -90,6 +92,14 @@ mod tests {
         let second = Config { port: first.address.port(), ..Config::default() };
         let Err(StartError::Listen { address, source }) = bind(&second, 1) else { panic!("the port was free") };
         assert_eq!((address, source.kind()), (first.address, std::io::ErrorKind::AddrInUse));
+    }
+
+    #[test]
+    fn servers_share_a_port_that_is_meant_to_be_shared() {
+        let shared = Config { share_port: true, ..Config::default() };
+        let first = bind(&shared, 1).unwrap();
+        let second = bind(&Config { port: first.address.port(), ..shared }, 1).unwrap();
+        assert_eq!(first.address, second.address);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::{key::ConnectionKey, limits::Waker, stats::Book};
 /// How many bytes of commands may wait for a shard before whoever sends waits too.
 const MAILBOX_BYTES: usize = 64 << 20;
 
+/// A backlog that has been longer is not kept for the next client: its memory would be.
+const HANDY_CHUNKS: usize = 256;
+
 /// What a shard is asked to do.
 pub(crate) enum Command {
     /// Send one framed message.
@@ -93,6 +96,14 @@ impl Mailbox {
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
     pub(crate) messages: u32,
+    /// Whether nobody else has these bytes: then they count as memory that waits for this client.
+    pub(crate) is_own: bool,
+}
+
+impl Chunk {
+    fn own_bytes(&self) -> usize {
+        if self.is_own { self.bytes.len() } else { 0 }
+    }
 }
 
 /// What a client hasn't taken yet. Only connections whose socket was full have one.
@@ -100,6 +111,7 @@ pub(crate) struct Chunk {
 pub(crate) struct Backlog {
     chunks: VecDeque<Chunk>,
     bytes: usize,
+    own_bytes: usize,
     /// The beginning of the first chunk is out already: the rest has to follow.
     is_half_out: bool,
 }
@@ -110,11 +122,22 @@ impl Backlog {
         debug_assert!(!is_rest || self.chunks.is_empty());
         self.is_half_out |= is_rest;
         self.bytes += chunk.bytes.len();
+        self.own_bytes += chunk.own_bytes();
         self.chunks.push_back(chunk);
     }
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Of these, the bytes that are in memory for this client alone.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// Whether it is worth keeping for another client, now that it is empty.
+    pub(crate) fn is_handy(&self) -> bool {
+        self.chunks.capacity() <= HANDY_CHUNKS
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -137,10 +160,12 @@ impl Backlog {
         while let Some(chunk) = self.chunks.front_mut() {
             if written < chunk.bytes.len() {
                 self.is_half_out |= written > 0;
+                self.own_bytes -= if chunk.is_own { written } else { 0 };
                 drop(chunk.bytes.split_to(written));
                 break;
             }
             written -= chunk.bytes.len();
+            self.own_bytes -= chunk.own_bytes();
             messages += u64::from(chunk.messages);
             self.is_half_out = false;
             self.chunks.pop_front();
@@ -160,6 +185,7 @@ impl Backlog {
         let lost = self.chunks.iter().skip(kept).map(|chunk| u64::from(chunk.messages)).sum();
         self.chunks.truncate(kept);
         self.bytes = self.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        self.own_bytes = self.chunks.iter().map(Chunk::own_bytes).sum();
         lost
     }
 }
@@ -170,7 +196,9 @@ mod tests {
 
     fn backlog(sizes: &[usize]) -> Backlog {
         let mut backlog = Backlog::default();
-        sizes.iter().for_each(|size| backlog.push(Chunk { bytes: vec![0; *size].into(), messages: 1 }, false));
+        for size in sizes {
+            backlog.push(Chunk { bytes: vec![0; *size].into(), messages: 1, is_own: *size != 11 }, false);
+        }
         backlog
     }
 
@@ -188,6 +216,18 @@ mod tests {
         backlog.advance(5);
         assert_eq!((backlog.give_up(), backlog.bytes()), (2, 5));
         assert_eq!((backlog.clear(), backlog.bytes()), (1, 0));
+    }
+
+    #[test]
+    fn shared_bytes_are_no_memory_of_the_client() {
+        let mut backlog = backlog(&[10, 11, 10]);
+        assert_eq!((backlog.bytes(), backlog.own_bytes()), (31, 20));
+        backlog.advance(15);
+        assert_eq!((backlog.bytes(), backlog.own_bytes()), (16, 10));
+        backlog.advance(8);
+        assert_eq!((backlog.bytes(), backlog.own_bytes()), (8, 8));
+        backlog.clear();
+        assert_eq!((backlog.bytes(), backlog.own_bytes()), (0, 0));
     }
 
     #[test]

@@ -61,6 +61,27 @@ pub enum Step {
 struct Fragments {
     kind: DataKind,
     bytes: Vec<u8>,
+    /// How much of a text was found to be UTF-8: all but the beginning of a character.
+    checked: usize,
+}
+
+impl Fragments {
+    /// Looks at a text as far as it is here, so that one that can't become UTF-8 any more ends at once and not at its end.
+    fn check(&mut self) -> Result<(), Violation> {
+        if self.kind == DataKind::Text {
+            self.checked += prefix_of_text(&self.bytes[self.checked..])?;
+        }
+        Ok(())
+    }
+}
+
+/// How many of the bytes are whole characters; what is behind them may become one.
+fn prefix_of_text(bytes: &[u8]) -> Result<usize, Violation> {
+    match simdutf8::compat::from_utf8(bytes) {
+        Ok(_) => Ok(bytes.len()),
+        Err(error) if error.error_len().is_none() => Ok(error.valid_up_to()),
+        Err(_) => Err(Violation::InvalidUtf8),
+    }
 }
 
 /// What one connection remembers between frames: the fragments of a message that isn't whole yet. Empty it is one word.
@@ -87,9 +108,9 @@ impl Receiver {
         match header.opcode {
             Opcode::Text if header.fin => Ok(Step::Whole { kind: DataKind::Text, payload, next }),
             Opcode::Binary if header.fin => Ok(Step::Whole { kind: DataKind::Binary, payload, next }),
-            Opcode::Text => Ok(self.begin(DataKind::Text, &bytes[payload], next)),
-            Opcode::Binary => Ok(self.begin(DataKind::Binary, &bytes[payload], next)),
-            Opcode::Continuation => Ok(self.proceed(header.fin, &bytes[payload], next)),
+            Opcode::Text => self.begin(DataKind::Text, &bytes[payload], next),
+            Opcode::Binary => self.begin(DataKind::Binary, &bytes[payload], next),
+            Opcode::Continuation => self.proceed(header.fin, &bytes[payload], next),
             Opcode::Ping => Ok(Step::Ping { payload, next }),
             Opcode::Pong => Ok(Step::Nothing { next }),
             Opcode::Close => frame::close_code(&bytes[payload]).map(|code| Step::Close { code }),
@@ -108,22 +129,55 @@ impl Receiver {
         }
     }
 
-    fn begin(&mut self, kind: DataKind, payload: &[u8], next: usize) -> Step {
-        self.fragments = Some(Box::new(Fragments { kind, bytes: payload.to_vec() }));
-        Step::Nothing { next }
+    /// Looks at the beginning of a frame that isn't whole, and which may stay so for long: text that can't become UTF-8
+    /// any more ends the connection now. `bytes` begin with the frame and are left as they are.
+    ///
+    /// # Errors
+    /// [`Violation::InvalidUtf8`].
+    pub fn check_incomplete(&self, bytes: &[u8], limit: usize) -> Result<(), Violation> {
+        let Ok(Some(header)) = frame::parse_header(bytes, limit) else { return Ok(()) };
+        let before = match (&self.fragments, header.opcode) {
+            (None, Opcode::Text) => &[][..],
+            (Some(fragments), Opcode::Continuation) if fragments.kind == DataKind::Text => {
+                &fragments.bytes[fragments.checked..]
+            }
+            _ => return Ok(()),
+        };
+        let mut text = before.to_vec();
+        text.extend_from_slice(&bytes[header.header_bytes..]);
+        frame::unmask(&mut text[before.len()..], header.mask);
+        prefix_of_text(&text).map(|_| ())
     }
 
-    fn proceed(&mut self, fin: bool, payload: &[u8], next: usize) -> Step {
+    /// How much is kept of a message that came in parts, in bytes.
+    pub fn held_bytes(&self) -> usize {
+        self.fragments.as_ref().map_or(0, |fragments| fragments.bytes.len())
+    }
+
+    /// Drops what is kept of a message: its connection has come to its end.
+    pub(crate) fn forget(&mut self) {
+        self.fragments = None;
+    }
+
+    fn begin(&mut self, kind: DataKind, payload: &[u8], next: usize) -> Result<Step, Violation> {
+        let mut fragments = Fragments { kind, bytes: payload.to_vec(), checked: 0 };
+        fragments.check()?;
+        self.fragments = Some(Box::new(fragments));
+        Ok(Step::Nothing { next })
+    }
+
+    fn proceed(&mut self, fin: bool, payload: &[u8], next: usize) -> Result<Step, Violation> {
         let Some(mut fragments) = self.fragments.take() else {
             // check_order has refused it.
-            return Step::Nothing { next };
+            return Ok(Step::Nothing { next });
         };
         fragments.bytes.extend_from_slice(payload);
         if fin {
-            return Step::Joined { kind: fragments.kind, payload: fragments.bytes, next };
+            return Ok(Step::Joined { kind: fragments.kind, payload: fragments.bytes, next });
         }
+        fragments.check()?;
         self.fragments = Some(fragments);
-        Step::Nothing { next }
+        Ok(Step::Nothing { next })
     }
 }
 
@@ -232,6 +286,33 @@ mod tests {
         assert_eq!(outcomes(&fits).len(), 1);
         let beyond = [client(false, Opcode::Binary, &[0; 32]), client(true, Opcode::Continuation, &[0; 33])];
         assert_eq!(outcomes(&beyond), [Outcome::Violation(Violation::TooBig)]);
+    }
+
+    #[test]
+    fn text_that_cannot_become_utf8_ends_with_the_fragment_that_shows_it() {
+        // Half a character at the end of each fragment is fine; a byte that can't go on isn't.
+        let halves = [client(false, Opcode::Text, b"\xCE"), client(false, Opcode::Continuation, b"\xBA\xE1\xBD")];
+        assert_eq!(outcomes(&halves), []);
+        let bad = [halves[0].clone(), client(false, Opcode::Continuation, b"\xBA\xED\xA0")];
+        assert_eq!(outcomes(&bad), [Outcome::Violation(Violation::InvalidUtf8)]);
+        let binary = [client(false, Opcode::Binary, b"\xFF"), client(true, Opcode::Continuation, b"\xFE")];
+        assert_eq!(outcomes(&binary), [Outcome::Message(DataKind::Binary, b"\xFF\xFE".to_vec())]);
+    }
+
+    #[test]
+    fn text_that_cannot_become_utf8_shows_before_its_frame_is_whole() {
+        let mut receiver = Receiver::default();
+        let check = |receiver: &Receiver, frame: &[u8]| -> Vec<bool> {
+            (0..frame.len()).map(|cut| receiver.check_incomplete(&frame[..cut], 64).is_ok()).collect()
+        };
+        let frame = client(true, Opcode::Text, b"\xCE\xBA\xED\xA0\x80!");
+        let fine = check(&receiver, &frame);
+        // Six bytes of header; the fourth byte of the text makes it a surrogate.
+        assert_eq!(fine.iter().position(|is_fine| !is_fine), Some(6 + 4), "{fine:?}");
+        receiver.step(&mut client(false, Opcode::Text, b"\xCE"), 0, 64).unwrap();
+        assert!(check(&receiver, &client(true, Opcode::Continuation, b"\xBA fine")).iter().all(|is_fine| *is_fine));
+        let bad = check(&receiver, &client(true, Opcode::Continuation, b"no continuation"));
+        assert_eq!(bad.iter().position(|is_fine| !is_fine), Some(6 + 1), "{bad:?}");
     }
 
     #[test]

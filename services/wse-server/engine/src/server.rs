@@ -23,6 +23,7 @@ use crate::{
     inbound::{Batch, Inbound},
     jwt::Gate,
     key::ConnectionKey,
+    keys::{JwtKey, KeyError},
     limits::{Held, Waker},
     listen,
     outbound::{Command, Mailbox},
@@ -358,6 +359,14 @@ impl Server {
     /// The application touched `messages` of [`crate::Kind::Json`] that are no JSON.
     pub fn count_malformed(&self, messages: u64) {
         self.shared.malformed_when_touched.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// From now on, tokens pass by `keys` alone; connections that are open stay. For the rotation of keys without a restart.
+    ///
+    /// # Errors
+    /// When there is no key, too many, or two with one id; the old ones stay then. When the server checks no tokens at all.
+    pub fn replace_jwt_keys(&self, keys: &[JwtKey]) -> Result<(), KeyError> {
+        self.shared.gate.as_ref().ok_or(KeyError::NoGate)?.replace(keys)
     }
 
     /// From now on the application's counters are told beside the engine's.

@@ -5,8 +5,12 @@
 //! application neither spins nor stops writing, and a connection that floods is read once per round like the others.
 
 mod accept;
+mod assembly;
+mod core;
+mod echo;
 mod open;
 mod read;
+mod strangers;
 mod take;
 mod tend;
 mod write;
@@ -14,32 +18,29 @@ mod write;
 use std::{
     collections::VecDeque,
     os::fd::OwnedFd,
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Instant,
+    sync::{Arc, PoisonError},
 };
 
 use rustix::event::{Timespec, epoll};
 
-use self::{read::Progress, tend::Tending};
+use self::{
+    core::{Core, Overflow},
+    read::Progress,
+    strangers::Strangers,
+    tend::Tending,
+};
 use crate::{
-    clock,
-    config::{Delivery, InboundOverflow},
     connection::{Connection, Phase, Table},
-    format::Inflater,
-    inbound::Kind,
-    intake::Intake,
     key::ConnectionKey,
-    outbound::{Backlog, Command},
+    outbound::Command,
     server::Shared,
-    stats::{Book, CloseReason, Counters, SendDropReason},
+    stats::CloseReason,
 };
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
 /// How long to wait before looking again whether an arena has come back, in milliseconds. Nobody tells when one does.
 const ARENA_RETRY_MILLIS: u64 = 5;
-/// Books of closed connections that are kept for someone to fetch.
-const KEPT_BOOKS: usize = 1_000_000;
 
 /// What marks the listener's and the waker's events. No connection has these keys: a table never has so many slots.
 const LISTENER: u64 = u64::MAX;
@@ -55,23 +56,13 @@ enum Reading {
     Starved,
 }
 
-/// What happens to a message that there is no room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overflow {
-    /// There is room, because nothing is read while there is none.
-    Wait,
-    /// It is dropped.
-    Drop,
-    /// There is nobody to take any message.
-    Discard,
-}
-
 pub(crate) struct Shard {
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
     table: Table,
     core: Core,
     tending: Tending,
+    strangers: Strangers,
     /// Connections to read from.
     ready: VecDeque<ConnectionKey>,
     /// Connections to read from when the application lets go.
@@ -81,30 +72,6 @@ pub(crate) struct Shard {
     accept_retry_millis: Option<u64>,
     commands: Vec<Command>,
     stop_deadline_millis: Option<u64>,
-}
-
-/// What working on one connection needs of its shard.
-struct Core {
-    index: usize,
-    shared: Arc<Shared>,
-    overflow: Overflow,
-    intake: Intake,
-    counters: Counters,
-    closed_books: VecDeque<Book>,
-    inflater: Inflater,
-    /// What the inflater writes to.
-    inflated: Vec<u8>,
-    /// What is to be written to the connection that is being read.
-    replies: Vec<u8>,
-    reply_messages: u32,
-    /// Where requests are read to.
-    request: Vec<u8>,
-    random: open::Random,
-    #[expect(clippy::vec_box, reason = "the boxes themselves are handed to connections and come back")]
-    spare_backlogs: Vec<Box<Backlog>>,
-    started: Instant,
-    now_millis: u64,
-    wall_millis: u64,
 }
 
 impl Shard {
@@ -119,6 +86,7 @@ impl Shard {
             listener: Some(listener),
             table: Table::new(u8::try_from(index).expect("the configuration allows 256 shards")),
             tending: Tending::new(&shared.config),
+            strangers: Strangers::new(&shared.config, shared.wakers.len()),
             core: Core::new(index, shared),
             ready: VecDeque::new(),
             parked: VecDeque::new(),
@@ -182,7 +150,7 @@ impl Shard {
             key => {
                 let key = ConnectionKey::from_u64(key);
                 if flags.contains(epoll::EventFlags::OUT) {
-                    self.with(key, |core, connection| core.flush(connection));
+                    self.flush(key);
                 }
                 let hung_up = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                 let Some(connection) = self.table.get_mut(key) else { return };
@@ -205,8 +173,25 @@ impl Shard {
         self.settle(connection, progress)
     }
 
+    /// Writes what waits for a connection, and reads it again if that was what it waited for.
+    fn flush(&mut self, key: ConnectionKey) {
+        self.with(key, |core, connection| {
+            connection.is_dirty = false;
+            core.flush(connection)
+        });
+        let Some(connection) = self.table.get_mut(key) else { return };
+        if connection.is_withheld && !self.core.is_behind(connection) {
+            connection.is_withheld = false;
+            self.ready.push_back(key);
+        }
+    }
+
     /// Puts a connection back after work, or removes it.
     fn settle(&mut self, mut connection: Box<Connection>, progress: Progress) -> Progress {
+        if connection.is_stranger && connection.is_registered {
+            connection.is_stranger = false;
+            self.strangers.leave(connection.key);
+        }
         match progress {
             Progress::Gone(reason) => self.remove(connection, reason),
             _ => {
@@ -219,6 +204,13 @@ impl Shard {
 
     fn remove(&mut self, mut connection: Box<Connection>, reason: CloseReason) {
         self.table.release(connection.key);
+        if connection.is_stranger {
+            self.strangers.leave(connection.key);
+        }
+        if connection.reserved > 0 {
+            self.core.assembly.take_back(&mut connection);
+            self.grant();
+        }
         self.core.forget(&mut connection, reason);
     }
 
@@ -252,8 +244,17 @@ impl Shard {
                 self.table.put(connection);
                 continue;
             }
+            if needs_room && connection.backlog.is_some() && self.core.is_behind(&connection) {
+                // Its client asks and doesn't listen: no more answers until it has taken these.
+                connection.is_withheld = true;
+                connection.is_listed = true;
+                self.table.put(connection);
+                continue;
+            }
             let progress = self.core.serve(&mut connection);
+            let may_go_on = matches!(progress, Progress::Gone(_)) || self.look_at_assembly(&mut connection);
             match progress {
+                _ if !may_go_on => {}
                 Progress::Full | Progress::Starved => {
                     connection.is_listed = true;
                     self.parked.push_front(key);
@@ -271,6 +272,18 @@ impl Shard {
                 self.core.intake.set_room(self.core.room());
             }
         }
+    }
+
+    /// Settles what a connection was promised and what it needs. Returns false if it has to wait.
+    fn look_at_assembly(&mut self, connection: &mut Connection) -> bool {
+        if !connection.is_assembling() {
+            return true;
+        }
+        if connection.reserved > 0 {
+            self.core.assembly.settle(connection);
+            self.grant();
+        }
+        self.make_room(connection)
     }
 
     fn pause(&mut self, progress: Progress) {
@@ -296,73 +309,5 @@ impl Shard {
         self.commands.clear();
         let mut left = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
         left.extend(self.core.closed_books.drain(..));
-    }
-}
-
-impl Core {
-    fn new(index: usize, shared: Arc<Shared>) -> Self {
-        Self {
-            index,
-            overflow: match (shared.config.delivery, shared.config.inbound_overflow) {
-                (Delivery::Discard, _) => Overflow::Discard,
-                (Delivery::Queue, InboundOverflow::Drop) => Overflow::Drop,
-                (Delivery::Queue, InboundOverflow::Backpressure) => Overflow::Wait,
-            },
-            intake: Intake::new(shared.config.max_inbound_queue_bytes),
-            shared,
-            counters: Counters::default(),
-            closed_books: VecDeque::new(),
-            inflater: Inflater::default(),
-            inflated: Vec::new(),
-            replies: Vec::new(),
-            reply_messages: 0,
-            request: Vec::new(),
-            random: open::Random::default(),
-            spare_backlogs: Vec::new(),
-            started: Instant::now(),
-            now_millis: 0,
-            wall_millis: clock::now_millis(),
-        }
-    }
-
-    /// Once per round: no message needs to know better.
-    fn tick_clock(&mut self) {
-        self.now_millis = self.started.elapsed().as_millis() as u64;
-        self.wall_millis = clock::now_millis();
-    }
-
-    fn room(&self) -> (usize, usize) {
-        if self.overflow == Overflow::Discard { (usize::MAX, usize::MAX) } else { self.shared.inbound.held.room() }
-    }
-
-    /// Hands over what was collected, and publishes the counters with it.
-    fn hand_over(&mut self) {
-        self.shared.inbound.push(self.index, self.intake.collected(), &self.counters);
-    }
-
-    /// A connection is gone: says so to whom it concerns and keeps its books.
-    fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
-        if let Some(mut backlog) = connection.backlog.take() {
-            self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
-            self.spare_backlogs.push(backlog);
-        }
-        if !connection.is_registered {
-            return;
-        }
-        self.shared.registry.close(connection.id);
-        match self.shared.config.delivery {
-            Delivery::Queue => {
-                let id = connection.id.to_string();
-                self.intake.push_event(Kind::Disconnect, connection.key, &id, b"");
-            }
-            Delivery::Discard => self.shared.registry.forget([connection.key].into_iter()),
-        }
-        self.shared.open.fetch_sub(1, Ordering::Relaxed);
-        self.counters.closed[connection.reason.unwrap_or(reason) as usize] += 1;
-        if self.closed_books.len() == KEPT_BOOKS {
-            self.closed_books.pop_front();
-            self.counters.books_evicted += 1;
-        }
-        self.closed_books.push_back(connection.book(false));
     }
 }

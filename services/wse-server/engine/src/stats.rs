@@ -36,6 +36,7 @@ reasons! {
         SlowConsumer = "slow_consumer",
         Shutdown = "shutdown",
         Application = "application",
+        Crowded = "crowded",
         Error = "error",
     }
 }
@@ -48,6 +49,7 @@ reasons! {
         Auth = "auth",
         Handshake = "handshake",
         Timeout = "timeout",
+        Crowded = "crowded",
     }
 }
 
@@ -159,6 +161,7 @@ impl Totals {
             },
             bytes: ByteStats { received: counters.bytes_received, sent: counters.bytes_sent },
             application: None,
+            inference: None,
         }
     }
 }

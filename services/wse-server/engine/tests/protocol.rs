@@ -156,7 +156,7 @@ fn requests_that_cannot_be_upgraded_get_a_plain_answer() {
     let good = client::request("/wse", "");
     for (request, status) in [
         ("NONSENSE\r\n\r\n".to_owned(), 400),
-        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000)), 400),
+        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000)), 431),
         (good.replace("GET", "POST"), 405),
         (good.replace("websocket", "h2c"), 426),
         (good.replace("Version: 13", "Version: 12"), 426),

@@ -1,9 +1,9 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
 The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged; what that package has and this one does not (recovery, presence, topics, cluster, RS256 and ES256, rate
-limits) is left out of the signatures rather than accepted and ignored. Arguments after the first of these are
-keywords only, so that no position means something else here.
+unchanged; what that package has and this one does not (recovery, presence, topics, cluster, rate limits) is left out
+of the signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no
+position means something else here.
 
 Differences that an application can see, all of them deliberate:
 
@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, final
 
 __version__: str
+
+JwtAlgorithm: TypeAlias = Literal["HS256", "RS256", "ES256"]
+"""How a token is signed."""
 
 ApplicationCounts: TypeAlias = tuple[int, int, int]
 """Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
@@ -128,14 +131,24 @@ class RustWSEServer:
         jwt_cookie_name: str | None = None,
         jwt_previous_secret: bytes | None = None,
         jwt_key_id: str | None = None,
+        jwt_algorithm: JwtAlgorithm | None = None,
+        jwt_private_key: bytes | None = None,
         *,
+        jwt_keys: str | bytes | None = None,
         max_inbound_queue_size: int = 131072,
         max_message_size: int = 1048576,
         ping_interval: int = 25,
         idle_timeout: int = 60,
         max_outbound_queue_bytes: int = 16777216,
+        max_outbound_bytes: int = 268435456,
+        max_partial_bytes: int = 67108864,
+        handshake_timeout: int = 10,
+        max_handshakes: int = 4096,
+        max_handshakes_per_peer: int = 0,
         inbound_overflow: Literal["backpressure", "drop"] = "backpressure",
-        delivery: Literal["queue", "discard"] = "queue",
+        delivery: Literal["queue", "discard", "echo"] = "queue",
+        share_port: bool = False,
+        shards: int | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
     ) -> RustWSEServer:
@@ -145,24 +158,40 @@ class RustWSEServer:
             host: Address to listen on: an IP address or `localhost`.
             port: TCP port; 0 lets the kernel pick.
             max_connections: Connections beyond it are refused.
-            jwt_secret: HS256 secret of at least 32 bytes; None leaves authentication to the application.
+            jwt_secret: The secret of HS256, at least 32 bytes; the issuer's public key as PEM for RS256 (2048 bits or
+                more) and ES256. Without it and without `jwt_keys` the application authenticates its clients.
             jwt_issuer: Required `iss`.
             jwt_audience: Required `aud`.
             jwt_cookie_name: Cookie that carries the token; None means `access_token`.
-            jwt_previous_secret: Accepted too, for rotation.
-            jwt_key_id: Required `kid` of the header.
+            jwt_previous_secret: The one before the last rotation, of the same algorithm: its tokens pass whatever
+                `kid` they name.
+            jwt_key_id: `kid` that tokens verified with `jwt_secret` must name.
+            jwt_algorithm: How they are signed; None means HS256. No token is verified with another algorithm.
+            jwt_private_key: Checked to be the other half of `jwt_secret`, then forgotten: a server only verifies.
+            jwt_keys: A JSON Web Key Set (RFC 7517) as issuers publish it, beside or instead of `jwt_secret`. A token is
+                verified with the key whose `kid` it names and whose algorithm its header gives; one without `kid` with
+                those keys that have none. Keys for encryption and for other algorithms are left out.
             max_inbound_queue_size: Messages that may wait for the application.
             max_message_size: Bytes, after decompression.
             ping_interval: Seconds between the server's pings.
             idle_timeout: Seconds without a message after which a connection is closed.
             max_outbound_queue_bytes: Bytes that may wait for one slow receiver; 0 means no limit.
+            max_outbound_bytes: Bytes that may wait for all slow receivers together.
+            max_partial_bytes: Bytes promised to large messages that are not whole yet; connections beyond it wait.
+            handshake_timeout: Seconds that a client may take to send its request.
+            max_handshakes: Connections that have not been let in yet: one more, and the oldest of them is closed.
+            max_handshakes_per_peer: How many of these one address may have; 0 means no limit, as behind a proxy.
             inbound_overflow: What a full queue does: stop reading, or drop and count.
-            delivery: `discard` parses and counts messages, and hands none to the application.
+            delivery: `discard` parses and counts messages, and hands none to the application; `echo` sends each back as
+                it came, without a look at what it means.
+            share_port: Let other processes of this user listen on the port too: the kernel spreads connections.
+            shards: Threads that serve connections; None means one per CPU that the process may use.
             metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0: any port, None: no metrics.
             metrics_host: Address for it.
 
         Raises:
-            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a secret is too short.
+            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is too
+                weak, of another kind than `jwt_algorithm`, or none.
         """
     def start(self) -> None:
         """Bind and serve, in threads of the server's own.
@@ -247,6 +276,17 @@ class RustWSEServer:
         """Counters for a health check, by the reference's names."""
     def prometheus_metrics(self) -> str:
         """The text of `/metrics`."""
+    def set_jwt_keys(self, keys: str | bytes) -> None:
+        """Verify tokens with the keys of this JSON Web Key Set alone, from the next handshake on.
+
+        This is how keys are rotated without a restart: first a set with the old and the new key, and when the last
+        token of the old one has expired, one with the new key. Open connections stay. If the set is refused, the keys
+        stay what they were.
+
+        Raises:
+            ValueError: it is no set, none of its keys can be used, two have one `kid`, or the server checks no tokens.
+            RuntimeError: the server was never started.
+        """
     def set_application_stats(
         self,
         totals: Callable[[], ApplicationCounts] | None,

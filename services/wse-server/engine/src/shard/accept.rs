@@ -39,6 +39,8 @@ impl Shard {
                     self.is_accepting = false;
                     return;
                 }
+                // Whoever stands at the door makes way for who knocks.
+                Err(rustix::io::Errno::MFILE) if self.dismiss_oldest() => {}
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
                     tracing::warn!("no descriptors left for another connection");
                     self.is_accepting = false;
@@ -67,7 +69,9 @@ impl Shard {
             self.ready.push_back(key);
         }
         self.tending.watch_new(&connection, &self.core);
+        let progress = self.meet(&mut connection, progress);
         self.settle(connection, progress);
+        self.thin_out();
     }
 
     fn register(&self, connection: &Connection) -> bool {

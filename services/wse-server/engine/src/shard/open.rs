@@ -52,6 +52,11 @@ impl Random {
     }
 }
 
+/// Whether a request may end here.
+fn has_blank_line(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, b"\n\r\n").or_else(|| memchr::memmem::find(bytes, b"\n\n")).is_some()
+}
+
 /// What a request comes to.
 enum Answer {
     /// Welcome; the user's id, if a token gave one.
@@ -73,7 +78,7 @@ impl Core {
     }
 
     fn read_request(&mut self, connection: &mut Connection, request: &mut Vec<u8>) -> Progress {
-        let room = request.capacity() - request.len();
+        let (before, room) = (request.len(), request.capacity() - request.len());
         match rustix::io::read(&connection.socket, rustix::buffer::spare_capacity(request)) {
             Ok(0) => return self.reject_silently(RejectReason::Handshake),
             Ok(read) => connection.is_readable = read == room || connection.is_hung_up,
@@ -81,7 +86,10 @@ impl Core {
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return self.reject_silently(RejectReason::Handshake),
         }
-        match handshake::parse(request) {
+        // A request that trickles isn't parsed for every byte of it.
+        let has_news =
+            before == 0 || request.len() >= MAXIMAL_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
+        match if has_news { handshake::parse(request) } else { Ok(None) } {
             Ok(None) => {
                 connection.partial = request.as_slice().to_vec();
                 Progress::More

@@ -6,13 +6,13 @@ use super::{Core, Overflow};
 use crate::{
     connection::{Connection, Phase},
     frame::{self, Opcode, Violation},
-    intake::Place,
+    intake::{Place, READ_BYTES},
     receive::{DataKind, Step},
     stats::CloseReason,
 };
 
 /// Frames above this are read into a buffer of their own, so that their beginning isn't copied again and again.
-const BIG_FRAME: usize = 32 << 10;
+pub(super) const BIG_FRAME: usize = 32 << 10;
 /// So much is thrown away at once while lingering.
 const WASTE_BYTES: usize = 16 << 10;
 
@@ -83,6 +83,15 @@ impl Core {
         if !rest.is_empty() && matches!(stop, Stop::Incomplete(_) | Stop::Full) {
             connection.partial = rest.to_vec();
         }
+        let limit = self.shared.config.max_message_size;
+        let stop = match stop {
+            // It may be all that comes for a while: text that is wrong already is told so now.
+            Stop::Incomplete(_) if !rest.is_empty() => match connection.receiver.check_incomplete(rest, limit) {
+                Ok(()) => stop,
+                Err(violation) => Stop::Violation(violation),
+            },
+            stop => stop,
+        };
         self.intake.end_read();
         self.conclude(connection, stop).or(end).unwrap_or(if connection.is_readable {
             Progress::More
@@ -93,7 +102,9 @@ impl Core {
 
     /// Reads once. Returns how the connection ended, if it did.
     fn fill(&mut self, connection: &mut Connection) -> Option<Progress> {
-        match self.intake.read(&connection.socket) {
+        // Where large messages wait for room, their beginnings are kept short.
+        let most = if self.assembly.is_tight() { BIG_FRAME } else { READ_BYTES };
+        match self.intake.read(&connection.socket, most) {
             Ok((0, _)) => Some(Progress::Gone(CloseReason::Eof)),
             Ok((read, room)) => {
                 self.counters.bytes_received += read as u64;
@@ -148,19 +159,23 @@ impl Core {
     fn parse(&mut self, connection: &mut Connection, mut at: usize) -> (usize, Stop) {
         let limit = self.shared.config.max_message_size;
         let may_drop = self.overflow != Overflow::Wait;
+        let is_echo = self.overflow == Overflow::Echo;
         loop {
             let step = match connection.receiver.step(self.intake.bytes_mut(), at, limit) {
                 Ok(step) => step,
                 Err(violation) => return (at, Stop::Violation(violation)),
             };
             let (result, next) = match step {
+                Step::Whole { kind, payload, next } if is_echo => {
+                    (self.echo(connection, kind, Place::Arena(payload)), next)
+                }
                 Step::Whole { kind: DataKind::Text, payload, next } => (self.text(connection, payload), next),
                 Step::Whole { kind, payload, next } => (self.message(connection, kind, Place::Arena(payload)), next),
                 Step::Incomplete(expected) => return (at, Stop::Incomplete(expected)),
                 Step::Nothing { next } => (Ok(()), next),
                 Step::Joined { kind, payload, next } => {
                     let whole = 0..payload.len();
-                    (self.message(connection, kind, Place::Own(payload, whole)), next)
+                    (self.whole(connection, kind, Place::Own(payload, whole)), next)
                 }
                 Step::Ping { payload, next } => {
                     frame::put_header(&mut self.replies, Opcode::Pong, payload.len());
@@ -213,16 +228,25 @@ impl Core {
         connection.expected = 0;
         let limit = self.shared.config.max_message_size;
         let result = match connection.receiver.step(&mut frame, 0, limit) {
-            Ok(Step::Whole { kind, payload, .. }) => self.message(connection, kind, Place::Own(frame, payload)),
+            Ok(Step::Whole { kind, payload, .. }) => self.whole(connection, kind, Place::Own(frame, payload)),
             Ok(Step::Joined { kind, payload, .. }) => {
                 let whole = 0..payload.len();
-                self.message(connection, kind, Place::Own(payload, whole))
+                self.whole(connection, kind, Place::Own(payload, whole))
             }
             Ok(_) => Ok(()),
             Err(violation) => Err(violation),
         };
         if let Err(violation) = result {
             self.violated(connection, violation);
+        }
+    }
+
+    /// Takes a message that doesn't lie in the arena.
+    fn whole(&mut self, connection: &mut Connection, kind: DataKind, place: Place) -> Result<(), Violation> {
+        if self.overflow == Overflow::Echo {
+            self.echo(connection, kind, place)
+        } else {
+            self.message(connection, kind, place)
         }
     }
 

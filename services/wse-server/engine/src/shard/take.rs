@@ -140,7 +140,7 @@ impl Core {
         self.counters.received += 1;
     }
 
-    fn count_answered(&mut self, connection: &mut Connection, answers: u32) {
+    pub(super) fn count_answered(&mut self, connection: &mut Connection, answers: u32) {
         self.count_received(connection);
         connection.consumed += 1;
         self.counters.consumed += 1;
@@ -182,7 +182,7 @@ impl Core {
         match self.overflow {
             Overflow::Wait => None,
             Overflow::Drop => self.intake.is_full().then_some(DropReason::InboundOverflow),
-            Overflow::Discard => Some(DropReason::Discarded),
+            Overflow::Discard | Overflow::Echo => Some(DropReason::Discarded),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Core, Reading, Shard, read::Progress};
+use super::{Core, Overflow, Reading, Shard, read::Progress};
 use crate::{
     config::Config,
     connection::{Connection, Phase},
@@ -28,7 +28,7 @@ const JOINED_BYTES: usize = 256 << 10;
 /// A walk over all connections, a few per round.
 struct Sweep {
     next_slot: usize,
-    /// What to send to each, if this is a ping's sweep.
+    /// What to send to each, if this is a ping's sweep; nothing, where only the application's own messages may come.
     ping: Option<Bytes>,
 }
 
@@ -119,8 +119,11 @@ impl Shard {
         if now >= self.tending.next_ping_millis {
             self.tending.next_ping_millis = now + self.tending.ping_millis;
             let text = envelope::server_ping(self.core.wall_millis);
-            let ping = Some(frame::encode(Opcode::Text, text.as_bytes()));
-            self.tending.sweep = Some(Sweep { next_slot: 0, ping });
+            let ping = match self.core.overflow {
+                Overflow::Echo => Bytes::new(),
+                _ => frame::encode(Opcode::Text, text.as_bytes()),
+            };
+            self.tending.sweep = Some(Sweep { next_slot: 0, ping: Some(ping) });
         } else if now >= self.tending.next_look_millis {
             self.tending.next_look_millis = now + self.tending.look_millis();
             self.tending.sweep = Some(Sweep { next_slot: 0, ping: None });
@@ -179,10 +182,7 @@ impl Shard {
         self.broadcast(&mut broadcasts);
         self.commands = commands;
         for key in dirty {
-            self.with(key, |core, connection| {
-                connection.is_dirty = false;
-                core.flush(connection)
-            });
+            self.flush(key);
         }
     }
 
@@ -201,7 +201,7 @@ impl Shard {
             core.drop_for_slowness(connection, 1);
             return;
         }
-        core.keep(connection, frame, 1, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, false);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
@@ -209,7 +209,7 @@ impl Shard {
     }
 
     fn broadcast(&mut self, joined: &mut Joined) {
-        let Some(Chunk { bytes, messages }) = joined.take() else { return };
+        let Some(Chunk { bytes, messages, .. }) = joined.take() else { return };
         for slot in 0..self.table.slots() {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {
@@ -264,13 +264,19 @@ impl Core {
         if !has_news && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
             return self.close(connection, 4408, "idle", CloseReason::Idle);
         }
+        if self.assembly.is_stalled(connection, self.now_millis) {
+            return self.close(connection, 4408, "stalled in the middle of a message", CloseReason::Idle);
+        }
         let Some(ping) = ping else { return };
-        let is_slow = std::mem::take(&mut connection.is_dropping);
+        let is_stuck = connection.is_withheld && !std::mem::take(&mut connection.has_taken);
+        let is_slow = std::mem::take(&mut connection.is_dropping) || is_stuck;
         connection.slow_ticks = if is_slow { connection.slow_ticks + 1 } else { 0 };
         if connection.slow_ticks >= SLOW_TICKS {
             return self.give_up(connection);
         }
-        self.send_shared(connection, ping, 1);
+        if !ping.is_empty() {
+            self.send_shared(connection, ping, 1);
+        }
     }
 }
 
@@ -301,7 +307,7 @@ impl Joined {
     fn take(&mut self) -> Option<Chunk> {
         let messages = std::mem::take(&mut self.messages);
         let bytes = self.first.take().unwrap_or_else(|| self.bytes.split().freeze());
-        (messages > 0).then_some(Chunk { bytes, messages })
+        (messages > 0).then_some(Chunk { bytes, messages, is_own: false })
     }
 }
 

@@ -17,13 +17,18 @@ use crate::{
 const SLICES: usize = 64;
 /// Empty backlogs that are kept for the next connection that needs one.
 const SPARE_BACKLOGS: usize = 1024;
+/// A client that has this much waiting isn't read until it takes some: what it asks for would only wait too.
+const BEHIND_BYTES: usize = 1 << 20;
+/// Answers to one read that were longer don't keep their memory for the next.
+const REPLIES_KEPT: usize = 1 << 20;
 
 impl Core {
     /// Sends framed bytes that hold so many messages. What the socket doesn't take is copied.
     pub(super) fn send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
-            self.keep(connection, Bytes::copy_from_slice(&bytes[written..]), messages, written > 0);
+            let bytes = Bytes::copy_from_slice(&bytes[written..]);
+            self.keep(connection, Chunk { bytes, messages, is_own: true }, written > 0);
         }
     }
 
@@ -31,7 +36,8 @@ impl Core {
     pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
-            self.keep(connection, bytes.slice(written..), messages, written > 0);
+            let bytes = bytes.slice(written..);
+            self.keep(connection, Chunk { bytes, messages, is_own: false }, written > 0);
         }
     }
 
@@ -65,7 +71,20 @@ impl Core {
     /// Whether a client has as much waiting as it may have.
     pub(super) fn is_over_limit(&self, connection: &Connection) -> bool {
         let limit = self.shared.config.max_outbound_queue_bytes;
-        limit > 0 && connection.backlog.as_ref().is_some_and(|backlog| backlog.bytes() >= limit)
+        let is_over = |backlog: &Backlog| limit > 0 && backlog.bytes() >= limit;
+        connection
+            .backlog
+            .as_ref()
+            .is_some_and(|backlog| is_over(backlog) || self.outbound_bytes >= self.outbound_limit)
+    }
+
+    /// Whether a client is so far behind that it isn't read: more would come to wait for it.
+    pub(super) fn is_behind(&self, connection: &Connection) -> bool {
+        let limit = match self.shared.config.max_outbound_queue_bytes {
+            0 => BEHIND_BYTES,
+            limit => limit.min(BEHIND_BYTES),
+        };
+        connection.backlog.as_ref().is_some_and(|backlog| backlog.bytes() >= limit) || self.is_over_limit(connection)
     }
 
     /// A client doesn't read: messages to it are dropped and counted.
@@ -74,24 +93,45 @@ impl Core {
         self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
     }
 
-    /// Puts bytes behind what waits already.
-    pub(super) fn keep(&mut self, connection: &mut Connection, bytes: Bytes, messages: u32, is_rest: bool) {
+    /// Puts bytes behind what waits already. A client whose bytes come on top of twice as much as all may have is cut off:
+    /// each new one of thousands may ask for a little, once.
+    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, is_rest: bool) {
+        if chunk.is_own {
+            if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
+                self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(chunk.messages);
+                connection.reason.get_or_insert(CloseReason::SlowConsumer);
+                // It fails if the client is gone already; either way, reading shows the end.
+                let _ = shutdown(&connection.socket, Shutdown::Both);
+                return;
+            }
+            self.outbound_bytes += chunk.bytes.len();
+        }
         let spare = &mut self.spare_backlogs;
         let backlog = connection.backlog.get_or_insert_with(|| spare.pop().unwrap_or_default());
-        backlog.push(Chunk { bytes, messages }, is_rest);
+        backlog.push(chunk, is_rest);
+    }
+
+    /// Keeps an empty backlog for the next connection that needs one.
+    pub(super) fn spare(&mut self, backlog: Box<Backlog>) {
+        if self.spare_backlogs.len() < SPARE_BACKLOGS && backlog.is_handy() {
+            self.spare_backlogs.push(backlog);
+        }
     }
 
     /// Writes what waits, as far as the socket takes it.
     pub(super) fn flush(&mut self, connection: &mut Connection) -> Progress {
         let Some(mut backlog) = connection.backlog.take() else { return Progress::Drained };
+        let before = backlog.own_bytes();
         while !backlog.is_empty() {
             match write_some(connection, &backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
                     self.counters.sent += backlog.advance(written);
+                    connection.has_taken = true;
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
+                    self.outbound_bytes -= before - backlog.own_bytes();
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
                 }
@@ -100,9 +140,8 @@ impl Core {
                 }
             }
         }
-        if self.spare_backlogs.len() < SPARE_BACKLOGS {
-            self.spare_backlogs.push(backlog);
-        }
+        self.outbound_bytes -= before;
+        self.spare(backlog);
         if connection.ends_when_flushed {
             return Progress::Gone(CloseReason::Client);
         }
@@ -121,6 +160,7 @@ impl Core {
         let messages = std::mem::take(&mut self.reply_messages);
         self.send(connection, &replies, messages);
         replies.clear();
+        replies.shrink_to(REPLIES_KEPT);
         self.replies = replies;
         if connection.phase == Phase::Lingering && !connection.ends_when_flushed {
             self.half_close(connection);
@@ -139,6 +179,7 @@ impl Core {
         }
         connection.phase = Phase::Lingering;
         connection.partial = Vec::new();
+        connection.receiver.forget();
         connection.has_unparsed = false;
     }
 
@@ -150,7 +191,8 @@ impl Core {
         frame::put_close(&mut goodbye, code, words);
         if let Some(backlog) = &mut connection.backlog {
             // Behind what waits, whatever the limit says.
-            backlog.push(Chunk { bytes: goodbye.into(), messages: 0 }, false);
+            self.outbound_bytes += goodbye.len();
+            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, false);
         } else {
             self.send(connection, &goodbye, 0);
         }
@@ -159,7 +201,9 @@ impl Core {
     /// Gives a client up that doesn't read: what waits is dropped, so that the goodbye comes as soon as it can.
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if let Some(backlog) = &mut connection.backlog {
+            let before = backlog.own_bytes();
             self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += backlog.give_up();
+            self.outbound_bytes -= before - backlog.own_bytes();
         }
         self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
     }

@@ -11,7 +11,7 @@ use std::{
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use wse_engine::{Batch, Config, JwtConfig, Kind, Server, frame::Opcode, receive::client_frame};
+use wse_engine::{Batch, Config, JwtConfig, JwtKey, Kind, Server, frame::Opcode, receive::client_frame};
 
 /// The benchmarks' secret.
 pub(crate) const SECRET: &[u8] = b"bench-secret-key-for-testing-only";
@@ -37,7 +37,11 @@ pub(crate) struct Client {
 /// A server with two shards that admits the benchmarks' users.
 pub(crate) fn config() -> Config {
     let name = Some("wse-bench".to_owned());
-    let jwt = Some(JwtConfig { issuer: name.clone(), audience: name, ..JwtConfig::new(SECRET) });
+    let jwt = Some(JwtConfig {
+        issuer: name.clone(),
+        audience: name,
+        ..JwtConfig::new(vec![JwtKey::secret(SECRET).unwrap()])
+    });
     Config { jwt, shards: Some(2), max_connections: 10_000, ..Config::default() }
 }
 

@@ -1,0 +1,383 @@
+//! What the gateway says: close frames and the two messages, partial and error. What clients say is read in `inbox`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits.
+pub(crate) const FRAME_BYTES: usize = 640;
+/// Samples of one frame.
+pub(crate) const FRAME_SAMPLES: u64 = 320;
+/// Longest data message that is read at all.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Opcodes of RFC 6455 that the gateway sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    /// A text message.
+    Text = 1,
+    /// The last frame of a connection.
+    Close = 8,
+    /// The answer to a ping.
+    Pong = 10,
+}
+
+/// Appends a frame to `out`: whole, unmasked, as servers send.
+pub(crate) fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    out.push(0x80 | opcode as u8);
+    match payload.len() {
+        length @ ..=125 => out.push(length as u8),
+        length @ ..=0xffff => {
+            out.push(126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+}
+
+/// The payload of a close frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Close {
+    /// Its code; none in the answer to a close frame without one.
+    pub(crate) code: Option<u16>,
+    /// Why, for a reader.
+    pub(crate) reason: &'static str,
+}
+
+impl Close {
+    /// With this code and reason.
+    pub(crate) const fn new(code: u16, reason: &'static str) -> Self {
+        Self { code: Some(code), reason }
+    }
+
+    /// Appends the frame to `out`.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        if let Some(code) = self.code {
+            payload.extend_from_slice(&code.to_be_bytes());
+            payload.extend_from_slice(self.reason.as_bytes());
+        }
+        put_frame(out, Opcode::Close, &payload);
+    }
+}
+
+/// Whether `text` is exactly the object `{"type":"start"}`.
+pub(crate) fn is_start(text: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Start {
+        // A text and not an enum: serde takes {"start":null} for a variant without content.
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    // serde takes an array for a struct as well.
+    text.trim_ascii_start().starts_with(b"{")
+        && serde_json::from_slice(text).is_ok_and(|start: Start| start.kind == "start")
+}
+
+/// Frames that follow each other: what a message covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Sequence number of the first.
+    pub(crate) oldest: u64,
+    /// How many; at least one.
+    pub(crate) frames: u64,
+}
+
+impl Span {
+    /// Sequence number of the last.
+    pub(crate) fn newest(&self) -> u64 {
+        self.oldest + self.frames - 1
+    }
+
+    /// Bytes of their audio.
+    pub(crate) fn audio_bytes(&self) -> u64 {
+        self.frames * FRAME_BYTES as u64
+    }
+}
+
+/// The inference's answer to one batch.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Recognition {
+    /// Root mean square of the samples.
+    pub(crate) rms: f64,
+    /// Changes of sign.
+    pub(crate) zero_crossings: u64,
+    /// Of the samples.
+    pub(crate) checksum: u32,
+    /// Samples that were looked at, all passes together.
+    pub(crate) samples: u64,
+    /// What was said.
+    pub(crate) transcript: String,
+    /// Bytes of the batch.
+    pub(crate) audio_bytes: u64,
+}
+
+impl Recognition {
+    /// Reads an answer about `span`; what is wrong with it otherwise.
+    pub(crate) fn parse(body: &[u8], span: Span, cpu_passes: u32) -> Result<Self, String> {
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Err("the inference's answer is no JSON object".into());
+        }
+        let answer: Self =
+            serde_json::from_slice(body).map_err(|error| format!("the inference's answer can't be read: {error}"))?;
+        let samples = u64::from(cpu_passes) * FRAME_SAMPLES * span.frames;
+        if answer.samples != samples {
+            return Err(format!("the inference's answer has {} samples instead of {samples}", answer.samples));
+        }
+        if answer.audio_bytes != span.audio_bytes() {
+            let (has, wanted) = (answer.audio_bytes, span.audio_bytes());
+            return Err(format!("the inference's answer has {has} bytes of audio instead of {wanted}"));
+        }
+        if answer.transcript.is_empty() {
+            return Err("the inference's answer has an empty transcript".into());
+        }
+        Ok(answer)
+    }
+}
+
+/// What partials repeat of the gateway's settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    /// Passes over each batch.
+    pub(crate) cpu_passes: u32,
+    /// The model's delay, in milliseconds.
+    pub(crate) model_delay_ms: u64,
+}
+
+/// The partial about `span`, as JSON.
+pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Partial<'a> {
+        r#type: &'static str,
+        oldest_frame_seq: u64,
+        newest_frame_seq: u64,
+        frames: u64,
+        rms: f64,
+        zero_crossings: u64,
+        checksum: u32,
+        samples: u64,
+        transcript: &'a str,
+        audio_bytes: u64,
+        cpu_passes: u32,
+        model_delay_ms: u64,
+        flush_lateness_ms: f64,
+        inflight_model_jobs: u64,
+    }
+    json(&Partial {
+        r#type: "partial",
+        oldest_frame_seq: span.oldest,
+        newest_frame_seq: span.newest(),
+        frames: span.frames,
+        rms: answer.rms,
+        zero_crossings: answer.zero_crossings,
+        checksum: answer.checksum,
+        samples: answer.samples,
+        transcript: &answer.transcript,
+        audio_bytes: answer.audio_bytes,
+        cpu_passes: echo.cpu_passes,
+        model_delay_ms: echo.model_delay_ms,
+        flush_lateness_ms: milliseconds(flush_lateness),
+        inflight_model_jobs: 0,
+    })
+}
+
+/// Why frames got no partial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// More waited than may wait.
+    Overflow,
+    /// No whole answer in time.
+    Timeout,
+    /// No connection, or it failed.
+    ConnectionReset,
+    /// The inference has too much to do.
+    Http429,
+    /// Any other status but success (the name is the protocol's).
+    Http5xx,
+    /// An answer that is none.
+    ParseError,
+}
+
+impl Kind {
+    /// All kinds, in the order of their declaration.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Overflow, Self::Timeout, Self::ConnectionReset, Self::Http429, Self::Http5xx, Self::ParseError];
+
+    /// Its name on the wire and in the books.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Overflow => "overflow",
+            Self::Timeout => "timeout",
+            Self::ConnectionReset => "connection_reset",
+            Self::Http429 => "http_429",
+            Self::Http5xx => "http_5xx",
+            Self::ParseError => "parse_error",
+        }
+    }
+
+    fn stage(self) -> &'static str {
+        match self {
+            Self::Overflow => "websocket_receive",
+            Self::ParseError => "inference_response_parse",
+            _ => "inference_request",
+        }
+    }
+
+    fn is_retryable(self, status: Option<u16>) -> bool {
+        match self {
+            Self::Timeout | Self::ConnectionReset | Self::Http429 => true,
+            Self::Http5xx => status.is_some_and(|status| (500..600).contains(&status)),
+            Self::Overflow | Self::ParseError => false,
+        }
+    }
+}
+
+/// Why a batch got no partial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What kind of failure.
+    pub(crate) kind: Kind,
+    /// The status of the inference's answer, if there was one.
+    pub(crate) status: Option<u16>,
+    /// What happened, for a reader.
+    pub(crate) message: String,
+}
+
+/// Since when the frames of a span wait, and what waits behind them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wait {
+    /// Since the first was read.
+    pub(crate) oldest_age: Duration,
+    /// Since the last was read.
+    pub(crate) newest_age: Duration,
+    /// Between the tick's due time and its run.
+    pub(crate) flush_lateness: Duration,
+    /// Since the request began, if there was one.
+    pub(crate) inference_elapsed: Option<Duration>,
+    /// Frames that wait now.
+    pub(crate) buffered_frames: u64,
+}
+
+/// The error about `span`, as JSON.
+pub(crate) fn error(span: Span, failure: &Failure, wait: Wait) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Error<'a> {
+        r#type: &'static str,
+        stage: &'static str,
+        kind: &'static str,
+        message: &'a str,
+        oldest_frame_seq: u64,
+        newest_frame_seq: u64,
+        frames: u64,
+        audio_bytes: u64,
+        oldest_age_ms: f64,
+        newest_age_ms: f64,
+        flush_lateness_ms: f64,
+        inference_elapsed_ms: Option<f64>,
+        inflight_gateway_batches: u64,
+        gateway_buffer_frames: u64,
+        inference_status: Option<u16>,
+        retryable: bool,
+    }
+    json(&Error {
+        r#type: "error",
+        stage: failure.kind.stage(),
+        kind: failure.kind.name(),
+        message: &failure.message,
+        oldest_frame_seq: span.oldest,
+        newest_frame_seq: span.newest(),
+        frames: span.frames,
+        audio_bytes: span.audio_bytes(),
+        oldest_age_ms: milliseconds(wait.oldest_age),
+        newest_age_ms: milliseconds(wait.newest_age),
+        flush_lateness_ms: milliseconds(wait.flush_lateness),
+        inference_elapsed_ms: wait.inference_elapsed.map(milliseconds),
+        inflight_gateway_batches: wait.inference_elapsed.is_some().into(),
+        gateway_buffer_frames: wait.buffered_frames,
+        inference_status: failure.status,
+        retryable: failure.kind.is_retryable(failure.status),
+    })
+}
+
+fn json(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("plain fields can always be written")
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Divided once: 1.5 ms are 1.5 and not 1.4999….
+    duration.as_nanos() as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn golden(list: &str) -> Vec<Value> {
+        let mut golden: Value = serde_json::from_str(include_str!("../../testdata/stt-messages.json")).unwrap();
+        serde_json::from_value(golden[list].take()).unwrap()
+    }
+
+    fn number(value: &Value) -> u64 {
+        value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    }
+
+    fn duration(value: &Value) -> Duration {
+        Duration::from_secs_f64(value.as_f64().unwrap() / 1e3)
+    }
+
+    #[test]
+    fn the_inference_is_understood_as_the_golden_messages_say() {
+        for entry in golden("inference").iter().filter(|entry| number(&entry["status"]) < 300) {
+            let span = Span { oldest: 1, frames: number(&entry["frames"]) };
+            let body = entry["body"].as_str().unwrap();
+            let answer = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
+            assert_eq!(answer.is_ok(), entry["means"] == "partial", "{}: {answer:?}", entry["name"]);
+            assert!(answer.is_ok() || entry["kind"] == Kind::ParseError.name(), "{}", entry["name"]);
+        }
+    }
+
+    #[test]
+    fn partials_are_the_golden_ones_byte_for_byte() {
+        for entry in golden("partial") {
+            let of = &entry["of"];
+            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
+            let echo =
+                Echo { cpu_passes: number(&of["cpu_passes"]) as u32, model_delay_ms: number(&of["model_delay_ms"]) };
+            let body = of["body"].as_str().unwrap().as_bytes();
+            let answer = Recognition::parse(body, span, echo.cpu_passes).unwrap();
+            let text = partial(span, &answer, echo, duration(&of["flush_lateness_ms"]));
+            assert_eq!(String::from_utf8(text).unwrap(), entry["text"], "{}", entry["name"]);
+        }
+    }
+
+    #[test]
+    fn errors_are_the_golden_ones_byte_for_byte() {
+        for entry in golden("error") {
+            let of = &entry["of"];
+            let kind = Kind::ALL.into_iter().find(|kind| of["kind"] == kind.name()).unwrap();
+            let failure = Failure {
+                kind,
+                status: of["inference_status"].as_u64().map(|status| status as u16),
+                message: of["message"].as_str().unwrap().into(),
+            };
+            let wait = Wait {
+                oldest_age: duration(&of["oldest_age_ms"]),
+                newest_age: duration(&of["newest_age_ms"]),
+                flush_lateness: duration(&of["flush_lateness_ms"]),
+                inference_elapsed: Some(&of["inference_elapsed_ms"]).filter(|value| value.is_number()).map(duration),
+                buffered_frames: number(&of["gateway_buffer_frames"]),
+            };
+            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
+            let text = error(span, &failure, wait);
+            assert_eq!(String::from_utf8(text).unwrap(), entry["text"], "{}", entry["name"]);
+        }
+    }
+}

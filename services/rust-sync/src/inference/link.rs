@@ -1,0 +1,165 @@
+//! One kept-alive connection to the inference, and how far the exchange on it is.
+
+use std::{
+    io::{IoSlice, Write as _},
+    net::SocketAddr,
+    ops::Range,
+    os::fd::OwnedFd,
+};
+
+use rustix::{
+    event::epoll,
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sockopt},
+};
+
+use super::{Settings, response};
+use crate::{
+    protocol::messages::{Failure, Kind},
+    session::Request,
+};
+
+/// One connection.
+pub(super) struct Link {
+    socket: OwnedFd,
+    /// Whether an exchange has ended well on it: only then may it be stale.
+    is_proven: bool,
+    head: Vec<u8>,
+    /// Bytes of head and audio that were written.
+    sent: usize,
+    /// An answer that didn't come in one piece, so far.
+    answer: Vec<u8>,
+}
+
+/// How far it got.
+pub(super) enum Progress {
+    /// The kernel will say when there is more to do.
+    Waiting,
+    /// The other side had closed the idle connection before it saw the request: another may be tried.
+    Stale,
+    /// There will be no answer.
+    Failed(Failure),
+    /// The answer's body is at `body` in the buffer.
+    Answered { status: u16, body: Range<usize>, reusable: bool },
+}
+
+impl Link {
+    /// Begins to connect, for this request. Events come under `key`, at edges only.
+    pub(super) fn dial(
+        epoll: &OwnedFd,
+        key: u64,
+        address: SocketAddr,
+        settings: &Settings,
+        request: &Request,
+    ) -> rustix::io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(epoll, &socket, epoll::EventData::new_u64(key), events)?;
+        let mut link = Self { socket, is_proven: false, head: Vec::with_capacity(192), sent: 0, answer: Vec::new() };
+        link.prepare(settings, request);
+        Ok(link)
+    }
+
+    /// Sends a request on an idle connection.
+    pub(super) fn begin(&mut self, settings: &Settings, request: &Request) -> Progress {
+        self.prepare(settings, request);
+        match self.send(request.batch.audio()) {
+            Ok(()) => Progress::Waiting,
+            Err(error) => self.broken("send to", error),
+        }
+    }
+
+    fn prepare(&mut self, settings: &Settings, request: &Request) {
+        self.sent = 0;
+        self.answer.clear();
+        self.head.clear();
+        let Settings { authority, cpu_passes, .. } = settings;
+        let length = request.batch.audio().len();
+        write!(
+            self.head,
+            "POST /infer HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/octet-stream\r\n\
+             x-cpu-passes: {cpu_passes}\r\nContent-Length: {length}\r\n\r\n"
+        )
+        .expect("memory takes all bytes");
+    }
+
+    /// Sends and receives what can be.
+    pub(super) fn advance(&mut self, request: &Request, buffer: &mut [u8]) -> Progress {
+        let sending = self.send(request.batch.audio());
+        match self.receive(buffer) {
+            // Whatever went wrong with sending: an answer that came before it counts.
+            Ok(Progress::Waiting) => match sending {
+                Ok(()) => Progress::Waiting,
+                Err(error) => self.broken("send to", error),
+            },
+            Ok(progress) => progress,
+            Err(error) => self.broken("receive from", sending.err().unwrap_or(error)),
+        }
+    }
+
+    /// Whether an idle connection may be used again: one that says anything says goodbye.
+    pub(super) fn is_quiet(&self) -> bool {
+        rustix::net::recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK) == Err(Errno::AGAIN)
+    }
+
+    fn broken(&self, step: &str, error: Errno) -> Progress {
+        if self.is_proven && self.answer.is_empty() {
+            return Progress::Stale;
+        }
+        let message = format!("failed to {step} the inference: {}", std::io::Error::from(error));
+        Progress::Failed(Failure::new(Kind::ConnectionReset, message))
+    }
+
+    fn send(&mut self, audio: &[u8]) -> Result<(), Errno> {
+        let total = self.head.len() + audio.len();
+        while self.sent < total {
+            let head = &self.head[self.sent.min(self.head.len())..];
+            let rest = &audio[self.sent.saturating_sub(self.head.len())..];
+            let parts = [IoSlice::new(head), IoSlice::new(rest)];
+            let mut nothing = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.socket, &parts, &mut nothing, SendFlags::NOSIGNAL) {
+                Ok(sent) => self.sent += sent,
+                // Not connected yet is the same: an event follows.
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Progress, Errno> {
+        loop {
+            let held = self.answer.len();
+            let room = &mut buffer[held..];
+            let read = match rustix::net::recv(&self.socket, &mut *room, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(Errno::CONNRESET),
+                Ok((read, _)) => read,
+                Err(Errno::AGAIN) => return Ok(Progress::Waiting),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            buffer[..held].copy_from_slice(&self.answer);
+            let bytes = &buffer[..held + read];
+            match response::parse(bytes) {
+                Ok(None) => self.answer.extend_from_slice(&bytes[held..]),
+                Ok(Some(head)) => return Ok(self.answered(head, bytes.len())),
+                Err(message) => return Ok(Progress::Failed(Failure::new(Kind::ParseError, message))),
+            }
+        }
+    }
+
+    fn answered(&mut self, found: response::Response, received: usize) -> Progress {
+        // An answer before the end of the request, or bytes behind the answer, leave the connection in no known state.
+        let is_clean = received == found.body.end && self.sent > self.head.len();
+        self.is_proven = true;
+        Progress::Answered { status: found.status, body: found.body, reusable: found.keeps_alive && is_clean }
+    }
+}

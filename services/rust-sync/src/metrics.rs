@@ -1,0 +1,396 @@
+//! The gateway's books: what a WebSocket thread counts, and how it is told in JSON and in Prometheus text.
+//!
+//! A thread counts in plain integers of its own and publishes them all at once at the end of a round, so that the equations
+//! of `services/README.md` hold in every reading.
+
+mod port;
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use bench_format::service::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
+
+pub use port::MetricsPort;
+
+use crate::protocol::messages::Kind;
+
+/// Declares reasons with the labels under which they are counted.
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// The labels, in the order of the variants.
+            pub const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
+        }
+    };
+}
+
+reasons! {
+    /// Why a connection ended.
+    CloseReason {
+        /// The client closed it.
+        Client = "client",
+        /// The client ended the stream without a close frame.
+        Eof = "eof",
+        /// The client broke the protocol.
+        Protocol = "protocol",
+        /// A message was too big.
+        TooBig = "too_big",
+        /// The client didn't read.
+        SlowConsumer = "slow_consumer",
+        /// The gateway stopped.
+        Shutdown = "shutdown",
+        /// The socket failed.
+        Error = "error",
+    }
+}
+
+reasons! {
+    /// Why a client was not let in.
+    RejectReason {
+        /// As many are open as may be.
+        Full = "full",
+        /// The gateway stops.
+        Draining = "draining",
+        /// A request that can't be upgraded.
+        Handshake = "handshake",
+        /// It took too long to ask.
+        Timeout = "timeout",
+    }
+}
+
+reasons! {
+    /// Why a message was not answered by a partial.
+    DropReason {
+        /// It was refused, and its connection closed.
+        Protocol = "protocol",
+        /// More frames waited than may.
+        Overflow = "overflow",
+        /// No answer in time.
+        Timeout = "timeout",
+        /// A status that is no success.
+        Http5xx = "http_5xx",
+        /// Status 429.
+        Http429 = "http_429",
+        /// The connection to the inference failed.
+        ConnectionReset = "connection_reset",
+        /// An answer that wasn't understood.
+        ParseError = "parse_error",
+        /// Held or in flight when the client's connection ended.
+        Closed = "closed",
+    }
+}
+
+reasons! {
+    /// What a flush tick did.
+    TickOutcome {
+        /// It sent a batch.
+        Flushed = "flushed",
+        /// A request was in flight.
+        Skipped = "skipped",
+        /// There was no audio.
+        Empty = "empty",
+    }
+}
+
+impl From<Kind> for DropReason {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Timeout => Self::Timeout,
+            Kind::ConnectionReset => Self::ConnectionReset,
+            Kind::Http429 => Self::Http429,
+            Kind::Http5xx => Self::Http5xx,
+            Kind::ParseError => Self::ParseError,
+            Kind::Overflow => Self::Overflow,
+        }
+    }
+}
+
+/// The kinds under which requests fail: what [`DropReason`] has of them.
+const FAILURES: [DropReason; 5] = [
+    DropReason::Timeout,
+    DropReason::Http5xx,
+    DropReason::Http429,
+    DropReason::ConnectionReset,
+    DropReason::ParseError,
+];
+
+/// Upper bounds of the lateness histogram, in microseconds.
+const LATENESS_BOUNDS_US: [u64; 16] = [
+    250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    5_000_000,
+];
+
+/// What one thread has counted since it started. All but the last four only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub(crate) accepted: u64,
+    pub(crate) closed: [u64; CloseReason::LABELS.len()],
+    pub(crate) rejected: [u64; RejectReason::LABELS.len()],
+    pub(crate) received: u64,
+    pub(crate) consumed: u64,
+    pub(crate) delivered: u64,
+    pub(crate) dropped: [u64; DropReason::LABELS.len()],
+    pub(crate) sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) requests: u64,
+    pub(crate) answered: u64,
+    pub(crate) failed: [u64; DropReason::LABELS.len()],
+    pub(crate) abandoned: u64,
+    pub(crate) ticks: [u64; TickOutcome::LABELS.len()],
+    lateness: [u64; LATENESS_BOUNDS_US.len() + 1],
+    lateness_sum_ns: u64,
+    pub(crate) visits: u64,
+    pub(crate) rounds: u64,
+    /// Frames that wait or are in flight.
+    pub(crate) queued: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) most_in_flight_per_connection: u64,
+    /// Audio held, also that of requests that nobody waits for any more.
+    pub(crate) buffered_bytes: u64,
+}
+
+impl Counters {
+    /// Counts a tick.
+    pub(crate) fn tick(&mut self, outcome: TickOutcome, lateness: Duration) {
+        self.ticks[outcome as usize] += 1;
+        let microseconds = lateness.as_micros() as u64;
+        self.lateness[LATENESS_BOUNDS_US.partition_point(|bound| *bound < microseconds)] += 1;
+        self.lateness_sum_ns += lateness.as_nanos() as u64;
+    }
+
+    fn add(&mut self, other: &Self) {
+        let arrays: [(&mut [u64], &[u64]); 6] = [
+            (&mut self.closed, &other.closed),
+            (&mut self.rejected, &other.rejected),
+            (&mut self.dropped, &other.dropped),
+            (&mut self.failed, &other.failed),
+            (&mut self.ticks, &other.ticks),
+            (&mut self.lateness, &other.lateness),
+        ];
+        for (mine, theirs) in arrays {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        }
+        for (mine, theirs) in [
+            (&mut self.accepted, other.accepted),
+            (&mut self.received, other.received),
+            (&mut self.consumed, other.consumed),
+            (&mut self.delivered, other.delivered),
+            (&mut self.sent, other.sent),
+            (&mut self.bytes_received, other.bytes_received),
+            (&mut self.bytes_sent, other.bytes_sent),
+            (&mut self.requests, other.requests),
+            (&mut self.answered, other.answered),
+            (&mut self.abandoned, other.abandoned),
+            (&mut self.lateness_sum_ns, other.lateness_sum_ns),
+            (&mut self.visits, other.visits),
+            (&mut self.rounds, other.rounds),
+            (&mut self.queued, other.queued),
+            (&mut self.in_flight, other.in_flight),
+            (&mut self.buffered_bytes, other.buffered_bytes),
+        ] {
+            *mine += theirs;
+        }
+        self.most_in_flight_per_connection =
+            self.most_in_flight_per_connection.max(other.most_in_flight_per_connection);
+    }
+
+    /// All threads together.
+    pub fn sum<'a>(threads: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut total = Self::default();
+        threads.into_iter().for_each(|counters| total.add(counters));
+        total
+    }
+
+    fn open(&self) -> u64 {
+        self.accepted - self.closed.iter().sum::<u64>()
+    }
+
+    /// The form of `/stats`.
+    pub fn service_stats(&self, uptime: Duration) -> ServiceStats {
+        ServiceStats {
+            service: "rust-sync".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_seconds: uptime.as_secs_f64(),
+            connections: ConnectionStats {
+                accepted: self.accepted,
+                open: self.open(),
+                closed: labelled(&CloseReason::LABELS, &self.closed),
+                rejected: labelled(&RejectReason::LABELS, &self.rejected),
+            },
+            messages: MessageStats {
+                received: self.received,
+                consumed: self.consumed,
+                delivered: self.delivered,
+                dropped: labelled(&DropReason::LABELS, &self.dropped),
+                queued: self.queued,
+                malformed: 0,
+                sent: self.sent,
+                send_dropped: BTreeMap::new(),
+            },
+            bytes: ByteStats { received: self.bytes_received, sent: self.bytes_sent },
+            application: None,
+            inference: Some(InferenceStats {
+                requests: self.requests,
+                answered: self.answered,
+                failed: labelled(&DropReason::LABELS, &self.failed),
+                abandoned: self.abandoned,
+                in_flight: self.in_flight,
+                ticks_skipped: self.ticks[TickOutcome::Skipped as usize],
+                buffered_bytes: self.buffered_bytes,
+            }),
+        }
+    }
+
+    /// The form of `/metrics`.
+    pub fn prometheus(&self, uptime: Duration) -> String {
+        let mut text = Exposition::default();
+        self.common_metrics(&mut text);
+        self.gateway_metrics(&mut text);
+        text.gauge("service_uptime_seconds", "Seconds since the start", uptime.as_secs_f64());
+        text.0
+    }
+
+    fn common_metrics(&self, text: &mut Exposition) {
+        text.counter("service_messages_received_total", "Complete data messages taken from sockets", self.received);
+        text.counter("service_messages_consumed_total", "Start messages", self.consumed);
+        text.counter("service_messages_delivered_total", "Frames answered by a partial", self.delivered);
+        let dropped = DropReason::LABELS.iter().zip(self.dropped);
+        text.labelled("service_messages_dropped_total", "Messages without a partial", "reason", dropped);
+        text.gauge("service_messages_queued", "Frames that wait or are in flight", self.queued as f64);
+        text.counter("service_messages_malformed_total", "Always 0: what is malformed is refused", 0);
+        text.counter("service_messages_sent_total", "Partials and errors handed to sockets", self.sent);
+        text.counter("service_connections_accepted_total", "Connections upgraded", self.accepted);
+        text.gauge("service_connections_open", "Connections open now", self.open() as f64);
+        let closed = CloseReason::LABELS.iter().zip(self.closed);
+        text.labelled("service_connections_closed_total", "Connections that ended", "reason", closed);
+        let rejected = RejectReason::LABELS.iter().zip(self.rejected);
+        text.labelled("service_connections_rejected_total", "Connections refused", "reason", rejected);
+        text.counter("service_bytes_received_total", "WebSocket bytes read from sockets", self.bytes_received);
+        text.counter("service_bytes_sent_total", "WebSocket bytes handed to sockets", self.bytes_sent);
+    }
+
+    fn gateway_metrics(&self, text: &mut Exposition) {
+        text.counter("service_inference_requests_total", "Requests begun", self.requests);
+        text.counter("service_inference_answered_total", "Requests whose answer became a partial", self.answered);
+        let failed = FAILURES.map(|reason| (&DropReason::LABELS[reason as usize], self.failed[reason as usize]));
+        text.labelled("service_inference_failed_total", "Requests whose frames got an error", "kind", failed);
+        text.counter("service_inference_abandoned_total", "Requests whose connection ended first", self.abandoned);
+        text.gauge("service_inference_in_flight", "Requests in flight now", self.in_flight as f64);
+        text.gauge(
+            "service_inference_in_flight_per_connection_max",
+            "Requests ever in flight for one connection",
+            self.most_in_flight_per_connection as f64,
+        );
+        let ticks = TickOutcome::LABELS.iter().zip(self.ticks);
+        text.labelled("service_flush_ticks_total", "Flush ticks by what they did", "outcome", ticks);
+        text.lateness(&self.lateness, self.lateness_sum_ns);
+        text.gauge("service_buffered_bytes", "Audio held, waiting or in flight", self.buffered_bytes as f64);
+        text.gauge("service_process_resident_bytes", "Memory of the process", resident_bytes() as f64);
+        text.counter("service_visits_total", "Times that a started session's socket was read", self.visits);
+        text.counter("service_rounds_total", "Times that a WebSocket thread woke", self.rounds);
+    }
+}
+
+fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
+    let some = labels.iter().zip(counts).filter(|(_, count)| **count > 0);
+    some.map(|(label, count)| ((*label).to_owned(), *count)).collect()
+}
+
+/// 0 where the system doesn't say.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    resident.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// Prometheus text, growing.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a String can't fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "counter");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, help, "gauge");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// One line per label, also for those that never happened: a series that appears later has no increase.
+    fn labelled<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        counts: impl IntoIterator<Item = (&'a &'a str, u64)>,
+    ) {
+        self.head(name, help, "counter");
+        for (value, count) in counts {
+            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
+        }
+    }
+
+    fn lateness(&mut self, counts: &[u64; LATENESS_BOUNDS_US.len() + 1], sum_ns: u64) {
+        let name = "service_flush_lateness_seconds";
+        self.head(name, "How late flush ticks ran", "histogram");
+        let mut below = 0;
+        for (bound, count) in LATENESS_BOUNDS_US.iter().zip(counts) {
+            below += count;
+            let _ = writeln!(self.0, "{name}_bucket{{le=\"{}\"}} {below}", *bound as f64 / 1e6);
+        }
+        let total: u64 = counts.iter().sum();
+        let _ = writeln!(self.0, "{name}_bucket{{le=\"+Inf\"}} {total}");
+        let _ = writeln!(self.0, "{name}_sum {}\n{name}_count {total}", sum_ns as f64 / 1e9);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up_and_the_books_balance() {
+        let mut one =
+            Counters { received: 13, consumed: 1, delivered: 6, queued: 3, accepted: 2, ..Counters::default() };
+        one.dropped[DropReason::Overflow as usize] = 2;
+        one.dropped[DropReason::Closed as usize] = 1;
+        one.closed[CloseReason::Eof as usize] = 1;
+        let stats = Counters::sum([&one, &one]).service_stats(Duration::from_secs(1));
+        let messages = &stats.messages;
+        let out = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
+        assert_eq!((messages.received, stats.connections.open), (out, 2));
+        assert_eq!(messages.dropped, BTreeMap::from([("overflow".to_owned(), 4), ("closed".to_owned(), 2)]));
+    }
+
+    #[test]
+    fn lateness_is_a_histogram_with_growing_buckets() {
+        let mut counters = Counters::default();
+        for microseconds in [0, 250, 251, 4_000, 9_000_000] {
+            counters.tick(TickOutcome::Flushed, Duration::from_micros(microseconds));
+        }
+        let text = counters.prometheus(Duration::ZERO);
+        for line in [
+            "service_flush_lateness_seconds_bucket{le=\"0.00025\"} 2",
+            "service_flush_lateness_seconds_bucket{le=\"0.004\"} 4",
+            "service_flush_lateness_seconds_bucket{le=\"5\"} 4",
+            "service_flush_lateness_seconds_bucket{le=\"+Inf\"} 5",
+            "service_flush_lateness_seconds_count 5",
+            "service_flush_ticks_total{outcome=\"flushed\"} 5",
+            "service_inference_failed_total{kind=\"http_429\"} 0",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line} is not in\n{text}");
+        }
+        assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.matches(' ').count() == 1));
+    }
+}

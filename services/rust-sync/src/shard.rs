@@ -1,0 +1,212 @@
+//! A WebSocket thread: it owns its connections, and does everything to them in rounds.
+//!
+//! Epoll tells of what can't be foreseen: new sockets, handshakes, the start of a session, a client that reads again. From
+//! its start a session isn't waited for any more but visited by the clock ([`Wheel`]). A round does all that has come up
+//! and then rests a little, so that under load many things are done per wake-up, and an idle gateway still answers at once.
+
+mod connection;
+mod ending;
+mod intake;
+mod opening;
+mod output;
+mod visit;
+
+use std::{
+    collections::VecDeque,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll,
+    net::SocketFlags,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use self::connection::Connections;
+use crate::{
+    gateway::{Door, Shared, lock},
+    inference::{Answer, rest_until, timespec},
+    metrics::Counters,
+    protocol::MAXIMAL_MESSAGE,
+    session::{Pool, Request},
+    wheel::Wheel,
+};
+
+/// Keys of what isn't a connection; connections' are smaller.
+const WAKER: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+const EVENTS: usize = 1024;
+/// Rounds begin at least so far apart. At 1 000 sessions that is fifteen visits per round, and half of it is what it adds to
+/// the mean lateness of a tick.
+const REST: Duration = Duration::from_millis(5);
+/// Visits in one round, so that handshakes and answers don't wait for a thousand of them.
+const VISITS_PER_ROUND: usize = 128;
+/// New sockets in one round.
+const ACCEPTS_PER_ROUND: usize = 256;
+/// A read takes so much at once: more than a second of a session's audio, all that a default receive buffer holds.
+const READ_BYTES: usize = 256 << 10;
+
+/// The thread's state.
+pub(crate) struct Shard {
+    shared: Arc<Shared>,
+    door: Arc<Door>,
+    index: usize,
+    epoll: OwnedFd,
+    listener: Option<OwnedFd>,
+    /// Sockets accepted so far: they are dealt out to the threads in turn.
+    accepted: usize,
+    connections: Connections,
+    wheel: Wheel,
+    due: VecDeque<u64>,
+    pool: Pool,
+    /// What is read, behind what was left of the read before. Nobody else's: it stays in the cache.
+    buffer: Vec<u8>,
+    /// What is written.
+    scratch: Vec<u8>,
+    requests: Vec<Request>,
+    /// Connections that ended while a request of theirs was in flight.
+    abandoned: Vec<u64>,
+    answers: Vec<Answer>,
+    random: u64,
+    counters: Counters,
+    stop_by: Option<Instant>,
+}
+
+impl Shard {
+    /// The state before the first connection.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, listener: Option<OwnedFd>) -> std::io::Result<Self> {
+        let door = Arc::clone(&shared.doors[index]);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wakers = door.exchange.shard.descriptor();
+        epoll::add(&epoll, wakers, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
+        if let Some(listener) = &listener {
+            epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        }
+        let mut seed = [0; 8];
+        getrandom(&mut seed, GetRandomFlags::empty())?;
+        Ok(Self {
+            wheel: Wheel::new(Instant::now()),
+            door,
+            index,
+            epoll,
+            listener,
+            accepted: 0,
+            connections: Connections::default(),
+            due: VecDeque::new(),
+            pool: Pool::default(),
+            buffer: vec![0; MAXIMAL_MESSAGE + 16 + READ_BYTES],
+            scratch: Vec::with_capacity(4096),
+            requests: Vec::new(),
+            abandoned: Vec::new(),
+            answers: Vec::new(),
+            // Never 0, or it would stay that.
+            random: u64::from_ne_bytes(seed) | 1,
+            counters: Counters::default(),
+            stop_by: None,
+            shared,
+        })
+    }
+
+    /// Runs until the gateway stops and the last connection has ended.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            let round_started = self.wait(&mut events);
+            self.counters.rounds += 1;
+            for event in events.drain(..) {
+                self.handle(&event, round_started);
+            }
+            self.take_mail(round_started);
+            self.visit_due();
+            self.stop_if_told();
+            let exchange = &self.door.exchange;
+            exchange.requests.post(&mut self.requests, &exchange.inference);
+            // Behind the requests: what is abandoned is always known there.
+            exchange.abandoned.post(&mut self.abandoned, &exchange.inference);
+            *lock(&self.door.counters) = self.counters;
+            if self.has_ended() {
+                break;
+            }
+            if self.due.is_empty() {
+                rest_until(round_started + REST);
+            }
+        }
+        self.door.exchange.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.door.exchange.inference.wake();
+    }
+
+    /// Waits for events, or the next visit; not at all if visits are left over. Returns when it woke.
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> Instant {
+        let now = Instant::now();
+        let next = if self.due.is_empty() { self.wheel.next_due() } else { Some(now) };
+        let timeout =
+            next.into_iter().chain(self.stop_by).min().map(|due| timespec(due.saturating_duration_since(now)));
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Instant::now(),
+            Err(error) => panic!("epoll refuses to wait: {error}"),
+        }
+    }
+
+    fn handle(&mut self, event: &epoll::Event, now: Instant) {
+        match event.data.u64() {
+            WAKER => {}
+            LISTENER => self.accept(now),
+            key => self.ready(key, event.flags, now),
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let Some(listener) = &self.listener else { return };
+            // Without descriptors connections wait in the backlog; the next round tries again.
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = rustix::net::accept_with(listener, flags) else { return };
+            let index = self.accepted % self.shared.doors.len();
+            self.accepted += 1;
+            if index == self.index {
+                self.adopt(socket, now);
+            } else {
+                let door = &self.shared.doors[index];
+                door.sockets.post(&mut vec![socket], &door.exchange.shard);
+            }
+        }
+    }
+
+    /// What other threads have sent.
+    fn take_mail(&mut self, now: Instant) {
+        self.door.exchange.shard.clear();
+        let mut sockets = Vec::new();
+        self.door.sockets.take(&mut sockets);
+        for socket in sockets {
+            self.adopt(socket, now);
+        }
+        let mut answers = std::mem::take(&mut self.answers);
+        self.door.exchange.answers.take(&mut answers);
+        for answer in answers.drain(..) {
+            self.answered(answer);
+        }
+        self.answers = answers;
+    }
+
+    fn visit_due(&mut self) {
+        self.wheel.take_due(Instant::now(), &mut self.due);
+        for _ in 0..VISITS_PER_ROUND {
+            let Some(key) = self.due.pop_front() else { break };
+            self.visit(key, Instant::now());
+        }
+    }
+
+    /// A random time from 0 to `limit`, both included.
+    fn random_time(&mut self, limit: Duration) -> Duration {
+        // xorshift64: it spreads sessions, and keeps no secret.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        Duration::from_nanos(self.random % (limit.as_nanos() as u64 + 1))
+    }
+}

@@ -1,0 +1,144 @@
+//! What clients send: read in large pieces, nearly all of it runs of audio frames.
+
+use std::time::Instant;
+
+use rustix::{io::Errno, net::RecvFlags};
+
+use super::{
+    READ_BYTES, Shard,
+    connection::{Connection, Phase},
+};
+use crate::{
+    metrics::{CloseReason, DropReason},
+    protocol::{
+        self, Event, FRAME_BYTES, NOT_STARTED, Opcode, Refusal, TEXT_AFTER_START, WIRE_BYTES, WRONG_LENGTH,
+        messages::is_start, put_control,
+    },
+};
+
+/// One read takes all that a default receive buffer holds; a client that sends faster than it is read is left for later.
+const READS_PER_VISIT: usize = 4;
+
+impl Shard {
+    /// Reads what waits in a socket and does what it says.
+    pub(super) fn read(&mut self, connection: &mut Connection, now: Instant) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..READS_PER_VISIT {
+            let held = connection.pending.len();
+            buffer[..held].copy_from_slice(&connection.pending);
+            let room = &mut buffer[held..held + READ_BYTES];
+            match rustix::net::recv(&connection.socket, room, RecvFlags::empty()) {
+                Ok((0, _)) => self.ended(connection, CloseReason::Eof),
+                Ok((read, _)) => {
+                    connection.pending.clear();
+                    self.take_bytes(connection, &mut buffer[..held + read], read, now);
+                    if read == READ_BYTES {
+                        continue;
+                    }
+                }
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => self.ended(connection, CloseReason::Error),
+            }
+            break;
+        }
+        self.buffer = buffer;
+    }
+
+    /// The last `read` of these bytes are new. What isn't whole is kept.
+    fn take_bytes(&mut self, connection: &mut Connection, bytes: &mut [u8], read: usize, now: Instant) {
+        if matches!(connection.phase, Phase::Open | Phase::Started(_)) {
+            self.counters.bytes_received += read as u64;
+        }
+        let mut at = 0;
+        loop {
+            let rest = &mut bytes[at..];
+            let taken = match connection.phase {
+                Phase::Asking { .. } => self.ask(connection, rest, now),
+                Phase::Open => self.take_frame(connection, rest, now),
+                Phase::Started(_) => match self.take_audio(connection, rest, now) {
+                    0 => self.take_frame(connection, rest, now),
+                    taken => taken,
+                },
+                Phase::Ending { .. } | Phase::Gone => return,
+            };
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+        }
+        // Behind a close frame nothing is waited for.
+        if matches!(connection.phase, Phase::Asking { .. } | Phase::Open | Phase::Started(_)) {
+            connection.pending.extend_from_slice(&bytes[at..]);
+        }
+    }
+
+    /// Takes the run of whole audio frames that `bytes` begin with. Returns how many bytes that is.
+    fn take_audio(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
+        let Phase::Started(session) = &mut connection.phase else { return 0 };
+        if connection.assembly.is_under_way() {
+            return 0;
+        }
+        let frames = protocol::audio_run(bytes);
+        let run = &bytes[..frames * WIRE_BYTES];
+        if frames > 0 {
+            let dropped = session.take_run(run, self.shared.config.max_buffered_frames.get(), &mut self.pool, now);
+            self.count_frames(frames as u64, dropped);
+        }
+        run.len()
+    }
+
+    fn count_frames(&mut self, frames: u64, dropped: u64) {
+        let counters = &mut self.counters;
+        counters.received += frames;
+        counters.dropped[DropReason::Overflow as usize] += dropped;
+        // Dropped frames may be those of an earlier visit, so added first.
+        counters.queued = counters.queued + frames - dropped;
+        counters.buffered_bytes = counters.buffered_bytes + frames * FRAME_BYTES as u64 - dropped * FRAME_BYTES as u64;
+    }
+
+    /// Takes one frame of any kind if it is whole. Returns how many bytes that is.
+    fn take_frame(&mut self, connection: &mut Connection, bytes: &mut [u8], now: Instant) -> usize {
+        let mut assembly = std::mem::take(&mut connection.assembly);
+        let taken = match protocol::take_frame(bytes, &mut assembly) {
+            Ok(None) => 0,
+            Ok(Some((taken, event))) => {
+                self.act(connection, event, now);
+                taken
+            }
+            Err(refusal) => {
+                self.refuse(connection, refusal, now);
+                0
+            }
+        };
+        connection.assembly = assembly;
+        taken
+    }
+
+    fn act(&mut self, connection: &mut Connection, event: Event<'_>, now: Instant) {
+        let limit = self.shared.config.max_buffered_frames.get();
+        match (event, &mut connection.phase) {
+            (Event::Nothing, _) => {}
+            (Event::Ping(payload), _) => self.send(connection, now, |out| put_control(out, Opcode::Pong, payload)),
+            (Event::Close(code), _) => self.close_back(connection, code, now),
+            (Event::Binary(audio), Phase::Started(session)) if audio.len() == FRAME_BYTES => {
+                let dropped = session.take_frame(audio, limit, &mut self.pool, now);
+                self.count_frames(1, dropped);
+            }
+            (Event::Text(text), Phase::Open) if is_start(text) => {
+                self.counters.received += 1;
+                self.counters.consumed += 1;
+                self.start(connection, now);
+            }
+            (Event::Text(_), Phase::Started(_)) => self.refuse_message(connection, TEXT_AFTER_START, now),
+            (Event::Binary(_), Phase::Started(_)) => self.refuse_message(connection, WRONG_LENGTH, now),
+            (Event::Text(_) | Event::Binary(_), _) => self.refuse_message(connection, NOT_STARTED, now),
+        }
+    }
+
+    fn refuse_message(&mut self, connection: &mut Connection, refusal: Refusal, now: Instant) {
+        self.counters.received += 1;
+        self.counters.dropped[DropReason::Protocol as usize] += 1;
+        self.refuse(connection, refusal, now);
+    }
+}

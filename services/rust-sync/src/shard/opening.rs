@@ -1,0 +1,116 @@
+//! From an accepted socket to a session.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use rustix::event::epoll::EventFlags;
+
+use super::{
+    Shard,
+    connection::{Connection, Phase},
+};
+use crate::{
+    metrics::RejectReason,
+    protocol::{
+        Assembly,
+        http::{self, Request, Status},
+    },
+    session::{Schedule, Session},
+};
+
+/// A request must be whole by then.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+
+impl Shard {
+    /// Takes a new socket over. Its request is often there already.
+    pub(super) fn adopt(&mut self, socket: OwnedFd, now: Instant) {
+        if self.stop_by.is_some() {
+            return;
+        }
+        let mut adopted = 0;
+        self.connections.insert(|key| {
+            adopted = key;
+            Connection {
+                key,
+                socket,
+                phase: Phase::Asking { until: now + ASK_WITHIN },
+                pending: Vec::new(),
+                assembly: Assembly::default(),
+                unsent: Vec::new(),
+                progress_at: now,
+                interest: EventFlags::empty(),
+                visit_at: now,
+            }
+        });
+        if let Some(mut connection) = self.connections.take(adopted) {
+            self.read(&mut connection, now);
+            self.visit_later(&mut connection, now);
+            self.put_back(connection);
+        }
+    }
+
+    /// Answers a request once it is whole. Returns how many of the bytes it was.
+    pub(super) fn ask(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
+        match http::parse(bytes) {
+            Ok(None) => 0,
+            Ok(Some(Request::Health)) => {
+                self.say_last(connection, &http::health(), now);
+                bytes.len()
+            }
+            Ok(Some(Request::Upgrade { end, accept })) => {
+                match self.admit() {
+                    Ok(()) => self.upgrade(connection, &accept, now),
+                    Err(reason) => self.reject(connection, reason, Status::ServiceUnavailable, now),
+                }
+                self.counters.bytes_received += (bytes.len() - end) as u64;
+                end
+            }
+            Err(status) => {
+                self.reject(connection, RejectReason::Handshake, status, now);
+                bytes.len()
+            }
+        }
+    }
+
+    fn admit(&self) -> Result<(), RejectReason> {
+        if self.stop_by.is_some() {
+            return Err(RejectReason::Draining);
+        }
+        let limit = self.shared.config.connection_limit();
+        let one_more = |open: usize| (open < limit).then_some(open + 1);
+        let admitted = self.shared.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        admitted.map(|_| ()).map_err(|_| RejectReason::Full)
+    }
+
+    fn upgrade(&mut self, connection: &mut Connection, accept: &[u8; 28], now: Instant) {
+        self.counters.accepted += 1;
+        connection.phase = Phase::Open;
+        let mut response = Vec::with_capacity(160);
+        http::put_upgrade(&mut response, accept);
+        self.write(connection, &response, now);
+    }
+
+    /// Answers a request that leads to no WebSocket.
+    pub(super) fn reject(&mut self, connection: &mut Connection, reason: RejectReason, status: Status, now: Instant) {
+        self.counters.rejected[reason as usize] += 1;
+        self.say_last(connection, &status.response(), now);
+    }
+
+    fn say_last(&mut self, connection: &mut Connection, response: &[u8], now: Instant) {
+        self.write(connection, response, now);
+        self.linger(connection, now);
+    }
+
+    /// Makes a session of a connection whose first message was the start.
+    pub(super) fn start(&mut self, connection: &mut Connection, now: Instant) {
+        let config = &self.shared.config;
+        let (interval, visits) = (config.flush_interval(), config.visit_interval());
+        let offset = self.random_time(config.flush_phase_jitter());
+        let schedule = Schedule::new(now + offset, interval, visits);
+        connection.phase = Phase::Started(Session::new(connection.key, schedule));
+        self.visit_later(connection, now);
+    }
+}

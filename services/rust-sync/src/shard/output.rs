@@ -1,0 +1,103 @@
+//! What clients get: written at once, and kept where the kernel doesn't take it.
+
+use std::time::{Duration, Instant};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+    net::SendFlags,
+};
+
+use super::{
+    Shard,
+    connection::{Connection, Phase},
+};
+use crate::{metrics::CloseReason, protocol::SLOW_CONSUMER};
+
+/// A client that leaves more than this unread is closed.
+const MAXIMAL_UNSENT: usize = 64 << 10;
+/// And one that reads nothing for this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Shard {
+    /// Writes a message to a WebSocket, and closes it if its client doesn't read.
+    pub(super) fn send(&mut self, connection: &mut Connection, now: Instant, put: impl FnOnce(&mut Vec<u8>)) {
+        self.put(connection, now, put);
+        let is_open = matches!(connection.phase, Phase::Open | Phase::Started(_));
+        if is_open && connection.unsent.len() > MAXIMAL_UNSENT {
+            self.refuse(connection, SLOW_CONSUMER, now);
+        }
+    }
+
+    /// Writes a message to a WebSocket, however much waits there.
+    pub(super) fn put(&mut self, connection: &mut Connection, now: Instant, put: impl FnOnce(&mut Vec<u8>)) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        put(&mut scratch);
+        self.counters.bytes_sent += scratch.len() as u64;
+        self.write(connection, &scratch, now);
+        self.scratch = scratch;
+    }
+
+    /// Writes bytes; those that the kernel doesn't take are kept.
+    pub(super) fn write(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) {
+        let mut rest = bytes;
+        if connection.unsent.is_empty() {
+            match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = &bytes[sent..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return self.ended(connection, CloseReason::Error),
+            }
+            connection.progress_at = now;
+        }
+        connection.unsent.extend_from_slice(rest);
+    }
+
+    /// Writes what is kept, as far as the kernel takes it.
+    pub(super) fn write_on(&mut self, connection: &mut Connection, now: Instant) {
+        while !connection.unsent.is_empty() {
+            match rustix::net::send(&connection.socket, &connection.unsent, SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    connection.unsent.drain(..sent);
+                    connection.progress_at = now;
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.ended(connection, CloseReason::Error),
+            }
+        }
+        connection.unsent = Vec::new();
+        self.shut_when_sent(connection);
+    }
+
+    /// Closes a client that has read nothing for too long.
+    pub(super) fn close_if_stalled(&mut self, connection: &mut Connection, now: Instant) {
+        if !connection.unsent.is_empty() && now.duration_since(connection.progress_at) > PATIENCE {
+            self.refuse(connection, SLOW_CONSUMER, now);
+        }
+    }
+
+    /// Has epoll tell of what the connection's phase waits for. For a session that is, as a rule, nothing.
+    pub(super) fn update_interest(&self, connection: &mut Connection) {
+        let mut wanted = match connection.phase {
+            Phase::Asking { .. } | Phase::Open | Phase::Ending { .. } => EventFlags::IN,
+            Phase::Started(_) | Phase::Gone => EventFlags::empty(),
+        };
+        wanted.set(EventFlags::OUT, !connection.unsent.is_empty());
+        if wanted == connection.interest {
+            return;
+        }
+        let data = EventData::new_u64(connection.key);
+        let changed = if wanted.is_empty() {
+            epoll::delete(&self.epoll, &connection.socket)
+        } else if connection.interest.is_empty() {
+            epoll::add(&self.epoll, &connection.socket, data, wanted)
+        } else {
+            epoll::modify(&self.epoll, &connection.socket, data, wanted)
+        };
+        // The kernel may lack memory for it; the next change, or the visit at the end of its phase, tries again.
+        if changed.is_ok() {
+            connection.interest = wanted;
+        }
+    }
+}

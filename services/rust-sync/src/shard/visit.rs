@@ -1,0 +1,168 @@
+//! What the clock brings: visits, flush ticks, and what comes back from the inference.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::{
+    Shard,
+    connection::{Connection, Phase},
+};
+use crate::{
+    inference::Answer,
+    metrics::{DropReason, RejectReason, TickOutcome},
+    protocol::{
+        FRAME_BYTES,
+        http::Status,
+        messages::{Echo, put_error, put_partial},
+        put_text,
+    },
+    session::{Tick, milliseconds},
+};
+
+/// The wheel reaches a little further than this.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+impl Shard {
+    /// What epoll told.
+    pub(super) fn ready(&mut self, key: u64, flags: EventFlags, now: Instant) {
+        let Some(mut connection) = self.connections.take(key) else { return };
+        if flags.contains(EventFlags::OUT) {
+            self.write_on(&mut connection, now);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.read(&mut connection, now);
+        }
+        self.put_back(connection);
+    }
+
+    /// A connection's time has come.
+    pub(super) fn visit(&mut self, key: u64, now: Instant) {
+        let Some(mut connection) = self.connections.take(key) else { return };
+        if connection.visit_at <= now {
+            match connection.phase {
+                Phase::Asking { until } if until <= now => {
+                    self.reject(&mut connection, RejectReason::Timeout, Status::RequestTimeout, now);
+                }
+                Phase::Ending { until, .. } if until <= now => connection.phase = Phase::Gone,
+                Phase::Started(_) => self.visit_session(&mut connection, now),
+                Phase::Open => self.close_if_stalled(&mut connection, now),
+                _ => {}
+            }
+            if connection.visit_at <= now {
+                self.visit_later(&mut connection, now);
+            }
+        }
+        self.put_back(connection);
+    }
+
+    fn visit_session(&mut self, connection: &mut Connection, now: Instant) {
+        self.counters.visits += 1;
+        self.read(connection, now);
+        if self.stop_by.is_some() {
+            return self.wind_up(connection, now);
+        }
+        if let Phase::Started(session) = &mut connection.phase
+            && let Some(lateness) = session.schedule.take_due(now)
+        {
+            self.flush(connection, now, Some(lateness));
+        }
+        if let Phase::Started(_) = connection.phase {
+            self.close_if_stalled(connection, now);
+        }
+    }
+
+    /// Sends what a session holds. `lateness` is that of its tick; the last flush has none.
+    pub(super) fn flush(&mut self, connection: &mut Connection, now: Instant, lateness: Option<Duration>) {
+        let Phase::Started(session) = &mut connection.phase else { return };
+        let since_due = lateness.unwrap_or_default();
+        let overflow = session.take_overflow(now, since_due);
+        let outcome = match session.tick(now, since_due) {
+            Tick::Skipped => TickOutcome::Skipped,
+            Tick::Empty => TickOutcome::Empty,
+            Tick::Flushed(request) => {
+                let counters = &mut self.counters;
+                counters.requests += 1;
+                counters.in_flight += 1;
+                let of_session = session.requests_in_flight();
+                counters.most_in_flight_per_connection = counters.most_in_flight_per_connection.max(of_session);
+                self.requests.push(request);
+                TickOutcome::Flushed
+            }
+        };
+        if let Some(lateness) = lateness {
+            self.counters.tick(outcome, lateness);
+        }
+        if let Some((cover, failure, circumstances)) = overflow {
+            self.counters.sent += 1;
+            self.send(connection, now, |out| put_text(out, |out| put_error(out, cover, &failure, &circumstances)));
+        }
+    }
+
+    /// A request has come back.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        let Answer { request, outcome } = answer;
+        let cover = request.batch.cover();
+        self.counters.buffered_bytes -= cover.frames * FRAME_BYTES as u64;
+        let Some(mut connection) = self.connections.take(request.ticket.connection) else {
+            return self.pool.give(request.batch);
+        };
+        let now = Instant::now();
+        if let Phase::Started(session) = &mut connection.phase {
+            self.counters.in_flight -= 1;
+            self.counters.queued -= cover.frames;
+            self.counters.sent += 1;
+            match outcome {
+                Ok(found) => {
+                    self.counters.answered += 1;
+                    self.counters.delivered += cover.frames;
+                    session.returned(request.ticket);
+                    let config = &self.shared.config;
+                    let echo = Echo { cpu_passes: config.cpu_passes.get(), model_delay_ms: config.model_delay_ms };
+                    let lateness = milliseconds(request.lateness);
+                    self.send(&mut connection, now, |out| {
+                        put_text(out, |out| put_partial(out, cover, &found, echo, lateness));
+                    });
+                }
+                Err(failure) => {
+                    let reason = DropReason::from(failure.kind) as usize;
+                    self.counters.failed[reason] += 1;
+                    self.counters.dropped[reason] += cover.frames;
+                    let circumstances = request.circumstances(now, session.waiting_frames());
+                    session.returned(request.ticket);
+                    self.send(&mut connection, now, |out| {
+                        put_text(out, |out| put_error(out, cover, &failure, &circumstances));
+                    });
+                }
+            }
+            if self.stop_by.is_some() {
+                self.read(&mut connection, now);
+                self.wind_up(&mut connection, now);
+            }
+        }
+        self.pool.give(request.batch);
+        self.put_back(connection);
+    }
+
+    /// Enters the next visit that the connection's phase wants.
+    pub(super) fn visit_later(&mut self, connection: &mut Connection, now: Instant) {
+        let latest = now + LONGEST_WAIT;
+        let wanted = match &connection.phase {
+            Phase::Asking { until } | Phase::Ending { until, .. } => *until,
+            Phase::Started(session) => session.schedule.next_visit(now),
+            Phase::Open => latest,
+            Phase::Gone => return,
+        };
+        connection.visit_at = wanted.min(latest);
+        self.wheel.enter(connection.key, connection.visit_at);
+    }
+
+    /// Puts a connection back after something was done to it, or forgets it.
+    pub(super) fn put_back(&mut self, mut connection: Box<Connection>) {
+        if let Phase::Gone = connection.phase {
+            return self.connections.forget(connection.key);
+        }
+        self.update_interest(&mut connection);
+        self.connections.put_back(connection);
+    }
+}

@@ -1,0 +1,128 @@
+//! A timer wheel: which connections are to be visited in which millisecond. Pure.
+
+use std::time::{Duration, Instant};
+
+/// More than the longest time ahead that anything is entered for; a power of two.
+const SLOTS: u64 = 2048;
+const WORDS: usize = SLOTS as usize / 64;
+
+/// Entries by the millisecond in which they are due. Entering and taking cost the same however many there are.
+#[derive(Debug)]
+pub struct Wheel {
+    origin: Instant,
+    slots: Vec<Vec<u64>>,
+    /// One bit per slot that isn't empty.
+    occupied: [u64; WORDS],
+    /// Slots before this millisecond were taken.
+    next: u64,
+}
+
+impl Wheel {
+    /// An empty wheel that starts now.
+    pub fn new(origin: Instant) -> Self {
+        Self { origin, slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: [0; WORDS], next: 0 }
+    }
+
+    /// Enters `key` at `due`: it is taken then or up to a millisecond later, never before. What is further ahead than the
+    /// wheel reaches comes when it is once round.
+    pub fn enter(&mut self, key: u64, due: Instant) {
+        let since = due.saturating_duration_since(self.origin);
+        let millisecond = u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let slot = (millisecond.clamp(self.next, self.next + SLOTS - 1) % SLOTS) as usize;
+        self.slots[slot].push(key);
+        self.occupied[slot / 64] |= 1 << (slot % 64);
+    }
+
+    /// Moves the entries that are due to the end of `taken`, in their order.
+    pub fn take_due(&mut self, now: Instant, taken: &mut impl Extend<u64>) {
+        let end = (now.saturating_duration_since(self.origin).as_millis() as u64).saturating_add(1);
+        while let Some(millisecond) = self.first_occupied().filter(|first| *first < end) {
+            let slot = (millisecond % SLOTS) as usize;
+            self.occupied[slot / 64] &= !(1 << (slot % 64));
+            taken.extend(self.slots[slot].drain(..));
+            self.next = millisecond + 1;
+        }
+        self.next = self.next.max(end);
+    }
+
+    /// When the first entry is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.first_occupied().map(|millisecond| self.origin + Duration::from_millis(millisecond))
+    }
+
+    fn first_occupied(&self) -> Option<u64> {
+        let first = (self.next % SLOTS) as usize;
+        let distance = (0..=WORDS).find_map(|step| {
+            let word = (first / 64 + step) % WORDS;
+            // The first word is looked at twice: from `first` on, and, at the end, before it.
+            let of_interest = match step {
+                0 => !0 << (first % 64),
+                WORDS => !(!0 << (first % 64)),
+                _ => !0,
+            };
+            let bits = self.occupied[word] & of_interest;
+            (bits != 0).then(|| (word * 64 + bits.trailing_zeros() as usize + SLOTS as usize - first) % SLOTS as usize)
+        })?;
+        Some(self.next + distance as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn taken(wheel: &mut Wheel, now: Instant) -> Vec<u64> {
+        let mut taken = Vec::new();
+        wheel.take_due(now, &mut taken);
+        taken
+    }
+
+    #[test]
+    fn an_entry_comes_once_and_never_early() {
+        let origin = Instant::now();
+        let mut wheel = Wheel::new(origin);
+        wheel.enter(7, origin + Duration::from_micros(2500));
+        assert_eq!(wheel.next_due(), Some(origin + Duration::from_millis(3)));
+        assert!(taken(&mut wheel, origin + Duration::from_micros(2999)).is_empty());
+        assert_eq!(taken(&mut wheel, origin + Duration::from_millis(3)), [7]);
+        assert_eq!((wheel.next_due(), taken(&mut wheel, origin + Duration::from_secs(60))), (None, vec![]));
+    }
+
+    #[test]
+    fn what_is_too_far_ahead_comes_when_the_wheel_is_round() {
+        let origin = Instant::now();
+        let mut wheel = Wheel::new(origin);
+        wheel.enter(1, origin + Duration::from_secs(3600));
+        assert_eq!(wheel.next_due(), Some(origin + Duration::from_millis(SLOTS - 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn all_entries_come_in_order_at_the_first_look_after_they_are_due(
+            steps in proptest::collection::vec((0_u64..2_000_000, 0_u64..3_000_000), 1..200),
+        ) {
+            let origin = Instant::now();
+            let mut wheel = Wheel::new(origin);
+            let (mut now, mut expected) = (origin, Vec::new());
+            for (key, (ahead_us, wait_us)) in steps.into_iter().enumerate() {
+                let due = now + Duration::from_micros(ahead_us);
+                wheel.enter(key as u64, due);
+                expected.push((due, key as u64));
+                now += Duration::from_micros(wait_us);
+                let came = taken(&mut wheel, now);
+                // A millisecond is the wheel's resolution: an entry that fell due within the last one may still be in it.
+                for (due, key) in &expected {
+                    prop_assert!(!came.contains(key) || *due <= now);
+                    prop_assert!(came.contains(key) || *due + Duration::from_millis(1) > now);
+                }
+                let due_of = |key: &u64| expected.iter().find(|(_, entered)| entered == key).unwrap().0;
+                let times: Vec<u128> = came.iter().map(|key| (due_of(key) - origin).as_nanos().div_ceil(1_000_000)).collect();
+                prop_assert!(times.is_sorted());
+                expected.retain(|(_, key)| !came.contains(key));
+                prop_assert_eq!(wheel.next_due().is_none(), expected.is_empty());
+            }
+        }
+    }
+}

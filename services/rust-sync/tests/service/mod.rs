@@ -1,0 +1,359 @@
+//! The gateway as a real process, a client that sends what it is told, and an inference that does as it is told.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bench_format::service::{ServiceStats, Started};
+use serde_json::Value;
+
+/// Nothing here takes longer, on however busy a machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A gateway that ends with the test.
+pub(crate) struct Gateway {
+    child: Child,
+    pub(crate) started: Started,
+}
+
+impl Gateway {
+    /// Starts the program with these variables beside `PORT`, `METRICS_PORT` and the inference's address.
+    pub(crate) fn start(inference: &str, variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rust-sync"))
+            .envs([("PORT", "0"), ("METRICS_PORT", "0"), ("WORKER_THREADS", "1"), ("INFERENCE_URL", inference)])
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is built");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("it is piped")).read_line(&mut line).unwrap();
+        Self { started: serde_json::from_str(&line).expect("a ready line"), child }
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(&self.started.address)
+    }
+
+    /// A session that has begun.
+    pub(crate) fn session(&self) -> Client {
+        let mut client = self.connect();
+        client.text(r#"{"type":"start"}"#);
+        client
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        get(&self.started.metrics_address, path)
+    }
+
+    pub(crate) fn stats(&self) -> ServiceStats {
+        let stats: ServiceStats = serde_json::from_str(&self.get("/stats").1).unwrap();
+        let messages = &stats.messages;
+        let out = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
+        assert_eq!(messages.received, out, "the books must balance in every reading: {messages:?}");
+        let inference = stats.inference.as_ref().expect("a gateway has inference");
+        let ended = inference.answered + inference.failed.values().sum::<u64>() + inference.abandoned;
+        assert_eq!(inference.requests, ended + inference.in_flight, "{inference:?}");
+        stats
+    }
+
+    /// Reads `/stats` until they are as wanted.
+    pub(crate) fn stats_when(&self, wanted: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let stats = self.stats();
+            if wanted(&stats) {
+                return stats;
+            }
+            assert!(Instant::now() < deadline, "not in time: {stats:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn terminate(&self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One HTTP request on a connection of its own.
+pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
+    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+}
+
+pub(crate) fn exchange(address: &str, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// What a server sends.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Frame {
+    Text(String),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+    /// The end of the stream, without a reset.
+    End,
+}
+
+/// A client on a blocking socket.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+}
+
+impl Client {
+    pub(crate) fn connect(address: &str) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+            .write_all(
+                b"GET /ws/stt HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                  Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            )
+            .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
+        Self { stream }
+    }
+
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        self.raw(&frame(0x81, text.as_bytes()));
+    }
+
+    pub(crate) fn binary(&mut self, payload: &[u8]) {
+        self.raw(&frame(0x82, payload));
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) {
+        self.raw(&frame(0x89, payload));
+    }
+
+    pub(crate) fn close(&mut self, code: u16) {
+        self.raw(&frame(0x88, &code.to_be_bytes()));
+    }
+
+    /// Sends frames of audio with these sequence numbers, the samples of session 0.
+    pub(crate) fn audio(&mut self, seqs: impl IntoIterator<Item = u64>) {
+        let wire: Vec<u8> = seqs.into_iter().flat_map(|seq| frame(0x82, &audio(seq))).collect();
+        self.raw(&wire);
+    }
+
+    pub(crate) fn next(&mut self) -> Frame {
+        let mut head = [0; 2];
+        match self.stream.read(&mut head[..1]) {
+            Ok(0) => return Frame::End,
+            Ok(_) => self.stream.read_exact(&mut head[1..]).unwrap(),
+            Err(error) => panic!("nothing more came: {error}"),
+        }
+        let length = match head[1] {
+            126 => {
+                let mut length = [0; 2];
+                self.stream.read_exact(&mut length).unwrap();
+                usize::from(u16::from_be_bytes(length))
+            }
+            short => usize::from(short),
+        };
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).unwrap();
+        match head[0] {
+            0x81 => Frame::Text(String::from_utf8(payload).unwrap()),
+            0x8A => Frame::Pong(payload),
+            0x88 if payload.is_empty() => Frame::Close(None, String::new()),
+            0x88 => {
+                let reason = String::from_utf8(payload[2..].to_vec()).unwrap();
+                Frame::Close(Some(u16::from_be_bytes([payload[0], payload[1]])), reason)
+            }
+            other => panic!("a server doesn't send {other:x}"),
+        }
+    }
+
+    /// The next message, which must be JSON.
+    pub(crate) fn message(&mut self) -> Value {
+        match self.next() {
+            Frame::Text(text) => serde_json::from_str(&text).unwrap(),
+            other => panic!("a message was wanted, not {other:?}"),
+        }
+    }
+}
+
+/// A masked frame as a client sends it.
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mask = [0x37, 0xFA, 0x21, 0x3D];
+    let mut bytes = vec![first];
+    match payload.len() {
+        short @ 0..=125 => bytes.push(0x80 | short as u8),
+        medium @ 126..=0xFFFF => {
+            bytes.push(0xFE);
+            bytes.extend((medium as u16).to_be_bytes());
+        }
+        long => {
+            bytes.push(0xFF);
+            bytes.extend((long as u64).to_be_bytes());
+        }
+    }
+    bytes.extend(mask);
+    bytes.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    bytes
+}
+
+/// A frame's audio, different for each number.
+pub(crate) fn audio(seq: u64) -> Vec<u8> {
+    (0..320_u64).flat_map(|sample| (((seq * 320 + sample) * 17 % 20_000) as i16 - 10_000).to_le_bytes()).collect()
+}
+
+/// What an inference got.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    /// Which connection it came on, counted from 0.
+    pub(crate) connection: usize,
+}
+
+/// What it does about it.
+pub(crate) enum Act {
+    /// Sends these bytes.
+    Send(Vec<u8>),
+    /// Sends these bytes, and then closes the connection.
+    SendAndClose(Vec<u8>),
+    /// Closes the connection.
+    Close,
+    /// Says nothing, and keeps the connection.
+    Silence,
+}
+
+/// An inference that does what a function says, each connection on a thread of its own.
+pub(crate) struct Inference {
+    pub(crate) url: String,
+    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+impl Inference {
+    pub(crate) fn start(act: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (asked, connections) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicUsize>::default());
+        let act = Arc::new(act);
+        let (asked_by, opened) = (Arc::clone(&asked), Arc::clone(&connections));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = opened.fetch_add(1, Ordering::SeqCst);
+                let (act, asked) = (Arc::clone(&act), Arc::clone(&asked_by));
+                std::thread::spawn(move || serve(stream.unwrap(), connection, &*act, &asked));
+            }
+        });
+        Self { url, asked, connections }
+    }
+
+    /// One that answers as it should.
+    pub(crate) fn right() -> Self {
+        Self::start(|asked| Act::Send(answer(&asked.body)))
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn serve(stream: TcpStream, connection: usize, act: &dyn Fn(&Asked) -> Act, asked: &Mutex<Vec<Asked>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    // It ends when the gateway does.
+    while let Some(request) = read_request(&mut reader, connection) {
+        asked.lock().unwrap().push(request.clone());
+        let done = match act(&request) {
+            Act::Send(bytes) => stream.write_all(&bytes).is_err(),
+            Act::SendAndClose(bytes) => {
+                let _ = stream.write_all(&bytes);
+                true
+            }
+            Act::Close => true,
+            Act::Silence => false,
+        };
+        if done {
+            return;
+        }
+    }
+}
+
+fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Asked> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?.parse().ok()?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Asked { head, body, connection })
+}
+
+/// The right answer for 4 passes, as far as a gateway can tell: the length decides, the checksum is the first sample's.
+pub(crate) fn answer(body: &[u8]) -> Vec<u8> {
+    let frames = body.len() / 640;
+    let checksum = u32::from(u16::from_le_bytes([body[0], body[1]]));
+    http(
+        200,
+        &format!(
+            r#"{{"rms":1.5,"zero_crossings":7,"checksum":{checksum},"samples":{},"transcript":"now","audio_bytes":{}}}"#,
+            4 * 320 * frames,
+            body.len()
+        ),
+    )
+}
+
+pub(crate) fn http(status: u16, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status} Whatever\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// Metrics by name and labels.
+pub(crate) fn metrics(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}

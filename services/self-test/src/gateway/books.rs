@@ -1,0 +1,128 @@
+//! Who counted what, in one book under one lock, so that every reading balances, and how `/metrics` says it.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    sync::{Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use bench_format::{
+    histogram::Recorder,
+    service::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats},
+};
+
+use crate::metrics;
+
+/// Upper bounds of the lateness histogram, in seconds.
+const BOUNDS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
+
+/// All that is counted.
+#[derive(Debug, Default)]
+pub struct Book {
+    /// Connections by fate.
+    pub connections: ConnectionStats,
+    /// Messages by fate.
+    pub messages: MessageStats,
+    /// Bytes of frames.
+    pub bytes: ByteStats,
+    /// Requests by fate.
+    pub inference: InferenceStats,
+    /// The most requests of one connection at once.
+    pub most_in_flight: u64,
+    /// Ticks by outcome.
+    pub ticks: BTreeMap<&'static str, u64>,
+    /// How old the newest frame of each partial was when it left, in nanoseconds.
+    pub newest: Recorder,
+    /// How old the oldest was.
+    pub oldest: Recorder,
+    lateness: [u64; BOUNDS.len()],
+    lateness_sum: Duration,
+}
+
+impl Book {
+    /// A tick that came this late.
+    pub fn tick(&mut self, outcome: &'static str, lateness: Duration) {
+        *self.ticks.entry(outcome).or_default() += 1;
+        self.inference.ticks_skipped += u64::from(outcome == "skipped");
+        self.lateness_sum += lateness;
+        for (bound, count) in BOUNDS.iter().zip(&mut self.lateness) {
+            *count += u64::from(lateness.as_secs_f64() <= *bound);
+        }
+    }
+
+    /// Frames that ended so.
+    pub fn drop_frames(&mut self, reason: &str, frames: u64) {
+        *self.messages.dropped.entry(reason.into()).or_default() += frames;
+    }
+}
+
+/// The book of a gateway.
+#[derive(Debug)]
+pub struct Books {
+    service: String,
+    started: Instant,
+    book: Mutex<Book>,
+}
+
+impl Books {
+    /// Empty.
+    pub fn new(service: String) -> Self {
+        Self { service, started: Instant::now(), book: Mutex::default() }
+    }
+
+    /// The book, locked.
+    pub fn open(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("no holder of this lock can panic")
+    }
+
+    /// `/stats`.
+    pub fn stats(&self) -> ServiceStats {
+        self.stats_of(&self.open())
+    }
+
+    fn stats_of(&self, book: &Book) -> ServiceStats {
+        ServiceStats {
+            service: self.service.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            connections: book.connections.clone(),
+            messages: book.messages.clone(),
+            bytes: book.bytes,
+            application: None,
+            inference: Some(book.inference.clone()),
+        }
+    }
+
+    /// `/metrics`: what `/stats` has, and what only a gateway has.
+    pub fn exposition(&self) -> String {
+        let book = self.open();
+        let mut text = metrics::exposition(&self.stats_of(&book));
+        metrics::plain(&mut text, "service_inference_in_flight_per_connection_max", "gauge", book.most_in_flight);
+        metrics::plain(&mut text, "service_process_resident_bytes", "gauge", resident_bytes());
+        let outcome = |outcome| (outcome, book.ticks.get(outcome).copied().unwrap_or(0));
+        let ticks = BTreeMap::from(["flushed", "skipped", "empty"].map(outcome));
+        metrics::labelled(&mut text, "service_flush_ticks_total", "outcome", &ticks);
+        lateness(&mut text, &book, ticks.values().sum());
+        text
+    }
+}
+
+fn lateness(text: &mut String, book: &Book, ticks: u64) {
+    const NAME: &str = "service_flush_lateness_seconds";
+    let takes_everything = "a String takes everything";
+    writeln!(text, "# TYPE {NAME} histogram").expect(takes_everything);
+    for (bound, count) in BOUNDS.iter().zip(&book.lateness) {
+        writeln!(text, "{NAME}_bucket{{le=\"{bound}\"}} {count}").expect(takes_everything);
+    }
+    writeln!(text, "{NAME}_bucket{{le=\"+Inf\"}} {ticks}").expect(takes_everything);
+    writeln!(text, "{NAME}_sum {}\n{NAME}_count {ticks}", book.lateness_sum.as_secs_f64()).expect(takes_everything);
+}
+
+/// Memory of this process; 0 where the kernel doesn't say.
+fn resident_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}

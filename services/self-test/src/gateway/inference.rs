@@ -1,0 +1,160 @@
+//! One request to the inference, and what may become of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::{Client, StatusCode};
+use serde::Deserialize;
+
+use super::config::{Config, Flaw};
+
+/// What the inference says of audio.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inferred {
+    /// Root mean square.
+    pub rms: f64,
+    /// Changes of sign.
+    pub zero_crossings: u64,
+    /// A hash of the samples.
+    pub checksum: u32,
+    /// Samples, times passes.
+    pub samples: u64,
+    /// A word.
+    pub transcript: String,
+    /// Bytes of audio.
+    pub audio_bytes: u64,
+}
+
+/// How frames end in an error frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No answer in time.
+    Timeout,
+    /// The connection broke.
+    ConnectionReset,
+    /// 429.
+    Http429,
+    /// Any other status that is no success.
+    Http5xx,
+    /// An answer that can't be read.
+    ParseError,
+    /// Dropped before any request.
+    Overflow,
+}
+
+impl Kind {
+    /// As error frames and books call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Timeout => "timeout",
+            Kind::ConnectionReset => "connection_reset",
+            Kind::Http429 => "http_429",
+            Kind::Http5xx => "http_5xx",
+            Kind::ParseError => "parse_error",
+            Kind::Overflow => "overflow",
+        }
+    }
+
+    /// Where it happens.
+    pub fn stage(self) -> &'static str {
+        match self {
+            Kind::ParseError => "inference_response_parse",
+            Kind::Overflow => "websocket_receive",
+            _ => "inference_request",
+        }
+    }
+}
+
+/// Why there is no partial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub kind: Kind,
+    /// In words.
+    pub message: String,
+    /// The status that the inference answered with.
+    pub status: Option<u16>,
+    /// Whether trying again may help.
+    pub retryable: bool,
+}
+
+/// The way to the inference.
+#[derive(Clone, Debug)]
+pub struct Inference {
+    client: Client,
+    url: String,
+    passes: u32,
+    timeout: Duration,
+    flaw: Flaw,
+}
+
+impl Inference {
+    /// As configured.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub fn new(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            client: Client::builder().no_proxy().tcp_nodelay(true).build()?,
+            url: format!("{}/infer", config.inference_url),
+            passes: config.cpu_passes.get(),
+            timeout: config.timeout(),
+            flaw: config.flaw,
+        })
+    }
+
+    /// Asks about audio.
+    ///
+    /// # Errors
+    /// What goes into the error frame.
+    pub async fn ask(&self, audio: Bytes) -> Result<Inferred, Failure> {
+        let bytes = audio.len() as u64;
+        let request = self.client.post(&self.url).timeout(self.timeout);
+        let broken = |error: reqwest::Error| {
+            let kind = if error.is_timeout() { Kind::Timeout } else { Kind::ConnectionReset };
+            Failure { kind, message: error.to_string(), status: None, retryable: true }
+        };
+        let answer = request.header("x-cpu-passes", self.passes).body(audio).send().await.map_err(broken)?;
+        let status = answer.status();
+        if !status.is_success() {
+            let kind = if status == StatusCode::TOO_MANY_REQUESTS { Kind::Http429 } else { Kind::Http5xx };
+            let retryable = kind == Kind::Http429 || status.is_server_error();
+            let message = format!("the inference answered {status}");
+            return Err(Failure { kind, message, status: Some(status.as_u16()), retryable });
+        }
+        let body = answer.bytes().await.map_err(broken)?;
+        self.read(&body, bytes).map_err(|message| Failure {
+            kind: Kind::ParseError,
+            message,
+            status: Some(status.as_u16()),
+            retryable: false,
+        })
+    }
+
+    fn read(&self, body: &[u8], bytes: u64) -> Result<Inferred, String> {
+        let inferred: Inferred = match self.flaw {
+            Flaw::LenientParse => lenient(body)?,
+            _ => serde_json::from_slice(body).map_err(|error| error.to_string())?,
+        };
+        let samples = u64::from(self.passes) * bytes / 2;
+        match inferred {
+            Inferred { ref transcript, .. } if transcript.is_empty() => Err("the transcript is empty".into()),
+            Inferred { samples: said, .. } if said != samples => Err(format!("samples is {said} instead of {samples}")),
+            Inferred { audio_bytes: said, .. } if said != bytes => {
+                Err(format!("audio_bytes is {said} instead of {bytes}"))
+            }
+            inferred => Ok(inferred),
+        }
+    }
+}
+
+/// Reads the six keys and whatever else there is.
+fn lenient(body: &[u8]) -> Result<Inferred, String> {
+    let mut all: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    all.retain(|key, _| {
+        ["rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"].contains(&key.as_str())
+    });
+    serde_json::from_value(all.into()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,107 @@
+//! What waits to be written to a client: bounded, unless that is the flaw.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::config::Flaw;
+
+/// Bytes that may wait. One message may be longer, if nothing else waits.
+const LONGEST: usize = 64 << 10;
+/// Longest without progress.
+const STUCK: Duration = Duration::from_secs(10);
+/// How long the last words may take to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The client does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow;
+
+/// What waits to be written.
+#[derive(Debug)]
+pub struct Outbox {
+    queue: mpsc::UnboundedSender<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+    sent: Arc<AtomicU64>,
+    stuck: watch::Receiver<bool>,
+    writer: JoinHandle<()>,
+    flaw: Flaw,
+}
+
+impl Outbox {
+    /// Writes to here.
+    pub fn new(mut io: impl AsyncWrite + Unpin + Send + 'static, flaw: Flaw) -> Self {
+        let (queue, mut queued) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (waiting, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let (tell_stuck, stuck) = watch::channel(false);
+        let (waits, counts) = (waiting.clone(), sent.clone());
+        let writer = tokio::spawn(async move {
+            while let Some(bytes) = queued.recv().await {
+                let limit = if flaw == Flaw::UnboundedOutbox { Duration::from_secs(3600) } else { STUCK };
+                match timeout(limit, io.write_all(&bytes)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        let _ = tell_stuck.send(true);
+                        return;
+                    }
+                }
+                waits.fetch_sub(bytes.len(), Ordering::AcqRel);
+                counts.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+            // The client may be gone already.
+            let _ = io.shutdown().await;
+        });
+        Self { queue, waiting, sent, stuck, writer, flaw }
+    }
+
+    /// Puts bytes behind what waits.
+    ///
+    /// # Errors
+    /// When too much waits.
+    pub fn push(&self, bytes: Vec<u8>) -> Result<(), Slow> {
+        let waiting = self.waiting.fetch_add(bytes.len(), Ordering::AcqRel);
+        if waiting > 0 && waiting + bytes.len() > LONGEST && self.flaw != Flaw::UnboundedOutbox {
+            self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
+            return Err(Slow);
+        }
+        // A writer that is gone: the reader will notice that the connection is.
+        let _ = self.queue.send(bytes);
+        Ok(())
+    }
+
+    /// Waits until writing is stuck.
+    pub async fn stuck(&mut self) {
+        if self.stuck.wait_for(|stuck| *stuck).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Bytes written so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Sends last words behind what waits, closes our side, and gives all of it a second.
+    pub async fn finish(self, last: Option<Vec<u8>>) {
+        if let Some(last) = last {
+            let _ = self.queue.send(last);
+        }
+        drop(self.queue);
+        let abort = self.writer.abort_handle();
+        if timeout(FAREWELL, self.writer).await.is_err() {
+            abort.abort();
+        }
+    }
+}

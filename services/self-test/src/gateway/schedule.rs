@@ -1,0 +1,65 @@
+//! When ticks are due: whole intervals after a beginning, whatever happened to the ticks before. Pure.
+
+use std::time::{Duration, Instant};
+
+use super::config::Flaw;
+
+/// A session's ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    begin: Instant,
+    interval: Duration,
+    flaw: Flaw,
+    /// The number of the next tick.
+    next: u32,
+    /// Ticks so far.
+    done: u32,
+}
+
+impl Schedule {
+    /// Ticks each `interval` after `begin`.
+    pub fn new(begin: Instant, interval: Duration, flaw: Flaw) -> Self {
+        let interval = if flaw == Flaw::DriftingTimer { interval.mul_f64(1.03) } else { interval };
+        Self { begin, interval, flaw, next: 1, done: 0 }
+    }
+
+    /// When the next tick is due.
+    pub fn due(&self) -> Instant {
+        self.begin + self.interval * self.next
+    }
+
+    /// The next tick has come, at `now`: how late it is. Those that were missed are not made up for.
+    pub fn tick(&mut self, now: Instant) -> Duration {
+        let due = self.due();
+        self.done += 1;
+        let since = now.saturating_duration_since(self.begin);
+        let passed = (since.as_nanos() / self.interval.as_nanos()) as u32;
+        self.next = passed.max(self.next) + 1;
+        let counted_from = match self.flaw {
+            Flaw::AccumulatingLateness => self.begin + self.interval * self.done,
+            _ => due,
+        };
+        now.saturating_duration_since(counted_from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lateness(flaw: Flaw, ticks: &[u64]) -> Vec<u128> {
+        let begin = Instant::now();
+        let mut schedule = Schedule::new(begin, Duration::from_millis(100), flaw);
+        ticks.iter().map(|ms| schedule.tick(begin + Duration::from_millis(*ms)).as_millis()).collect()
+    }
+
+    #[test]
+    fn a_missed_tick_is_not_made_up_for_and_lateness_starts_over() {
+        assert_eq!(lateness(Flaw::None, &[101, 200, 655, 700, 801]), [1, 0, 355, 0, 1]);
+    }
+
+    #[test]
+    fn the_flaw_remembers_each_missed_tick() {
+        assert_eq!(lateness(Flaw::AccumulatingLateness, &[101, 200, 655, 700, 801]), [1, 0, 355, 300, 301]);
+    }
+}

@@ -1,0 +1,271 @@
+//! One session: what its client says, its ticks, its end. One task owns all of it.
+//!
+//! [`batches`] keeps frames until a tick makes a batch of them, [`flights`] takes batches to the inference and tells the
+//! client what became of them.
+
+mod batches;
+mod flights;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, split},
+    sync::watch,
+    task::JoinSet,
+    time::{sleep_until, timeout},
+};
+
+use self::{
+    batches::{Held, Span},
+    flights::Landed,
+};
+use super::{
+    config::Flaw,
+    messages::{self, FRAME_BYTES},
+    outbox::{Outbox, Slow},
+    schedule::Schedule,
+    server::Shared,
+    wire::{self, Message, Reader, Stop},
+};
+use crate::delay::Delays;
+
+/// How long what is in flight may take after SIGTERM.
+const DRAIN: Duration = Duration::from_millis(3500);
+/// How long a client may take to end its side after Close.
+const LINGER: Duration = Duration::from_secs(1);
+/// The batch of a session that the flaws about batches concern.
+const SECOND: u64 = 2;
+
+/// Why a session ends: the reason in the books, and the last words.
+struct End {
+    reason: &'static str,
+    words: Option<Vec<u8>>,
+}
+
+impl From<Slow> for End {
+    fn from(_: Slow) -> Self {
+        End { reason: "slow_consumer", words: Some(wire::close(1013, "slow consumer")) }
+    }
+}
+
+/// The part of a session that has nothing to do with sockets.
+struct Session {
+    shared: Arc<Shared>,
+    connected: Instant,
+    /// The number of the newest frame.
+    sequence: u64,
+    batches: u64,
+    waiting: VecDeque<Held>,
+    /// Frames that found no room since the last tick that could say so.
+    overflowed: Option<Span>,
+    /// Set by the first message.
+    schedule: Option<Schedule>,
+    /// Requests in flight: at most one, unless that is the flaw.
+    flights: JoinSet<Landed>,
+    /// What is in flight, in frames and requests, for the books at a sudden end.
+    in_flight_frames: u64,
+    in_flight: u64,
+    delays: Delays,
+    /// The flaw: nothing is sent to the inference any more.
+    dead: bool,
+    /// A tick was skipped since the last request.
+    skipped: bool,
+}
+
+/// Runs a connection from its upgrade to its place in the books.
+pub async fn run(
+    io: impl AsyncRead + AsyncWrite + Send + 'static,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (read, write) = split(io);
+    let flaw = shared.config.flaw;
+    let (mut reader, mut outbox) = (Reader::new(read, flaw), Outbox::new(write, flaw));
+    let mut session = Session::new(shared.clone());
+    {
+        let mut book = shared.books.open();
+        book.connections.accepted += 1;
+        book.connections.open += 1;
+    }
+    let mut counted = (0, 0);
+    let end = loop {
+        let tick = session.due();
+        let step = tokio::select! {
+            message = reader.next() => session.hear(message, &outbox),
+            () = until(tick) => session.tick(&outbox),
+            Some(landed) = session.flights.join_next() => match landed {
+                Ok(landed) => session.land(landed, &outbox),
+                Err(_) => Ok(()),
+            },
+            () = outbox.stuck() => Err(Slow.into()),
+            () = told(&mut stop) => break session.drain(&outbox).await,
+        };
+        counted = count(&shared, &reader.received, &outbox, counted);
+        if let Err(end) = step {
+            break end;
+        }
+    };
+    session.settle();
+    let polite = end.words.is_some();
+    {
+        let mut book = shared.books.open();
+        book.connections.open -= 1;
+        *book.connections.closed.entry(end.reason.into()).or_default() += 1;
+    }
+    outbox.finish(end.words).await;
+    if polite {
+        // What the client still sends must be read, or a reset overtakes the last words.
+        let _ = timeout(LINGER, reader.discard()).await;
+    }
+}
+
+/// Brings the books up to date with the bytes of a connection.
+fn count(shared: &Shared, received: &u64, outbox: &Outbox, before: (u64, u64)) -> (u64, u64) {
+    let now = (*received, outbox.sent());
+    let mut book = shared.books.open();
+    book.bytes.received += now.0 - before.0;
+    book.bytes.sent += now.1 - before.1;
+    now
+}
+
+/// Waits until the gateway is to end; a gateway that is gone has ended.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Session {
+    fn new(shared: Arc<Shared>) -> Self {
+        let delays = shared.delays();
+        Self {
+            shared,
+            connected: Instant::now(),
+            sequence: 0,
+            batches: 0,
+            waiting: VecDeque::new(),
+            overflowed: None,
+            schedule: None,
+            flights: JoinSet::new(),
+            in_flight_frames: 0,
+            in_flight: 0,
+            delays,
+            dead: false,
+            skipped: false,
+        }
+    }
+
+    fn flaw(&self) -> Flaw {
+        self.shared.config.flaw
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.schedule.map(|schedule| schedule.due())
+    }
+
+    fn hear(&mut self, message: Result<Message, Stop>, outbox: &Outbox) -> Result<(), End> {
+        let started = self.schedule.is_some();
+        match message {
+            Ok(Message::Ping(_)) if self.flaw() == Flaw::NoPong => Ok(()),
+            Ok(Message::Ping(payload)) => Ok(outbox.push(wire::pong(&payload))?),
+            Ok(Message::Pong) => Ok(()),
+            Ok(Message::Close(_)) if self.flaw() == Flaw::DeafToClose => Ok(()),
+            Ok(Message::Close(payload)) => Err(End { reason: "client", words: Some(wire::close_echo(&payload)) }),
+            Ok(Message::Text(text)) if !started && messages::is_start(&text, self.flaw()) => {
+                self.start();
+                Ok(())
+            }
+            Ok(_) if !started => self.refuse_message(1002, "first message must be start"),
+            Ok(Message::Text(_)) => self.refuse_message(1002, "expected binary PCM frames after start"),
+            Ok(Message::Binary(audio)) if audio.len() as u64 != FRAME_BYTES => {
+                self.refuse_message(1003, "expected 640 byte PCM frame")
+            }
+            Ok(Message::Binary(audio)) => {
+                self.hold(audio);
+                Ok(())
+            }
+            Err(Stop::Violation(words)) => self.refuse("protocol", 1002, words),
+            Err(Stop::TooLong) => self.refuse("too_big", 1009, "message too long"),
+            Err(Stop::Gone) => Err(End { reason: "eof", words: None }),
+        }
+    }
+
+    fn start(&mut self) {
+        let mut book = self.shared.books.open();
+        book.messages.received += 1;
+        book.messages.consumed += 1;
+        drop(book);
+        let begin = if self.flaw() == Flaw::ScheduleFromConnect { self.connected } else { Instant::now() };
+        let config = &self.shared.config;
+        self.schedule = Some(Schedule::new(begin + self.shared.phase(), config.interval(), config.flaw));
+    }
+
+    /// A violation, with the code that it deserves.
+    fn refuse(&self, reason: &'static str, code: u16, words: &str) -> Result<(), End> {
+        let code = if self.flaw() == Flaw::CloseCode { 1000 } else { code };
+        Err(End { reason, words: Some(wire::close(code, words)) })
+    }
+
+    /// A whole message that is refused is in the books, too.
+    fn refuse_message(&self, code: u16, words: &str) -> Result<(), End> {
+        let mut book = self.shared.books.open();
+        book.messages.received += 1;
+        book.drop_frames("protocol", 1);
+        drop(book);
+        self.refuse("protocol", code, words)
+    }
+
+    fn tick(&mut self, outbox: &Outbox) -> Result<(), End> {
+        let Some(schedule) = &mut self.schedule else { return Ok(()) };
+        let lateness = schedule.tick(Instant::now());
+        let busy = !self.flights.is_empty() && self.flaw() != Flaw::TwoInFlight;
+        let outcome = match (busy, self.waiting.is_empty()) {
+            (true, _) => "skipped",
+            (false, true) => "empty",
+            (false, false) => "flushed",
+        };
+        self.shared.books.open().tick(outcome, lateness);
+        self.skipped |= busy;
+        if !busy {
+            self.flush(lateness, outbox)?;
+        }
+        Ok(())
+    }
+
+    /// SIGTERM: what is in flight, then once more what waits, then Close 1001.
+    async fn drain(&mut self, outbox: &Outbox) -> End {
+        let all = async {
+            self.land_all(outbox).await?;
+            self.flush(Duration::ZERO, outbox)?;
+            self.land_all(outbox).await
+        };
+        match timeout(DRAIN, all).await {
+            Ok(Err(end)) => end,
+            Ok(Ok(())) | Err(_) => End { reason: "shutdown", words: Some(wire::close(1001, "shutting down")) },
+        }
+    }
+
+    /// What waits and flies when a session ends is dropped, and in the books.
+    fn settle(&mut self) {
+        if self.flaw() == Flaw::Leak && self.in_flight > 0 {
+            return;
+        }
+        self.flights.abort_all();
+        let frames = self.waiting.len() as u64 + self.in_flight_frames;
+        let mut book = self.shared.books.open();
+        book.drop_frames("closed", frames);
+        book.messages.queued -= frames;
+        book.inference.buffered_bytes -= frames * FRAME_BYTES;
+        book.inference.in_flight -= self.in_flight;
+        book.inference.abandoned += self.in_flight;
+    }
+}

@@ -1,0 +1,116 @@
+//! Frames that wait, and the batches that ticks make of them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{End, SECOND, Session};
+use crate::gateway::{
+    config::Flaw,
+    inference::{Failure, Kind},
+    messages::{Cover, FRAME_BYTES},
+    outbox::Outbox,
+};
+
+/// A frame that waits.
+pub(super) struct Held {
+    sequence: u64,
+    at: Instant,
+    audio: Vec<u8>,
+}
+
+/// Frames that share their fate, and when the ends of them came.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) cover: Cover,
+    pub(super) oldest_at: Instant,
+    pub(super) newest_at: Instant,
+}
+
+/// What was sent to the inference in one request.
+#[derive(Clone)]
+pub(super) struct Batch {
+    pub(super) span: Span,
+    pub(super) audio: Bytes,
+    /// How late its tick was.
+    pub(super) lateness: Duration,
+    /// Which one of its session it is.
+    pub(super) ordinal: u64,
+}
+
+impl Session {
+    /// A frame waits from now on; if there is no room, the oldest one doesn't any more.
+    pub(super) fn hold(&mut self, audio: Vec<u8>) {
+        self.sequence += 1;
+        self.waiting.push_back(Held { sequence: self.sequence, at: Instant::now(), audio });
+        let surplus = self.waiting.len() > self.shared.config.buffered_frames();
+        let mut book = self.shared.books.open();
+        book.messages.received += 1;
+        if !surplus {
+            book.messages.queued += 1;
+            book.inference.buffered_bytes += FRAME_BYTES;
+            return;
+        }
+        book.drop_frames("overflow", 1);
+        drop(book);
+        let Some(Held { sequence, at, .. }) = self.waiting.pop_front() else { return };
+        let fresh = Cover { oldest: sequence, newest: sequence, frames: 0 };
+        let span = self.overflowed.get_or_insert(Span { cover: fresh, oldest_at: at, newest_at: at });
+        span.cover.newest = sequence;
+        span.cover.frames += 1;
+        span.newest_at = at;
+    }
+
+    /// Tells what was dropped, and sends all that waits to the inference.
+    pub(super) fn flush(&mut self, lateness: Duration, outbox: &Outbox) -> Result<(), End> {
+        self.skipped = false;
+        if let Some(span) = self.overflowed.take() {
+            let message = format!("more than {} frames waited", self.shared.config.max_buffered_frames);
+            let failure = Failure { kind: Kind::Overflow, message, status: None, retryable: false };
+            self.tell_failure(&span, &failure, lateness, None, outbox)?;
+        }
+        if self.dead {
+            return Ok(());
+        }
+        if let Some(batch) = self.gather(lateness) {
+            if self.flaw() == Flaw::LostBatch && batch.ordinal == SECOND {
+                let frames = batch.span.cover.frames;
+                self.shared.books.open().messages.delivered += frames;
+                self.forget(frames);
+                return Ok(());
+            }
+            self.fly(batch);
+        }
+        Ok(())
+    }
+
+    /// All that waits, as one batch.
+    fn gather(&mut self, lateness: Duration) -> Option<Batch> {
+        self.batches += 1;
+        let every = self.shared.config.every.get();
+        let mut held: Vec<Held> = self.waiting.drain(..).collect();
+        if self.flaw() == Flaw::SilentDrop {
+            // The oldest go, as many as there are numbers in the batch that it is the turn of: a gap in the covers.
+            let lost = held.iter().filter(|held| held.sequence.is_multiple_of(every)).count();
+            held.drain(..lost);
+            self.forget(lost as u64);
+        }
+        if self.flaw() == Flaw::SwappedFrames && self.batches == SECOND && held.len() >= 4 {
+            let (one, other) = held.split_at_mut(2);
+            std::mem::swap(&mut one[1].audio, &mut other[0].audio);
+        }
+        let (first, last) = (held.first()?, held.last()?);
+        let cover = Cover { oldest: first.sequence, newest: last.sequence, frames: held.len() as u64 };
+        let span = Span { cover, oldest_at: first.at, newest_at: last.at };
+        let keep = |held: &&Held| self.flaw() != Flaw::LostFrame || !held.sequence.is_multiple_of(every);
+        let audio: Vec<u8> = held.iter().filter(keep).flat_map(|held| held.audio.iter().copied()).collect();
+        Some(Batch { span, audio: audio.into(), lateness, ordinal: self.batches })
+    }
+
+    /// Frames that wait or fly no more.
+    fn forget(&self, frames: u64) {
+        let mut book = self.shared.books.open();
+        book.messages.queued -= frames;
+        book.inference.buffered_bytes -= frames * FRAME_BYTES;
+    }
+}

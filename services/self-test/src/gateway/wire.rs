@@ -1,0 +1,212 @@
+//! WebSocket frames as RFC 6455 has them: a client's are checked and put together, ours are written.
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::config::Flaw;
+
+/// Longest message of a client, in bytes.
+const LONGEST: usize = 64 << 10;
+/// Bytes asked of the socket at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// What a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Text, which nobody has checked yet.
+    Text(Vec<u8>),
+    /// Binary.
+    Binary(Vec<u8>),
+    /// A ping with what the pong must repeat.
+    Ping(Vec<u8>),
+    /// A pong.
+    Pong,
+    /// The end, with the client's code and reason.
+    Close(Vec<u8>),
+}
+
+/// Why nothing more can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The client broke RFC 6455.
+    Violation(&'static str),
+    /// A message is too long.
+    TooLong,
+    /// The connection is gone.
+    Gone,
+}
+
+/// A client's side of a connection.
+#[derive(Debug)]
+pub struct Reader<R> {
+    io: R,
+    bytes: BytesMut,
+    /// A message of which parts have come: its opcode, and what there is.
+    parts: Option<(u8, Vec<u8>)>,
+    flaw: Flaw,
+    /// Bytes of frames so far.
+    pub received: u64,
+}
+
+struct Header {
+    last: bool,
+    opcode: u8,
+    mask: Option<[u8; 4]>,
+    /// Bytes of the header itself.
+    bytes: usize,
+    payload: usize,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Reads from here.
+    pub fn new(io: R, flaw: Flaw) -> Self {
+        Self { io, bytes: BytesMut::new(), parts: None, flaw, received: 0 }
+    }
+
+    /// The next message. Nothing is lost if the future is dropped before it is ready.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn next(&mut self) -> Result<Message, Stop> {
+        loop {
+            while let Some(header) = self.header()? {
+                let Some(message) = self.frame(&header)? else { break };
+                if let Some(message) = message {
+                    return Ok(message);
+                }
+            }
+            self.bytes.reserve(READ_BYTES);
+            match self.io.read_buf(&mut self.bytes).await {
+                Ok(0) | Err(_) => return Err(Stop::Gone),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Reads until the client closes its side, and throws all of it away.
+    pub async fn discard(&mut self) {
+        loop {
+            self.bytes.clear();
+            self.bytes.reserve(READ_BYTES);
+            if !matches!(self.io.read_buf(&mut self.bytes).await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    fn header(&self) -> Result<Option<Header>, Stop> {
+        let [first, second, rest @ ..] = &self.bytes[..] else { return Ok(None) };
+        let (last, opcode, masked) = (first & 0x80 != 0, first & 0x0f, second & 0x80 != 0);
+        if first & 0x70 != 0 {
+            return Err(Stop::Violation("reserved bits must be 0"));
+        }
+        if !matches!(opcode, 0..=2 | 8..=10) {
+            return Err(Stop::Violation("unknown opcode"));
+        }
+        if opcode >= 8 && (!last || second & 0x7f > 125) {
+            return Err(Stop::Violation("control frames are short and whole"));
+        }
+        if !masked && self.flaw != Flaw::Unmasked {
+            return Err(Stop::Violation("client frames must be masked"));
+        }
+        let (more, length) = match (second & 0x7f, rest) {
+            (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
+            (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
+            (126 | 127, _) => return Ok(None),
+            (short, _) => (0, u64::from(short)),
+        };
+        if (more == 2 && length < 126) || (more == 8 && length <= 0xffff) {
+            return Err(Stop::Violation("the length is not minimal"));
+        }
+        let so_far = self.parts.as_ref().map_or(0, |(_, parts)| parts.len());
+        let payload = usize::try_from(length).unwrap_or(usize::MAX);
+        if opcode < 8 && payload.saturating_add(so_far) > LONGEST {
+            return Err(Stop::TooLong);
+        }
+        let mask = match (masked, rest.get(more..more + 4)) {
+            (false, _) => None,
+            (true, Some(mask)) => Some([mask[0], mask[1], mask[2], mask[3]]),
+            (true, None) => return Ok(None),
+        };
+        Ok(Some(Header { last, opcode, mask, bytes: 2 + more + if masked { 4 } else { 0 }, payload }))
+    }
+
+    /// Takes a frame: nothing if it isn't whole yet, `Some(None)` if its message isn't.
+    fn frame(&mut self, header: &Header) -> Result<Option<Option<Message>>, Stop> {
+        let bytes = header.bytes + header.payload;
+        if self.bytes.len() < bytes {
+            return Ok(None);
+        }
+        self.received += bytes as u64;
+        self.bytes.advance(header.bytes);
+        let mut payload = self.bytes.split_to(header.payload).to_vec();
+        if let Some(mask) = header.mask {
+            payload.iter_mut().enumerate().for_each(|(at, byte)| *byte ^= mask[at % 4]);
+        }
+        Ok(Some(match header.opcode {
+            8 if payload.len() == 1 => return Err(Stop::Violation("a close code has two bytes")),
+            8 => Some(Message::Close(payload)),
+            9 => Some(Message::Ping(payload)),
+            10 => Some(Message::Pong),
+            opcode => self.data(opcode, header.last, payload)?,
+        }))
+    }
+
+    fn data(&mut self, opcode: u8, last: bool, payload: Vec<u8>) -> Result<Option<Message>, Stop> {
+        if self.flaw == Flaw::NoFragments && (!last || opcode == 0) {
+            return Err(Stop::Violation("no fragments, please"));
+        }
+        let (opcode, whole) = match (opcode, self.parts.take()) {
+            (0, None) => return Err(Stop::Violation("a continuation of nothing")),
+            (1.., Some(_)) => return Err(Stop::Violation("a message within a message")),
+            (0, Some((opcode, mut parts))) => {
+                parts.extend(payload);
+                (opcode, parts)
+            }
+            (opcode, None) => (opcode, payload),
+        };
+        if !last {
+            self.parts = Some((opcode, whole));
+            return Ok(None);
+        }
+        Ok(Some(if opcode == 1 { Message::Text(whole) } else { Message::Binary(whole) }))
+    }
+}
+
+/// A frame of ours: whole, without a mask.
+fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x80 | opcode];
+    match payload.len() {
+        length @ 0..=125 => bytes.push(length as u8),
+        length @ 126..=0xffff => {
+            bytes.push(126);
+            bytes.extend((length as u16).to_be_bytes());
+        }
+        length => {
+            bytes.push(127);
+            bytes.extend((length as u64).to_be_bytes());
+        }
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+/// A text message.
+pub fn text(text: &str) -> Vec<u8> {
+    frame(1, text.as_bytes())
+}
+
+/// The answer to a ping.
+pub fn pong(payload: &[u8]) -> Vec<u8> {
+    frame(10, payload)
+}
+
+/// The end, with code and reason.
+pub fn close(code: u16, reason: &str) -> Vec<u8> {
+    frame(8, &[&code.to_be_bytes()[..], reason.as_bytes()].concat())
+}
+
+/// The answer to a client's Close: its own code.
+pub fn close_echo(payload: &[u8]) -> Vec<u8> {
+    frame(8, payload.get(..2).unwrap_or_default())
+}

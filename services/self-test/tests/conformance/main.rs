@@ -1,0 +1,170 @@
+//! `stt-conformance` against the gateway with one flaw after the other: which cases fail, and no other.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use clap::ValueEnum;
+use futures_util::{StreamExt, stream};
+use self_test_service::gateway::Flaw;
+use stt_bench::conformance::{
+    case::Status,
+    cases::CASES,
+    gateway::Launch,
+    inference::Inference,
+    run::{Origin, ServiceResult, run},
+};
+
+/// Gateways that are checked at once, in the first round and in the next ones: each mostly waits.
+const AT_ONCE: [usize; 3] = [4, 2, 1];
+
+/// A flaw, and the cases that it fails.
+type Row = (Flaw, &'static [&'static str]);
+
+/// The table of flaws: of each, the cases that it fails.
+const FLAWS: &[Row] = &[
+    (Flaw::None, &[]),
+    (Flaw::Delay, &[]),
+    (Flaw::SilentDrop, &["coverage", "batches", "at-rest"]),
+    (Flaw::LostFrame, &["coverage", "contents", "batches"]),
+    (
+        Flaw::LostBatch,
+        &["cadence", "coverage", "batches", "recovery", "skip-tick", "overflow", "slow-consumer", "drain"],
+    ),
+    (Flaw::RepeatedBatch, &["cadence", "coverage", "batches", "recovery", "skip-tick", "slow-consumer", "drain"]),
+    (Flaw::SwappedFrames, &["contents", "batches"]),
+    (
+        Flaw::TwoInFlight,
+        &["one-in-flight", "skip-tick", "metrics", "close-during-inference", "overflow", "bounded-memory"],
+    ),
+    (Flaw::EagerFlush, &["skip-tick"]),
+    (Flaw::DriftingTimer, &["schedule", "stall"]),
+    (Flaw::ScheduleFromConnect, &["first-tick"]),
+    (Flaw::AccumulatingLateness, &["stall"]),
+    (
+        Flaw::CloseCode,
+        &[
+            "invalid-start",
+            "invalid-frame",
+            "extra-key",
+            "binary-first",
+            "text-after-start",
+            "oversized",
+            "oversized-fragments",
+            "unmasked",
+            "reserved",
+            "bad-control",
+        ],
+    ),
+    (Flaw::ExtraKey, &["extra-key"]),
+    (Flaw::Unmasked, &["unmasked"]),
+    (Flaw::NoFragments, &["fragmentation", "oversized-fragments"]),
+    (Flaw::NoPong, &["ping-before-start", "ping-after-start"]),
+    (Flaw::DeafToClose, &["ready", "close", "close-during-inference"]),
+    (Flaw::MissingKey, &["partial"]),
+    (Flaw::SurplusKey, &["partial"]),
+    (Flaw::WrongEcho, &["echo"]),
+    (Flaw::MissingErrorKey, &["error-frame"]),
+    (
+        Flaw::SilentError,
+        &[
+            "error-frame",
+            "recovery",
+            "timeout",
+            "http-5xx",
+            "http-429",
+            "http-4xx",
+            "reset",
+            "garbage",
+            "unknown-field",
+            "wrong-counts",
+            "books",
+            "metrics",
+            "overflow",
+        ],
+    ),
+    (Flaw::DeadAfterError, &["recovery", "books-under-load"]),
+    (Flaw::EndlessWait, &["timeout"]),
+    (Flaw::LenientParse, &["unknown-field"]),
+    (Flaw::UnboundedBuffer, &["overflow", "bounded-memory"]),
+    (Flaw::UnboundedOutbox, &["slow-consumer"]),
+    (Flaw::Leak, &["close-during-inference", "at-rest"]),
+    (Flaw::LyingBooks, &["books", "books-under-load", "at-rest"]),
+    (Flaw::AbruptEnd, &["drain"]),
+];
+
+async fn check(flaw: Flaw) -> ServiceResult {
+    // An inference of its own: sessions are numbered per process, and neighbours should not wait for each other.
+    let inference = Inference::start(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_self-test-gateway").into(),
+        arguments: vec!["--flaw".into(), flaw.word()],
+        environment: Vec::new(),
+    };
+    run(&flaw.word(), &Origin::Started(launch), &inference, &[]).await.unwrap()
+}
+
+/// What of a result is not as the table says.
+fn surprises(result: &ServiceResult, expected: &[&str]) -> Vec<String> {
+    let wrong = |status: Status, name: &str| match status {
+        Status::Passed => expected.contains(&name),
+        Status::Failed => !expected.contains(&name),
+        Status::Skipped => true,
+    };
+    let surprising = result.cases.iter().filter(|case| wrong(case.status, case.name));
+    surprising.map(|case| format!("{}: {} {:?} {:?}", result.service, case.name, case.status, case.evidence)).collect()
+}
+
+/// The flaws among `table` that are not found as it says, and how.
+async fn unlike(table: Vec<Row>, at_once: usize) -> Vec<(Row, Vec<String>)> {
+    let checked = table.into_iter().map(|row| async move { (row, surprises(&check(row.0).await, row.1)) });
+    let checked = stream::iter(checked).buffer_unordered(at_once);
+    checked.filter(|(_, surprising)| std::future::ready(!surprising.is_empty())).collect().await
+}
+
+/// A machine with other work may be too late for a gateway that is right. So what surprises is looked at again, with less
+/// beside it; what is wrong with the table or a case surprises each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_flaw_fails_its_cases_and_no_other() {
+    let only = std::env::var("FLAW").unwrap_or_default();
+    let mut left: Vec<Row> = FLAWS.iter().copied().filter(|row| only.is_empty() || row.0.word() == only).collect();
+    let mut surprising = Vec::new();
+    for at_once in AT_ONCE {
+        let unlike = unlike(left, at_once).await;
+        (left, surprising) = unlike.into_iter().unzip();
+    }
+    assert!(left.is_empty(), "\n{}", surprising.concat().join("\n"));
+}
+
+#[test]
+fn the_table_has_every_flaw_and_only_cases_that_exist() {
+    let listed: Vec<_> = FLAWS.iter().map(|(flaw, _)| *flaw).collect();
+    assert_eq!(listed, Flaw::value_variants());
+    let found: Vec<_> = FLAWS.iter().flat_map(|(_, cases)| cases.iter().copied()).collect();
+    for name in &found {
+        assert!(CASES.iter().any(|case| case.name == *name), "no case {name}");
+    }
+}
+
+/// A table of the docs: the first two columns of each row between a heading and the next.
+fn table_of_docs(heading: &str) -> BTreeMap<String, String> {
+    let docs = include_str!("../../../../docs/CONFORMANCE.md");
+    let section = docs.split("\n## ").find(|section| section.starts_with(heading)).expect("the heading is there");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    rows.map(|(first, second)| (first.into(), second.into())).collect()
+}
+
+#[test]
+fn the_docs_list_every_case_with_what_it_proves() {
+    let cases = CASES.iter().map(|case| (case.name.to_owned(), case.proves.to_owned()));
+    assert_eq!(table_of_docs("Cases"), cases.collect());
+}
+
+#[test]
+fn the_docs_list_every_flaw_with_the_cases_that_it_fails() {
+    let cases = |cases: &[&str]| cases.iter().map(|case| format!("`{case}`")).collect::<Vec<_>>().join(", ");
+    let row = |(flaw, failed): &Row| {
+        let meaning = flaw.to_possible_value().and_then(|value| Some(value.get_help()?.to_string())).unwrap();
+        let failed = if failed.is_empty() { "none".to_owned() } else { cases(failed) };
+        (flaw.word(), format!("{} | {failed}", meaning.trim_end_matches('.')))
+    };
+    assert_eq!(table_of_docs("Flaws"), FLAWS.iter().map(row).collect());
+}

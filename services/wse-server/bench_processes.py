@@ -1,0 +1,229 @@
+"""Several servers on one port, told as one service: beyond the descriptors of a process, and beyond one interpreter.
+
+Each process is a `bench_server.py` of its own, with its own shards, application and books; the kernel spreads clients
+over them (SO_REUSEPORT). This one serves none: it starts them, adds up what their metrics ports say, and ends when they
+do. A message is in the books of exactly one process, so the sums balance as each of them does.
+"""
+
+import argparse
+import http.client
+import http.server
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench_server import metrics_port
+
+# Longest wait for a process's answer; the harness waits as long for ours.
+ANSWER_SECONDS = 10
+# The contract gives a service five seconds to end.
+STOP_SECONDS = 5
+UINT64 = (1 << 64) - 1
+# Sums of sequence numbers wrap; time passes once, however many watch it.
+WRAPPING = ("sequence_sum", "application_sequence_sum")
+LARGEST = ("uptime_seconds", "wse_uptime_seconds")
+
+
+def add(name: str, values: list[Any]) -> Any:
+    """Several processes' readings of one thing, as one: counts are added, by name where there are names."""
+    some = [value for value in values if value is not None]
+    if not some:
+        return None
+    if isinstance(some[0], dict):
+        names = dict.fromkeys(name for value in some for name in value)
+        return {name: add(name, [value.get(name) for value in some]) for name in names}
+    if isinstance(some[0], str):
+        return some[0]
+    if name in LARGEST:
+        return max(some)
+    return sum(some) & UINT64 if name in WRAPPING else sum(some)
+
+
+def add_metrics(texts: Iterable[str]) -> str:
+    """Several processes' Prometheus texts, as one."""
+    lines: dict[str, list[int | float]] = {}
+    for text in texts:
+        for line in text.splitlines():
+            # A comment stays where the first process has it, and has no values.
+            series, value = (line, "") if line.startswith("#") else line.rsplit(" ", 1)
+            values = lines.setdefault(series, [])
+            if value:
+                values.append(int(value) if value.isdigit() else float(value))
+    parts = (f"{series} {add(series, values)}" if values else series for series, values in lines.items())
+    return "".join(f"{part}\n" for part in parts)
+
+
+class Child:
+    """One of the processes."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.metrics_address = ""
+
+    def wait_until_ready(self) -> None:
+        """Read its ready line.
+
+        Raises:
+            RuntimeError: it ended without one.
+        """
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a process of the service ended with {self.process.wait()} before it was ready")
+        self.metrics_address = json.loads(line)["metrics_address"]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """A page of its metrics port: status and body."""
+        connection = http.client.HTTPConnection(self.metrics_address, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+class Processes:
+    """The processes of a service, and what they are together."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.host = "127.0.0.1" if options.host == "localhost" else options.host
+        self.children: list[Child] = []
+        # What ends the service: a signal (None) or the end of a process.
+        self.ends: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
+        self.pool = ThreadPoolExecutor(options.processes)
+
+    def run(self) -> int:
+        """Start all, announce them as one, serve until a signal comes or one ends; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        with self._reserve() as place:
+            port = place.getsockname()[1]
+            try:
+                self._start(port)
+                with self._metrics() as metrics:
+                    threading.Thread(target=metrics.serve_forever, daemon=True).start()
+                    self._announce(port, metrics.server_address[1])
+                    ended = self.ends.get()
+                    if ended is not None:
+                        print(f"a process of the service ended with {ended.process.wait()}", file=sys.stderr)
+                    code = self._end() if ended is None else 1
+                    metrics.shutdown()
+                    return code
+            finally:
+                for child in self.children:
+                    child.process.kill()
+                self.pool.shutdown()
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.ends.put(None)
+
+    def _reserve(self) -> socket.socket:
+        """The port, bound but not listened on: it stays ours, and no connection comes here.
+
+        Raises:
+            OSError: somebody listens there.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        address = (self.host, self.options.port)
+        # Whoever shares a port shares it with others of this user too; a socket that doesn't share finds them.
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+        place = socket.socket(family)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        place.bind(address)
+        return place
+
+    def _start(self, port: int) -> None:
+        options, count = self.options, self.options.processes
+        shards = max(1, len(os.sched_getaffinity(0)) // count)
+        most = -(-options.max_connections * 11 // (count * 10))
+        program = str(Path(__file__).with_name("bench_server.py"))
+        words = {
+            "--host": self.host,
+            "--port": port,
+            "--metrics-port": 0,
+            "--max-connections": most,
+            "--processes": 1,
+            "--share-of-port": shards,
+        }
+        command = [sys.executable, program, *(str(word) for pair in words.items() for word in pair)]
+        command += ["--echo"] if options.echo else ["--delivery", options.delivery]
+        self.children = [Child(command) for _ in range(count)]
+        for child in self.children:
+            child.wait_until_ready()
+            threading.Thread(target=self._watch, args=(child,), daemon=True).start()
+
+    def _watch(self, child: Child) -> None:
+        child.process.wait()
+        self.ends.put(child)
+
+    def _end(self) -> int:
+        for child in self.children:
+            child.process.terminate()
+        return max(abs(child.process.wait(STOP_SECONDS)) for child in self.children)
+
+    def _announce(self, port: int, metrics: int) -> None:
+        line = {
+            "event": "ready",
+            "address": f"{self.host}:{port}",
+            "metrics_address": f"{self.host}:{metrics}",
+            "pid": os.getpid(),
+        }
+        print(json.dumps(line), flush=True)
+
+    def page(self, path: str) -> tuple[int, str, str]:
+        """Status, type and body of a page of the metrics port."""
+        if path == "/healthz":
+            return 200, "text/plain", "ok\n"
+        try:
+            answers = list(self.pool.map(lambda child: child.get(path), self.children))
+        except OSError as error:
+            return 503, "text/plain", f"a process does not answer: {error}\n"
+        worst = max(status for status, _ in answers)
+        bodies = [body for _, body in answers]
+        if worst != 200 or path == "/readyz":
+            return worst, "text/plain", bodies[0]
+        if path == "/metrics":
+            return 200, "text/plain; version=0.0.4; charset=utf-8", add_metrics(bodies)
+        return 200, "application/json", combine(path, bodies)
+
+    def _metrics(self) -> http.server.ThreadingHTTPServer:
+        page = self.page
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, kind, body = page(self.path)
+                data = body.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing: it is asked often."""
+
+        return http.server.ThreadingHTTPServer((self.host, metrics_port(self.options)), Handler)
+
+
+def combine(path: str, bodies: list[str]) -> str:
+    """The processes' JSON as one: books of connections one after the other, everything else added up."""
+    if path != "/stats/connections":
+        return json.dumps(add("", [json.loads(body) for body in bodies]))
+    # Not decoded: there may be a million of them.
+    parts = [body.strip().removeprefix('{"connections":[').removesuffix("]}") for body in bodies]
+    return '{"connections":[' + ",".join(part for part in parts if part) + "]}"

@@ -1,0 +1,79 @@
+//! The constructor's keys: the reference's arguments and sets of keys, into the engine's.
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use wse_engine::{JwtAlgorithm, JwtKey, KeyError};
+
+/// A JSON Web Key Set as Python has it.
+#[derive(FromPyObject)]
+pub(crate) enum Document {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Document {
+    pub(crate) fn keys(&self) -> PyResult<Vec<JwtKey>> {
+        let bytes = match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        };
+        JwtKey::set(bytes).map_err(refused("jwt_keys"))
+    }
+}
+
+/// What the constructor was told of keys.
+pub(crate) struct Given<'a> {
+    pub(crate) secret: Option<Vec<u8>>,
+    pub(crate) previous_secret: Option<Vec<u8>>,
+    pub(crate) key_id: Option<String>,
+    pub(crate) algorithm: Option<&'a str>,
+    pub(crate) private_key: Option<Vec<u8>>,
+    pub(crate) set: Option<Document>,
+}
+
+impl Given<'_> {
+    /// The keys; `None` if tokens aren't to be looked at.
+    pub(crate) fn keys(self) -> PyResult<Option<Vec<JwtKey>>> {
+        let name = self.algorithm.unwrap_or("HS256");
+        let algorithm = JwtAlgorithm::named(name).ok_or_else(|| {
+            PyValueError::new_err(format!("jwt_algorithm is {name:?}: give 'HS256', 'RS256' or 'ES256'"))
+        })?;
+        let mut keys = match &self.set {
+            Some(set) => set.keys()?,
+            None => Vec::new(),
+        };
+        match &self.secret {
+            Some(secret) => {
+                let key = JwtKey::for_algorithm(algorithm, secret).map_err(refused("jwt_secret"))?;
+                if let Some(private) = &self.private_key {
+                    key.check_private(private).map_err(refused("jwt_private_key"))?;
+                }
+                keys.push(key.with_id(self.key_id));
+                if let Some(previous) = &self.previous_secret {
+                    // As in the reference, the old key passes whatever id the token names.
+                    let previous = JwtKey::for_algorithm(algorithm, previous);
+                    keys.push(previous.map_err(refused("jwt_previous_secret"))?);
+                }
+            }
+            None => self.is_complete()?,
+        }
+        Ok((!keys.is_empty()).then_some(keys))
+    }
+
+    /// Nothing may be given that belongs to a secret, without one: it would look as if tokens were checked.
+    fn is_complete(&self) -> PyResult<()> {
+        let given = [
+            ("jwt_previous_secret", self.previous_secret.is_some()),
+            ("jwt_key_id", self.key_id.is_some()),
+            ("jwt_algorithm", self.algorithm.is_some()),
+            ("jwt_private_key", self.private_key.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => Err(PyValueError::new_err(format!("{name} is given without jwt_secret: give both"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn refused(name: &'static str) -> impl Fn(KeyError) -> PyErr {
+    move |error| PyValueError::new_err(format!("{name}: {error}"))
+}

@@ -1,0 +1,279 @@
+//! Keys that verify tokens: a secret, a public key in PEM, or a set of keys as an issuer publishes it (RFC 7517).
+//!
+//! A key carries its algorithm. A token's header chooses among keys, never what a key is used for: a public key that a
+//! forger takes for a secret verifies nothing. Keys are checked here, once, so that a bad one is found at the start
+//! and not by the first client.
+
+use aws_lc_rs::{
+    rand::SystemRandom,
+    rsa::PublicKey,
+    signature::{self, EcdsaKeyPair, ParsedPublicKey, RsaKeyPair, RsaPublicKeyComponents, VerificationAlgorithm},
+};
+use jsonwebtoken::{
+    Algorithm, DecodingKey, DecodingKeyKind,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
+};
+
+/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
+const MINIMAL_SECRET_BYTES: usize = 32;
+/// RSA keys below this many bits are refused (RFC 7518, 3.3), and so are larger ones than the library takes.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+/// More keys than an issuer publishes in the middle of a rotation. Those without an id are tried one after the other.
+const MAXIMAL_KEYS: usize = 64;
+
+/// How a token is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JwtAlgorithm {
+    /// HMAC with SHA-256: who can verify can sign.
+    Hs256,
+    /// RSA, PKCS #1 v1.5 with SHA-256.
+    Rs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+}
+
+impl JwtAlgorithm {
+    /// Its name in a token's header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+            Self::Rs256 => "RS256",
+            Self::Es256 => "ES256",
+        }
+    }
+
+    /// The algorithm of that name, if it is one of ours.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Hs256, Self::Rs256, Self::Es256].into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    pub(crate) fn library(self) -> Algorithm {
+        match self {
+            Self::Hs256 => Algorithm::HS256,
+            Self::Rs256 => Algorithm::RS256,
+            Self::Es256 => Algorithm::ES256,
+        }
+    }
+}
+
+/// Why a key is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The secret could be guessed.
+    #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
+    ShortSecret(usize),
+    /// No PEM, or not of a public key.
+    #[error("no public key for {algorithm}: give it as PEM, beginning with {expected}")]
+    NotPublic {
+        /// What it was meant for.
+        algorithm: &'static str,
+        /// How it should begin.
+        expected: &'static str,
+    },
+    /// A public key, but of another kind, too short, or broken.
+    #[error("the public key is not one for {algorithm}: it takes {takes}")]
+    Unfit {
+        /// What it was meant for.
+        algorithm: &'static str,
+        /// What would do.
+        takes: &'static str,
+    },
+    /// No private key, or not the other half of the public one.
+    #[error(
+        "the private key does not belong to the public one: give its PKCS #8 PEM, or leave it out: only who signs tokens needs it"
+    )]
+    PrivateKey,
+    /// No set of keys.
+    #[error("no JSON Web Key Set ({0}): give {{\"keys\": [...]}} as RFC 7517 has it")]
+    NotASet(String),
+    /// None of a set's keys can be used.
+    #[error("none of the set's {0} keys is for signatures with HS256, RS256 (2048 to 8192 bits) or ES256")]
+    NoneUsable(usize),
+    /// Nobody could come in.
+    #[error("there is no key: nobody could connect")]
+    None,
+    /// Tokens aren't looked at.
+    #[error("the server checks no tokens: start it with a key to be able to replace it")]
+    NoGate,
+    /// More than any issuer has.
+    #[error("there are {0} keys, more than {MAXIMAL_KEYS}")]
+    TooMany(usize),
+    /// Two keys that a token can't tell apart.
+    #[error("there are two {algorithm} keys with the id {id:?}: give each its own")]
+    SameId {
+        /// Of both.
+        id: String,
+        /// Of both.
+        algorithm: &'static str,
+    },
+}
+
+/// A key with its algorithm and, where it has one, its id.
+#[derive(Clone)]
+pub struct JwtKey {
+    pub(crate) id: Option<String>,
+    pub(crate) algorithm: JwtAlgorithm,
+    pub(crate) key: DecodingKey,
+}
+
+impl std::fmt::Debug for JwtKey {
+    /// Leaves the key out: a configuration gets logged.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, algorithm, .. } = self;
+        formatter.debug_struct("JwtKey").field("id", id).field("algorithm", algorithm).finish_non_exhaustive()
+    }
+}
+
+impl JwtKey {
+    /// A secret for HS256.
+    ///
+    /// # Errors
+    /// When it has fewer than 32 bytes.
+    pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
+        if secret.len() < MINIMAL_SECRET_BYTES {
+            return Err(KeyError::ShortSecret(secret.len()));
+        }
+        Ok(Self { id: None, algorithm: JwtAlgorithm::Hs256, key: DecodingKey::from_secret(secret) })
+    }
+
+    /// What the reference calls the secret of `algorithm`: the secret itself, or a public key in PEM.
+    ///
+    /// # Errors
+    /// When it is too short, no PEM of a public key, or one for something else.
+    pub fn for_algorithm(algorithm: JwtAlgorithm, material: &[u8]) -> Result<Self, KeyError> {
+        let (tags, expected): (&[&str], _) = match algorithm {
+            JwtAlgorithm::Hs256 => return Self::secret(material),
+            // PKCS #1 and X.509, both of which the library reads.
+            JwtAlgorithm::Rs256 => (&["PUBLIC KEY", "RSA PUBLIC KEY"], "-----BEGIN PUBLIC KEY-----"),
+            JwtAlgorithm::Es256 => (&["PUBLIC KEY"], "-----BEGIN PUBLIC KEY-----"),
+        };
+        let not_public = KeyError::NotPublic { algorithm: algorithm.name(), expected };
+        let pem = pem::parse(material).ok().filter(|pem| tags.contains(&pem.tag())).ok_or(not_public)?;
+        let (key, takes) = match algorithm {
+            JwtAlgorithm::Es256 => (curve_key(pem.contents()), "one of the curve P-256"),
+            _ => (rsa_key(pem.contents()), "an RSA key of 2048 to 8192 bits"),
+        };
+        let key = key.ok_or(KeyError::Unfit { algorithm: algorithm.name(), takes })?;
+        Ok(Self { id: None, algorithm, key })
+    }
+
+    /// Only tokens whose header names `id` are verified with it; without an id, any token of its algorithm.
+    #[must_use]
+    pub fn with_id(self, id: Option<String>) -> Self {
+        Self { id, ..self }
+    }
+
+    /// The keys of a JSON Web Key Set. Those for other purposes or algorithms are left out, as RFC 7517 (5) has it.
+    ///
+    /// # Errors
+    /// When it is none, or none of its keys can be used.
+    pub fn set(text: &[u8]) -> Result<Vec<Self>, KeyError> {
+        let set: JwkSet = serde_json::from_slice(text).map_err(|error| KeyError::NotASet(error.to_string()))?;
+        let keys: Vec<Self> = set.keys.iter().filter_map(Self::of_set).collect();
+        if keys.is_empty() { Err(KeyError::NoneUsable(set.keys.len())) } else { Ok(keys) }
+    }
+
+    fn of_set(jwk: &Jwk) -> Option<Self> {
+        let algorithm = match &jwk.algorithm {
+            AlgorithmParameters::OctetKey(_) => JwtAlgorithm::Hs256,
+            AlgorithmParameters::RSA(_) => JwtAlgorithm::Rs256,
+            AlgorithmParameters::EllipticCurve(curve) if curve.curve == EllipticCurve::P256 => JwtAlgorithm::Es256,
+            _ => return None,
+        };
+        let signs = !matches!(&jwk.common.public_key_use, Some(purpose) if *purpose != PublicKeyUse::Signature);
+        let named = jwk.common.key_algorithm.unwrap_or(KeyAlgorithm::from(algorithm.library()));
+        if !signs || named != KeyAlgorithm::from(algorithm.library()) {
+            return None;
+        }
+        let key = DecodingKey::from_jwk(jwk).ok().filter(|key| is_sound(algorithm, key.kind()))?;
+        Some(Self { id: jwk.common.key_id.clone(), algorithm, key })
+    }
+
+    /// Whether `pem` holds the private half of this public key. It is not kept: a server only verifies.
+    ///
+    /// # Errors
+    /// When it doesn't, or can't be read.
+    pub fn check_private(&self, pem: &[u8]) -> Result<(), KeyError> {
+        const PROBE: &[u8] = b"whose key is this?";
+        let pem = pem::parse(pem).map_err(|_| KeyError::PrivateKey)?;
+        let random = SystemRandom::new();
+        let signed = match self.algorithm {
+            JwtAlgorithm::Hs256 => None,
+            JwtAlgorithm::Rs256 => {
+                let pair = if pem.tag() == "RSA PRIVATE KEY" { RsaKeyPair::from_der } else { RsaKeyPair::from_pkcs8 };
+                pair(pem.contents()).ok().and_then(|pair| {
+                    let mut signed = vec![0; pair.public_modulus_len()];
+                    pair.sign(&signature::RSA_PKCS1_SHA256, &random, PROBE, &mut signed).ok()?;
+                    Some(signed)
+                })
+            }
+            JwtAlgorithm::Es256 => {
+                EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, pem.contents())
+                    .ok()
+                    .and_then(|pair| pair.sign(&random, PROBE).ok())
+                    .map(|signed| signed.as_ref().to_vec())
+            }
+        };
+        let public = self.key.try_get_as_bytes().map_err(|_| KeyError::PrivateKey)?;
+        let verification: &'static dyn VerificationAlgorithm = match self.algorithm {
+            JwtAlgorithm::Es256 => &signature::ECDSA_P256_SHA256_FIXED,
+            _ => &signature::RSA_PKCS1_2048_8192_SHA256,
+        };
+        let public = ParsedPublicKey::new(verification, public).map_err(|_| KeyError::PrivateKey)?;
+        let is_ours = signed.is_some_and(|signed| public.verify_sig(PROBE, &signed).is_ok());
+        if is_ours { Ok(()) } else { Err(KeyError::PrivateKey) }
+    }
+}
+
+/// Checks that tokens can be told apart by `keys`.
+///
+/// # Errors
+/// When there are none, too many, or two with one id.
+pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
+    if keys.is_empty() {
+        return Err(KeyError::None);
+    }
+    if keys.len() > MAXIMAL_KEYS {
+        return Err(KeyError::TooMany(keys.len()));
+    }
+    let same = |a: &JwtKey, b: &JwtKey| a.id.is_some() && a.id == b.id && a.algorithm == b.algorithm;
+    for (index, key) in keys.iter().enumerate() {
+        if keys[..index].iter().any(|other| same(other, key)) {
+            let id = key.id.clone().unwrap_or_default();
+            return Err(KeyError::SameId { id, algorithm: key.algorithm.name() });
+        }
+    }
+    Ok(())
+}
+
+/// A public key of the curve, as DER or as a point.
+fn curve_key(bytes: &[u8]) -> Option<DecodingKey> {
+    ParsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, bytes).ok().map(|_| DecodingKey::from_ec_der(bytes))
+}
+
+/// An RSA key as DER. The library would look at its size when the first token comes.
+fn rsa_key(der: &[u8]) -> Option<DecodingKey> {
+    let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(&PublicKey::from_der(der).ok()?);
+    is_rsa(&n, &e).then(|| DecodingKey::from_rsa_der(der))
+}
+
+/// Whether these are a modulus and an exponent that may be used: long enough, without leading zeros (RFC 7518, 6.3.1).
+fn is_rsa(n: &[u8], e: &[u8]) -> bool {
+    let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
+    // An even exponent has no inverse; the exponent 1 signs nothing.
+    let is_exponent = e.first().is_some_and(|first| *first != 0) && e != [1] && e.last().is_some_and(|e| e % 2 == 1);
+    n.first().is_some_and(|first| *first != 0) && RSA_BITS.contains(&bits) && is_exponent
+}
+
+/// Whether a set's key is as strong as one given by hand must be.
+fn is_sound(algorithm: JwtAlgorithm, kind: &DecodingKeyKind) -> bool {
+    match (algorithm, kind) {
+        (JwtAlgorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) => secret.len() >= MINIMAL_SECRET_BYTES,
+        (JwtAlgorithm::Es256, DecodingKeyKind::SecretOrDer(point)) => curve_key(point).is_some(),
+        (JwtAlgorithm::Rs256, DecodingKeyKind::RsaModulusExponent { n, e }) => is_rsa(n, e),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+"""aiohttp's WebSocket client, unmodified, against our server."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import msgpack  # type: ignore[import-untyped]
+from harness import DEADLINE_SECONDS, Running
+
+from bench_server import token
+
+Socket = aiohttp.ClientWebSocketResponse
+
+
+def talk(running: Running, act: Callable[[Socket], Awaitable[None]], **options: Any) -> None:
+    """Connects with a token, as an application of aiohttp would, and does something with the socket."""
+
+    async def session() -> None:
+        cookies = {"access_token": token(int(time.time()))}
+        async with (
+            aiohttp.ClientSession(cookies=cookies) as client,
+            asyncio.timeout(DEADLINE_SECONDS),
+            # Compression is offered; the server declines it.
+            client.ws_connect(running.url(), compress=15, **options) as socket,
+        ):
+            await act(socket)
+
+    asyncio.run(session())
+
+
+def test_it_connects_sends_and_is_heard(running: Running) -> None:
+    async def act(socket: Socket) -> None:
+        assert (await socket.receive_json())["t"] == "server_ready"
+        assert not socket.compress
+        await socket.send_json({"t": "order", "p": {"qty": 2}})
+        await socket.send_bytes(b"M:" + msgpack.packb({"t": "packed", "p": {"n": 1}}))
+
+    talk(running, act)
+    kinds = {data["t"]: data["p"] for kind, _, data in running.drain(3) if kind == "msg"}
+    assert kinds == {"order": {"qty": 2}, "packed": {"n": 1}}
+
+
+def test_it_receives_text_binary_and_pongs(running: Running) -> None:
+    async def act(socket: Socket) -> None:
+        ready = await socket.receive_json()
+        connection_id = ready["p"]["details"]["connection_id"]
+        running.server.send(connection_id, '{"t":"tick"}')
+        running.server.send_bytes(connection_id, b"\x00\xff")
+        assert json.loads(await socket.receive_str()) == {"t": "tick"}
+        assert await socket.receive_bytes() == b"\x00\xff"
+        await socket.ping(b"are you there")
+        answer = await socket.receive()
+        assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"are you there")
+
+    talk(running, act, autoping=False)
+
+
+def test_large_messages_arrive_whole(running: Running) -> None:
+    text = "x" * 1_000_000
+
+    async def act(socket: Socket) -> None:
+        await socket.receive()
+        await socket.send_str(json.dumps({"t": "large", "p": {"d": text}}))
+
+    talk(running, act)
+    assert [data["p"]["d"] == text for kind, _, data in running.drain(2) if kind == "msg"] == [True]
+
+
+def test_it_learns_why_it_is_turned_away(running: Running) -> None:
+    async def session() -> None:
+        async with aiohttp.ClientSession() as client, client.ws_connect(running.url()) as socket:
+            error = await socket.receive_json()
+            assert error["p"]["code"] == "AUTH_REQUIRED"
+            await socket.receive()
+            assert socket.close_code == 4401
+
+    asyncio.run(session())

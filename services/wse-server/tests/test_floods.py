@@ -1,0 +1,209 @@
+"""Clients that want to exhaust the server: its memory and descriptors stay within their limits, and others are served.
+
+The service is a process of its own, with the limits that it has by default; what it uses is read from the kernel.
+"""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from harness import message, wait_until
+from service import Service
+
+from bench_server import token
+
+MEBIBYTE = 1 << 20
+# The engine's defaults (`_wse_accel.pyi`).
+STRANGERS = 4096
+OUTBOUND_MEBIBYTES = 256
+PARTIAL_MEBIBYTES = 64
+# What descriptors and memory a service has besides: threads, arenas, the interpreter.
+OTHER_DESCRIPTORS = 100
+OTHER_MEBIBYTES = 100
+MASK = b"\x01\x02\x03\x04"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A service with the engine's default limits."""
+    service = Service("--max-connections", "8000", "--delivery", "batch")
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def sockets() -> Iterator[Callable[[Service], socket.socket]]:
+    """Opens connections with small buffers of their own: what they send, or do not read, is the server's to keep."""
+    with ExitStack() as stack:
+
+        def open_one(service: Service) -> socket.socket:
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+            host, port = service.ready["address"].rsplit(":", 1)
+            client.settimeout(10)
+            client.connect((host, int(port)))
+            return client
+
+        yield open_one
+
+
+def upgraded(client: socket.socket) -> socket.socket:
+    """A connection that was let in; nothing more is read from it."""
+    client.sendall(
+        b"GET /wse HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Authorization: Bearer " + token(int(time.time())).encode() + b"\r\n\r\n"
+    )
+    assert client.recv(12) == b"HTTP/1.1 101"
+    client.setblocking(False)
+    return client
+
+
+def frame(opcode: int, length: int, fill: bytes = b"\0") -> bytes:
+    """A client's frame; its payload is whatever `fill`, repeated, is under the mask."""
+    if length < 126:
+        header = struct.pack(">BB", 0x80 | opcode, 0x80 | length)
+    elif length < 1 << 16:
+        header = struct.pack(">BBH", 0x80 | opcode, 0xFE, length)
+    else:
+        header = struct.pack(">BBQ", 0x80 | opcode, 0xFF, length)
+    return header + MASK + (fill * length)[:length]
+
+
+def push(clients: list[socket.socket], bytes_each: bytes) -> int:
+    """Sends to all in turn what they take, until they have all or nobody takes any more; returns how much it was."""
+    sent = [0] * len(clients)
+    view, quiet_since = memoryview(bytes_each), time.monotonic()
+    while time.monotonic() - quiet_since < 0.5 and min(sent) < len(view):
+        for index, client in enumerate(clients):
+            try:
+                more = client.send(view[sent[index] : sent[index] + (64 << 10)]) if sent[index] < len(view) else 0
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                # It was closed for this.
+                sent[index] = len(view)
+                continue
+            if more:
+                sent[index] += more
+                quiet_since = time.monotonic()
+    return sum(sent)
+
+
+def is_served(service: Service) -> bool:
+    """Whether a client that means no harm gets in and gets an answer, soon."""
+    started = time.monotonic()
+    with service.connect() as client:
+        client.send('{"t":"ping","p":{"timestamp":1}}')
+        # The server's own ping may come first.
+        while message(client)["t"] != "PONG":
+            pass
+    return time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    "words", [b"GET /wse HTTP/1.1\r\nX-Slow: ", b"GET / HTTP/1.1\r\n\r\n"], ids=["slow", "refused"]
+)
+def test_requests_that_never_end_make_way_for_others(
+    service: Service, sockets: Callable[[Service], socket.socket], words: bytes
+) -> None:
+    count = STRANGERS + 1500
+    for _ in range(count):
+        sockets(service).sendall(words)
+    wait_until(lambda: sum(service.get("/stats")["connections"]["rejected"].values()) >= count - STRANGERS)
+    assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
+    assert service.rss_mebibytes() < OTHER_MEBIBYTES
+    assert is_served(service)
+
+
+def test_connections_that_say_nothing_cost_nothing(
+    service: Service, sockets: Callable[[Service], socket.socket]
+) -> None:
+    silent = [sockets(service) for _ in range(STRANGERS + 1500)]
+    assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
+    assert is_served(service)
+    assert service.rss_mebibytes() < OTHER_MEBIBYTES
+    assert len(silent) > STRANGERS
+
+
+HELLO = b'{"t":"client_hello"}'
+FLOODS = {
+    # Answers as long as the questions, and answers thirty times as long.
+    "pings": frame(9, 125) * (4 * MEBIBYTE // 131),
+    "hellos": (struct.pack(">BB", 0x81, 0x80 | len(HELLO)) + bytes(4) + HELLO) * (MEBIBYTE // 104),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_clients_that_ask_and_never_read_are_not_answered_without_end(
+    service: Service, sockets: Callable[[Service], socket.socket], flood: str
+) -> None:
+    clients = [upgraded(sockets(service)) for _ in range(300 if flood == "pings" else 160)]
+    before = service.rss_mebibytes()
+    pushed = push(clients, FLOODS[flood])
+    grown = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+    # Beside what may wait: a read and its answers.
+    assert grown < 1.5 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
+    assert service.get("/stats")["connections"]["closed"].get("protocol") is None
+    assert is_served(service)
+
+
+def test_a_mebibyte_from_each_of_five_thousand_connections_is_not_held_at_once(
+    service: Service, sockets: Callable[[Service], socket.socket]
+) -> None:
+    clients = [upgraded(sockets(service)) for _ in range(5000)]
+    before = service.rss_mebibytes()
+    # All but the last byte: none of them is ever whole.
+    pushed = push(clients, frame(2, MEBIBYTE)[:-1])
+    grown = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+    # Each may have begun: 32 KiB of a frame are kept before it has a promise, and as much again in its last short read.
+    assert grown < PARTIAL_MEBIBYTES + 5000 * 64 / 1024 + OTHER_MEBIBYTES
+    assert is_served(service)
+
+
+def test_parts_of_messages_are_not_held_at_once_either(
+    service: Service, sockets: Callable[[Service], socket.socket]
+) -> None:
+    clients = [upgraded(sockets(service)) for _ in range(2000)]
+    before = service.rss_mebibytes()
+    first, more = bytearray(frame(2, 4096)), bytearray(frame(0, 4096))
+    first[0], more[0] = 0x02, 0x00
+    pushed = push(clients, bytes(first + more * 200))
+    grown = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+    assert grown < 2 * PARTIAL_MEBIBYTES + 2000 * 128 / 1024 + OTHER_MEBIBYTES
+    assert service.get("/stats")["connections"]["closed"].get("protocol") is None
+    assert is_served(service)
+
+
+def test_a_crowd_of_large_messages_waits_and_loses_none(
+    service: Service, sockets: Callable[[Service], socket.socket]
+) -> None:
+    # Four times what may be promised at once, and all of them honest.
+    clients = [upgraded(sockets(service)) for _ in range(4 * PARTIAL_MEBIBYTES)]
+    before = service.rss_mebibytes()
+    whole = frame(2, MEBIBYTE)
+    assert push(clients, whole) == len(clients) * len(whole)
+    wait_until(lambda: service.get("/stats")["application"]["delivered"] == len(clients))
+    assert service.get("/stats")["connections"]["closed"] == {}
+    assert service.rss_mebibytes() - before < 3 * PARTIAL_MEBIBYTES + OTHER_MEBIBYTES
+
+
+def test_an_echo_that_nobody_reads_is_bounded_too(sockets: Callable[[Service], socket.socket]) -> None:
+    service = Service("--echo")
+    try:
+        clients = [upgraded(sockets(service)) for _ in range(400)]
+        before = service.rss_mebibytes()
+        pushed = push(clients, frame(2, 16 << 10) * 256)
+        grown = service.rss_mebibytes() - before
+        print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+        assert grown < 2 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
+        assert service.get("/stats")["connections"]["closed"].get("protocol") is None
+    finally:
+        service.end()
