@@ -6,7 +6,7 @@ use std::{fmt::Write, path::Path};
 
 use bench_format::{
     result::Validity,
-    run::{Run, TrialState},
+    run::{Run, Search, SearchFound, TrialState},
     trial::TrialId,
 };
 
@@ -52,7 +52,33 @@ pub struct Asserted {
 
 /// The standing of a run from its `run.json` alone.
 pub fn of_run(run: &Run) -> Standing {
-    run.trials.iter().map(|entry| of_state(&entry.state)).max().unwrap_or(Standing::Invalid)
+    let trials = run.trials.iter().filter(|entry| entry.search.is_none()).map(|entry| of_state(&entry.state));
+    trials.chain(run.searches.iter().map(of_search)).max().unwrap_or(Standing::Invalid)
+}
+
+/// The standing of a search: its own trials fail by design, what counts is that something is confirmed.
+fn of_search(search: &Search) -> Standing {
+    match &search.found {
+        Some(found) if found.confirmed.is_some() => Standing::Pass,
+        Some(found) if found.given_up_at.is_none() => Standing::Fail,
+        _ => Standing::Invalid,
+    }
+}
+
+/// A search as a line among trials: under the load that it is about.
+fn asserted_search(search: &Search) -> Asserted {
+    let Search { service, workload, variant, found } = search;
+    let load = |found: &SearchFound| found.confirmed.or(found.first_solid_fail).or(found.given_up_at);
+    let trial = TrialId {
+        service: service.clone(),
+        workload: workload.clone(),
+        variant: variant.clone(),
+        tier: found.as_ref().and_then(load).unwrap_or(0),
+        process: 0,
+        repeat: 0,
+    };
+    let words = found.as_ref().map_or("not finished; resume the run".into(), print::search::words);
+    Asserted { trial, standing: of_search(search), words }
 }
 
 /// The standing that a state in `run.json` claims.
@@ -70,7 +96,8 @@ pub fn of_state(state: &TrialState) -> Standing {
 /// When the bundle has no `run.json` that can be understood.
 pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     let run = store::read_run(folder)?;
-    let asserted = run.trials.iter().map(|entry| {
+    let tiers = run.trials.iter().filter(|entry| entry.search.is_none());
+    let asserted = tiers.map(|entry| {
         let (standing, words) = match &entry.state {
             TrialState::Finished { .. } => of_result(folder, &entry.trial, of_state(&entry.state)),
             TrialState::Failed { reason } => (Standing::Invalid, format!("not measured: {reason}")),
@@ -79,7 +106,7 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
         };
         Asserted { trial: entry.trial.clone(), standing, words }
     });
-    Ok(asserted.collect())
+    Ok(asserted.chain(run.searches.iter().map(asserted_search)).collect())
 }
 
 fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, String) {

@@ -8,9 +8,13 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use bench_format::{environment::Environment, pod::Pod, service::Started, trial::TrialId};
 use serde::{Deserialize, Serialize};
 
-use crate::{evidence, registry::Service};
+use crate::{
+    evidence,
+    registry::{Inference, Service},
+};
 
 pub mod local;
+pub mod outside;
 
 /// Longest wait for a service's ready line and its ready path, and for workers that run to register.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
@@ -91,6 +95,22 @@ pub struct ServiceSpec {
     pub env: BTreeMap<String, String>,
     /// Where its standard error goes.
     pub log: PathBuf,
+    /// What stands behind it; absent where nothing does.
+    pub inference: Option<InferenceSpec>,
+}
+
+/// An inference simulator to start before its service. It lives as long as that: a fresh service finds a fresh one, whose
+/// random choices begin anew.
+#[derive(Clone, Debug)]
+pub struct InferenceSpec {
+    /// Its name in the registry.
+    pub name: String,
+    /// Its entry in the registry.
+    pub inference: Inference,
+    /// The registry's environment, the run's seed and the ladder's, merged.
+    pub env: BTreeMap<String, String>,
+    /// Where its standard error goes.
+    pub log: PathBuf,
 }
 
 /// A service that was started.
@@ -130,6 +150,9 @@ pub struct Usage {
     pub cpu_limit: f64,
     /// Throttled CPU periods so far; absent where no quota is in force.
     pub throttled_periods: Option<u64>,
+    /// All CPU periods so far; absent where no quota is in force.
+    #[serde(default)]
+    pub periods: Option<u64>,
 }
 
 /// How something that was started ended.
@@ -157,6 +180,8 @@ pub struct Shares {
     pub worker_cpus: f64,
     /// Why the service doesn't have its CPU to itself; absent when it has.
     pub isolation: Option<String>,
+    /// CPUs that service and inference have together, where they share some.
+    pub shared_with_inference: Option<f64>,
 }
 
 /// What is known by now of where things ran.
@@ -183,9 +208,13 @@ pub trait Backend {
     async fn stop_workers(&mut self);
     /// Leaves everything that was changed as it was found. Called at the end of a climb, however it ended.
     async fn put_back(&mut self) -> Result<(), Error>;
-    /// What the service has used so far.
-    async fn service_usage(&self) -> Result<Usage, Error>;
-    /// How the service ended; absent while it runs or when none was started.
+    /// What the service has used so far; absent where its process can't be read, because somebody else runs it.
+    async fn service_usage(&self) -> Result<Option<Usage>, Error>;
+    /// What the inference behind the service has used so far; absent where there is none or it can't be read.
+    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
+        Ok(None)
+    }
+    /// How the service, or the inference behind it, ended; absent while both run or when none was started.
     fn service_ended(&mut self) -> Option<Ended>;
     /// How a worker ended; absent while all run.
     fn worker_ended(&mut self) -> Option<Ended>;

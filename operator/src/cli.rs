@@ -13,13 +13,17 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     assert::{self, Standing},
-    plan::{Mistakes, Plan},
+    plan::{Mistakes, Only, Plan},
     registry::Registry,
 };
 
+mod chosen;
+mod conformance;
 mod elsewhere;
 mod machine;
+mod outside;
 mod run;
+mod search;
 
 /// What the command line asked for.
 #[derive(Debug, Parser)]
@@ -36,9 +40,18 @@ enum Command {
     /// Exit code 0: all trials are valid and passed (or have no objectives); 1: one failed; 2: one is invalid or could
     /// not be measured; 130 or 143: stopped by a signal, to be resumed.
     Run(run::Run),
+    /// Search the largest load that meets the objectives, and keep a bundle.
+    ///
+    /// Exit code 0: a load is confirmed for every service; 1: for one nothing is; 2: a search ended without valid
+    /// trials; 130 or 143: stopped by a signal, to be resumed with `ladder run --resume`.
+    Search(search::Search),
     /// Look at plans without climbing them.
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Check services against the contract of their protocol, case by case.
+    ///
+    /// Exit code 0: no case failed; 1: one did; 2: something could not be checked.
+    Conformance(conformance::Conformance),
     /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
     ///
     /// With --url or --release it asserts on a run in a cluster.
@@ -97,7 +110,9 @@ pub fn main() -> ExitCode {
     }
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Search(arguments) => search::search(&arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Assert(arguments) => assert(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
             elsewhere::become_it().map(|never| match never {})
@@ -124,7 +139,11 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
         match Plan::load(file, &registry, &surroundings) {
             Ok(plan) => {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
-                println!("{}: {} trials, at most {seconds:.0} s under load", file.display(), trials.len());
+                let searches = match plan.searches(&Only::default()).len() {
+                    0 => String::new(),
+                    count => format!("; searches (ladder search): {count}"),
+                };
+                println!("{}: {} trials, at most {seconds:.0} s under load{searches}", file.display(), trials.len());
             }
             Err(Mistakes(mistakes)) => {
                 mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));

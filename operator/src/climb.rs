@@ -1,7 +1,7 @@
 //! The climb: trial after trial, with the service and the workers that each needs. The one sequence.
 //!
-//! [`step::next`] decides what comes next; here it is done ([`take`] takes the steps towards a result), and the store is
-//! told before and after.
+//! [`step::next`] decides what comes next; here it is done ([`take`] takes the steps towards a result), and the store
+//! is told before and after.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,12 +21,14 @@ use crate::{
     judge::Measured,
     plan::Plan,
     registry::Registry,
+    search::losses::Brief,
     signals::{Stop, StopSignal},
     step::{self, Health, ProcessKey, Seen, Step, TierKey, Wanted},
     store::{self, Store},
     watcher::Watcher,
 };
 
+mod search;
 mod take;
 
 /// Why a climb ended before its last trial.
@@ -35,6 +37,9 @@ pub enum Error {
     /// The bundle can't be written.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The bundle's trials are those of another search.
+    #[error(transparent)]
+    Diverged(#[from] crate::search::Diverged),
 }
 
 /// How a climb ended.
@@ -97,10 +102,13 @@ struct Running {
     failed_starts: BTreeMap<String, u32>,
     /// How often the trial at hand was interrupted.
     interruptions: u32,
+    /// What a search's trials showed, by their place in the run.
+    briefs: BTreeMap<usize, Brief>,
 }
 
 impl<B: Backend> Climb<'_, B> {
-    /// Climbs until no trial is left or somebody asks us to stop. Whatever happens, the backend puts back what it changed.
+    /// Climbs until no trial is left or somebody asks us to stop. Whatever happens, the backend puts back what it
+    /// changed.
     ///
     /// # Errors
     /// When the bundle can't be written: what can't be kept isn't worth measuring. Climbing again goes on where it was.
@@ -119,6 +127,9 @@ impl<B: Backend> Climb<'_, B> {
         }
         let mut running = Running::default();
         loop {
+            if stop.seen().is_none() {
+                self.search(&mut running)?;
+            }
             let index = self.run.trials.iter().position(|entry| step::is_open(&entry.state));
             let seen = self.look(index, &running, stop);
             match (step::next(&seen), index) {
@@ -148,8 +159,8 @@ impl<B: Backend> Climb<'_, B> {
             Wanted {
                 state: entry.state.clone(),
                 begun: running.begun == Some(index),
-                process: ProcessKey::of(&entry.trial),
-                tier: TierKey::of(&entry.trial, self.worker_program(index)),
+                process: ProcessKey::of(entry),
+                tier: TierKey::of(entry, self.worker_program(index)),
             }
         });
         let (service, workers) = (health(self.backend.service_ended()), health(self.backend.worker_ended()));
@@ -193,6 +204,10 @@ impl<B: Backend> Climb<'_, B> {
     fn finish(&mut self, index: usize, state: TrialState, running: &mut Running) -> Result<(), Error> {
         if let TrialState::Failed { reason } = &state {
             self.watcher.failed(&self.run.trials[index].trial, reason);
+            let ended = running.service.is_some() && self.backend.service_ended().is_some();
+            if let Some(purpose) = &mut self.run.trials[index].search {
+                purpose.service_ended = ended;
+            }
         }
         self.run.trials[index].state = state;
         (running.begun, running.interruptions) = (None, 0);
@@ -217,7 +232,8 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     fn end(&mut self, stop: &Stop) -> Result<End, Error> {
-        let open = self.run.trials.iter().any(|entry| step::is_open(&entry.state));
+        let open = self.run.trials.iter().any(|entry| step::is_open(&entry.state))
+            || self.run.searches.iter().any(|search| search.found.is_none());
         if let (true, Some(signal)) = (open, stop.seen()) {
             return Ok(End::Stopped(signal));
         }

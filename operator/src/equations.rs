@@ -3,7 +3,7 @@
 //! What can be claimed depends on what both sides count, not on the workload's name: an equation is written down when
 //! both of its sides exist. A drop that is counted is an outcome; a difference that nobody can explain is a lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bench_format::{
     books::{Books, Equation, compare_connections},
@@ -13,6 +13,9 @@ use bench_format::{
 };
 
 use crate::registry::BookKeeping;
+
+/// The reason under which a gateway drops what it holds when a connection ends: no error frame can tell of it.
+const CLOSED: &str = "closed";
 
 /// What a service counted between two readings.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,9 @@ pub struct ServiceDelta {
     pub queued: u64,
     /// What the application counted; absent where messages reach none.
     pub application: Option<ApplicationStats>,
+    /// Whether the service is a gateway: what it delivers is answered out of inference, and it says by which kind of error
+    /// what it drops.
+    pub is_gateway: bool,
 }
 
 impl ServiceDelta {
@@ -57,6 +63,7 @@ impl ServiceDelta {
                     unnumbered: grown(before.unnumbered, after.unnumbered),
                 }
             }),
+            is_gateway: later.inference.is_some(),
         }
     }
 
@@ -91,6 +98,7 @@ pub fn books(
         equations.extend(worker_equations(merged));
         equations.extend(service_equations(merged, delta, keeping));
         equations.extend(application_equations(merged, delta, keeping));
+        equations.extend(gateway_equations(merged, delta));
     }
     let connections = connections.filter(|_| keeping == BookKeeping::Connections);
     Books { equations, connections: connections.map(|service| compare_connections(&merged.books, service)) }
@@ -101,8 +109,11 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta) -> Vec<Equation> 
     let failed: u64 = counts.failed.values().sum();
     let attempted = terms([("open", counts.open), ("failed", failed)]);
     // An attempt can fail after the service accepted it; more than that needs another explanation.
-    let late = delta.accepted.saturating_sub(counts.open).min(failed);
+    let late = delta.accepted.saturating_sub(counts.open + merged.checked).min(failed);
     let mut accepted = vec![("open", counts.open)];
+    if merged.checked > 0 {
+        accepted.push(("of the protocol check", merged.checked));
+    }
     if late > 0 {
         accepted.push(("failed after it was accepted", late));
     }
@@ -170,6 +181,45 @@ fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKee
     if delta.dropped_total() == 0 {
         let delivered = terms([("sequence sum delivered", application.sequence_sum)]);
         equations.push(Equation::new("sequence sum sent = sequence sum delivered", merged.sequence_sum(), delivered));
+    }
+    equations
+}
+
+/// A gateway and the workers count the same answers and the same error frames; only what went down with a connection that
+/// ended early was never read by a worker.
+fn gateway_equations(merged: &Merged, delta: &ServiceDelta) -> Vec<Equation> {
+    if !delta.is_gateway || merged.witness != Witness::Reply {
+        return Vec::new();
+    }
+    let counts = &merged.messages;
+    let ended_early = merged.connections.closed_early.values().sum::<u64>() > 0;
+    let mut unread = if ended_early { counts.lost } else { 0 };
+    let mut equation = |name: String, left: u64, mut right: Vec<(String, u64)>| {
+        let read: u64 = right.iter().map(|(_, count)| count).sum();
+        let rest = left.saturating_sub(read).min(unread);
+        if rest > 0 {
+            unread -= rest;
+            right.push(("never read: its connection ended early".into(), rest));
+        }
+        Equation::new(&name, left, right)
+    };
+    let answered = [
+        ("delivered", counts.delivered),
+        ("late", counts.late),
+        ("wrong", counts.wrong),
+        ("duplicates", counts.duplicates),
+    ];
+    let mut equations =
+        vec![equation("delivered (service) = answered (workers)".into(), delta.delivered, terms(answered))];
+    let kinds: BTreeSet<&String> = delta.dropped.keys().chain(counts.dropped.keys()).collect();
+    for kind in kinds.into_iter().filter(|kind| *kind != CLOSED) {
+        let of = |dropped: &BTreeMap<String, u64>| dropped.get(kind).copied().unwrap_or(0);
+        let frames = vec![("in error frames".to_owned(), of(&counts.dropped))];
+        equations.push(equation(
+            format!("dropped({kind}) (service) = dropped({kind}) (workers)"),
+            of(&delta.dropped),
+            frames,
+        ));
     }
     equations
 }
@@ -276,6 +326,25 @@ mod tests {
     }
 
     #[test]
+    fn connections_of_the_protocol_check_are_accepted_beside_the_loads_own() {
+        let with = |accepted, checked| {
+            broken(|merged, delta, service| {
+                merged.checked = checked;
+                merged.books.push(WorkerBook { id: "check".into(), unnumbered: 2, ..WorkerBook::default() });
+                delta.accepted = accepted;
+                (delta.received, delta.consumed) = (13, 3);
+                let application = Some(ApplicationStats::default());
+                let book =
+                    ConnectionBook { id: "check".into(), received: 2, consumed: 2, application, ..service[0].clone() };
+                service.push(book);
+            })
+        };
+        assert_eq!(with(2, 1), Vec::<String>::new());
+        assert_eq!(with(2, 0), ["accepted (service) = open (workers)"]);
+        assert_eq!(with(1, 1), ["accepted (service) = open (workers)"]);
+    }
+
+    #[test]
     fn totals_only_services_are_held_to_what_they_count() {
         let (merged, mut delta, _) = honest();
         (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
@@ -295,6 +364,66 @@ mod tests {
         let books = books(&merged, &delta, None, BookKeeping::Connections);
         let broken: Vec<_> = books.equations.iter().filter(|equation| !equation.holds()).collect();
         assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
+    }
+
+    /// A gateway's books: 90 frames in partials, 6 in error frames, 4 held when their connection was closed.
+    fn gateway() -> (Merged, ServiceDelta) {
+        let mut merged = Merged { witness: Witness::Reply, ..Merged::default() };
+        (merged.connections.attempted, merged.connections.open) = (2, 2);
+        let counts = &mut merged.messages;
+        (counts.due, counts.sent, counts.delivered, counts.wrong, counts.lost) = (100, 100, 89, 1, 4);
+        counts.dropped.insert("timeout".into(), 6);
+        merged.books.push(WorkerBook { sent: 100, unnumbered: 2, ..WorkerBook::default() });
+        let dropped = [("timeout".to_owned(), 6), ("closed".to_owned(), 4)].into();
+        let mut delta = ServiceDelta { accepted: 2, received: 102, consumed: 2, delivered: 90, ..Default::default() };
+        (delta.dropped, delta.is_gateway) = (dropped, true);
+        (merged, delta)
+    }
+
+    fn broken_gateway(change: impl FnOnce(&mut Merged, &mut ServiceDelta)) -> Vec<String> {
+        let (mut merged, mut delta) = gateway();
+        change(&mut merged, &mut delta);
+        let books = books(&merged, &delta, None, BookKeeping::Totals);
+        books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone()).collect()
+    }
+
+    #[test]
+    fn an_honest_gateway_balances() {
+        assert_eq!(broken_gateway(|_, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_gateway_that_calls_a_lost_frame_delivered_is_caught() {
+        let broken = broken_gateway(|_, delta| {
+            delta.delivered += 4;
+            delta.dropped.remove("closed");
+        });
+        assert_eq!(broken, ["delivered (service) = answered (workers)"]);
+    }
+
+    #[test]
+    fn an_error_frame_that_nobody_got_is_caught_by_its_kind() {
+        let broken = broken_gateway(|_, delta| {
+            delta.dropped.insert("overflow".into(), 4);
+            delta.dropped.remove("closed");
+        });
+        assert_eq!(broken, ["dropped(overflow) (service) = dropped(overflow) (workers)"]);
+    }
+
+    #[test]
+    fn what_a_connection_that_ended_early_never_read_is_explained_and_no_more() {
+        let broken = |delivered_unread: u64, timeouts_unread: u64| {
+            broken_gateway(|merged, delta| {
+                merged.connections.closed_early.insert("reset".into(), 1);
+                delta.dropped = [("timeout".to_owned(), 6 + timeouts_unread)].into();
+                delta.delivered += delivered_unread;
+                delta.received = delta.consumed + delta.delivered + delta.dropped_total();
+            })
+        };
+        assert_eq!(broken(4, 0), Vec::<String>::new());
+        assert_eq!(broken(1, 3), Vec::<String>::new());
+        let more = broken(4, 1);
+        assert!(more.contains(&"dropped(timeout) (service) = dropped(timeout) (workers)".to_owned()), "{more:?}");
     }
 
     #[test]

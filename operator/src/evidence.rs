@@ -33,12 +33,12 @@ pub fn commit(root: &Path) -> String {
     }
 }
 
-/// What a service says its version is.
+/// What a program of the registry says its version is; `version` is the command that asks it.
 ///
 /// # Errors
 /// When its version command is missing, fails or says nothing.
-pub fn service_version(root: &Path, name: &str, service: &Service) -> Result<String, Error> {
-    let words: Vec<&str> = service.version.iter().map(String::as_str).collect();
+pub fn version(root: &Path, name: &str, version: &[String]) -> Result<String, Error> {
+    let words: Vec<&str> = version.iter().map(String::as_str).collect();
     let failed = |reason| Error::Version { service: name.into(), command: words.join(" "), reason };
     if words.is_empty() {
         return Err(failed("the registry has no version command".into()));
@@ -78,21 +78,19 @@ fn output(root: &Path, words: &[&str]) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn service(version: &[&str]) -> Service {
-        let mut service = crate::plan::check::fixture::registry().services.remove("ours").unwrap();
-        service.version = version.iter().map(|word| (*word).to_owned()).collect();
-        service
+    fn asked(command: &[&str]) -> Result<String, Error> {
+        let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        version(Path::new("/"), "a", &words)
     }
 
     #[test]
     fn a_version_is_the_first_line_of_what_the_command_prints() {
-        let version = service_version(Path::new("/"), "a", &service(&["echo", "1.2"]));
-        assert_eq!(version.unwrap(), "1.2");
+        assert_eq!(asked(&["echo", "1.2"]).unwrap(), "1.2");
     }
 
     #[test]
     fn a_service_that_will_not_say_its_version_is_not_measured() {
-        let words = |version: &[&str]| service_version(Path::new("/"), "a", &service(version)).unwrap_err().to_string();
+        let words = |version: &[&str]| asked(version).unwrap_err().to_string();
         assert!(words(&[]).contains("no version command"));
         assert!(words(&["true"]).contains("it printed nothing"));
         assert!(words(&["false"]).contains("failed to ask a for its version with `false`: exit status: 1"));

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use bench_format::{
     histogram::{PERCENTILES, Recorder, percentile_ns},
     merge::Merged,
-    plan::Load,
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
 
@@ -32,14 +31,17 @@ pub fn figures(measured: &Measured, merged: &Merged, messages: &MessageCounts, w
         figures.messages_per_write = ratio(window.sent, window.writes as f64);
         figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.sent as f64 * 1000.0);
     }
-    if matches!(measured.load, Load::Open { .. }) {
+    if measured.load.is_open() {
         figures.due_per_second = per_second(window.due, duration);
     }
     if measured.open_at_start == 0 {
         figures.accepted_per_second = per_second(merged.connections.open, duration);
     }
     if witness == Witness::Reply {
-        figures.delivered_per_second = per_second(window.replies, duration).filter(|_| window.sent > 0);
+        figures.delivered_per_second = per_second(window.answered, duration).filter(|_| window.sent > 0);
+        figures.replies_per_second = per_second(window.replies, duration).filter(|_| window.sent > 0);
+        let failures: u64 = merged.failures.window.values().sum();
+        figures.error_share = ratio(failures, window.replies as f64).filter(|_| window.sent > 0);
     }
     service_side(&mut figures, measured, merged, witness);
     memory(&mut figures, measured, &merged.connections);
@@ -54,9 +56,15 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
     let duration = if ended_early(measured, merged) { figures.window_seconds } else { between };
-    let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
-    figures.service_cpu_seconds = Some(seconds(cpu_ns));
-    figures.service_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
+    let cpu_ns = start.cpu_ns.zip(end.cpu_ns).map(|(start, end)| end.saturating_sub(start));
+    figures.service_cpu_seconds = cpu_ns.map(seconds);
+    figures.service_cpu_share =
+        cpu_ns.zip(end.cpu_limit).and_then(|(cpu_ns, limit)| ratio(cpu_ns, duration * limit * 1e9));
+    if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
+        let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
+        figures.inference_cpu_seconds = Some(seconds(cpu_ns));
+        figures.inference_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
+    }
     if merged.window.sent == 0 {
         return;
     }
@@ -67,7 +75,7 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
             figures.delivered_per_second = per_second(application.delivered, duration);
             application.delivered
         }
-        (Witness::Reply, _) => merged.window.replies,
+        (Witness::Reply, _) => merged.window.answered,
         _ => delta.received,
     };
     if witness != Witness::Reply {
@@ -75,7 +83,7 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     }
     // A service that hands nothing over still received something.
     let arrived = if arrived == 0 { delta.received } else { arrived };
-    figures.service_cpu_seconds_per_million = ratio(cpu_ns, arrived as f64 * 1000.0);
+    figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, arrived as f64 * 1000.0));
 }
 
 /// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
@@ -86,16 +94,18 @@ pub fn ended_early(measured: &Measured, merged: &Merged) -> bool {
 /// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
 fn memory(figures: &mut Figures, measured: &Measured, connections: &ConnectionCounts) {
     let readings = &measured.readings;
-    let all_open = |reading: &&Reading| reading.stats.connections.open >= connections.open;
+    // Where connections are opened before the load, one of them may have been a check that is over by then.
+    let held = if measured.open_at_start > 0 { measured.open_at_start } else { connections.open };
+    let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
     let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
-    let highest = order.into_iter().flatten().map(|reading| reading.rss_bytes).max().unwrap_or(0);
-    let rss_bytes = with_all.map_or(highest.max(measured.rss_peak_bytes), |reading| reading.rss_bytes);
-    if rss_bytes > 0 && connections.open > 0 {
+    let highest = order.into_iter().flatten().filter_map(|reading| reading.rss_bytes).max().unwrap_or(0);
+    let with_all = with_all.and_then(|reading| reading.rss_bytes);
+    let rss_bytes = with_all.unwrap_or(highest.max(measured.rss_peak_bytes));
+    if rss_bytes > 0 && held > 0 {
         figures.service_rss_bytes = Some(rss_bytes);
-        let before = readings.before.as_ref().map(|reading| reading.rss_bytes);
-        figures.service_bytes_per_connection =
-            before.map(|before| (rss_bytes as f64 - before as f64) / connections.open as f64);
+        let before = readings.before.as_ref().and_then(|reading| reading.rss_bytes);
+        figures.service_bytes_per_connection = before.map(|before| (rss_bytes as f64 - before as f64) / held as f64);
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Measured {
     pub worker_cpus: f64,
     /// Why the service did not have its CPUs to itself.
     pub isolation: Option<String>,
+    /// CPUs that service and inference have together, where they share some.
+    pub shared_with_inference: Option<f64>,
     /// What the service's books can answer.
     pub keeping: BookKeeping,
     /// Length of the window by the plan, in nanoseconds.
@@ -89,6 +91,7 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         Validity::Valid => verdict::verdict(&measured.objectives, &figures, &merged.histograms),
         Validity::Invalid { .. } => None,
     };
+    let bound_by = verdict::bound_by(&measured.load, &figures, verdict.as_ref(), measured.thresholds.bound_share);
     let histograms = merged.histograms.iter();
     let result = TrialResult {
         schema: SCHEMA,
@@ -101,7 +104,7 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         witness,
         validity,
         verdict,
-        bound_by: verdict::bound_by(&measured.load, &figures, measured.thresholds.bound_share),
+        bound_by,
         connections: merged.connections.clone(),
         messages,
         figures,
@@ -111,6 +114,7 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
             .collect(),
         histograms: histograms.map(|(name, recorder)| (name.clone(), recorder.encode())).collect(),
         books,
+        failures: merged.failures.clone(),
         service: measured.readings.clone(),
         workers: measured.uploads.iter().map(|upload| upload.result.evidence.clone()).collect(),
         pods: measured.pods.clone(),
@@ -146,12 +150,14 @@ pub(crate) mod fixture {
         stats.application = Some(ApplicationStats { delivered, sequence_sum: delivered, unnumbered: 0 });
         Reading {
             unix_ns: second * SECOND,
-            pid: 7,
-            cpu_ns: cpu_seconds * SECOND,
-            rss_bytes: 2000,
-            cpu_limit: 1.0,
+            pid: Some(7),
+            cpu_ns: Some(cpu_seconds * SECOND),
+            rss_bytes: Some(2000),
+            cpu_limit: Some(1.0),
             throttled_periods: None,
+            periods: None,
             stats,
+            inference: None,
         }
     }
 
@@ -168,7 +174,7 @@ pub(crate) mod fixture {
         result.books = (0..10).map(book).collect();
         let mut before = reading(1, 0, 0);
         before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
-        before.rss_bytes = 1000;
+        before.rss_bytes = Some(1000);
         let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
         let connection = |n| ConnectionBook {
             id: format!("c{n}"),
@@ -190,6 +196,7 @@ pub(crate) mod fixture {
             workers: 1,
             worker_cpus: 1.0,
             isolation: None,
+            shared_with_inference: None,
             keeping: BookKeeping::Connections,
             window_ns: 2 * SECOND,
             open_at_start: 10,

@@ -1,10 +1,10 @@
 //! `ladder`: climbs a plan, checks the books, keeps the results.
 //!
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
-//! sequence; [`step`] says what comes next) → [`backend`] (services and workers) and [`coordinator`] (what workers talk
-//! to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`] ([`bench_format::merge`], [`figures`],
-//! [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) → [`print`], [`watcher`], [`report`] and
-//! [`assert`].
+//! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
+//! and [`coordinator`] (what workers talk to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`]
+//! ([`bench_format::merge`], [`figures`], [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) →
+//! [`print`], [`watcher`], [`report`] and [`assert`].
 
 pub mod assert;
 pub mod backend;
@@ -17,12 +17,14 @@ pub mod evidence;
 pub mod figures;
 pub mod judge;
 pub mod measure;
+pub mod outside;
 pub mod plan;
 pub mod print;
 pub mod readings;
 pub mod registry;
 pub mod report;
 pub mod roles;
+pub mod search;
 pub mod signals;
 pub mod step;
 pub mod store;

@@ -4,7 +4,7 @@
 //! Nothing is judged here; what goes wrong on the way is noted as a problem or ends the trial. What each worker is told is
 //! in [`assignments`].
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
     pod::{Pod, PodRole},
@@ -22,15 +22,15 @@ use crate::{
     judge::Measured,
     plan::{Ladder, Plan},
     readings::{self, ServiceClient},
-    registry::BookKeeping,
+    registry::{BookKeeping, ProtocolCheck},
     validity::reason,
 };
 use assignments::assignments;
 
-mod assignments;
+pub(crate) mod assignments;
 
-/// Longest wait for workers to open their connections.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Longest wait for workers to open their connections and to work out what will be expected of their answers.
+const READY_DEADLINE: Duration = Duration::from_secs(120);
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
 /// What a worker may take, beyond window and drain, to close its connections and upload.
@@ -82,8 +82,14 @@ pub struct Spec<'a> {
     pub service: &'a Started,
     /// What the service's books can answer.
     pub keeping: BookKeeping,
+    /// Whether its protocol is checked.
+    pub protocol_check: ProtocolCheck,
     /// The command that repeats the trial.
     pub reproduce: &'a str,
+    /// Settings of the service that workers are told.
+    pub settings: &'a BTreeMap<String, String>,
+    /// Whether workers keep their connections for the next trial.
+    pub keep_connections: bool,
 }
 
 /// Measures one trial.
@@ -160,6 +166,10 @@ impl<B: Backend> Trial<'_, B> {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
             BookKeeping::Totals => None,
         };
+        // Workers whose connections all broke may have delivered before anybody looked.
+        if let Some(ended) = self.backend.service_ended() {
+            return Err(broke_off(ended));
+        }
         let Spec { run, plan, ladder, trial, attempt, keeping, reproduce, .. } = *self.spec;
         let shares = self.backend.shares();
         let pods = pods(self.backend.whereabouts().pods, &uploads, &readings);
@@ -175,6 +185,7 @@ impl<B: Backend> Trial<'_, B> {
             workers: plan.workers,
             worker_cpus: shares.worker_cpus.min(plan.cpu.worker.cpus * f64::from(plan.workers)),
             isolation: shares.isolation,
+            shared_with_inference: shares.shared_with_inference,
             keeping,
             window_ns: ladder.window.as_nanos() as u64,
             open_at_start,
@@ -207,8 +218,8 @@ impl<B: Backend> Trial<'_, B> {
     async fn delivered_by(&mut self, deadline: Instant) -> Result<(), Error> {
         match self.watch(Barrier::all_delivered, deadline).await {
             Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
-            Watched::Ended(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
-            Watched::Answer(Err(words)) | Watched::Ended(Ended { words, .. }) => Err(Error::BrokeOff(words)),
+            Watched::Answer(Err(words)) => Err(Error::BrokeOff(words)),
+            Watched::Ended(ended) => Err(broke_off(ended)),
         }
     }
 
@@ -227,7 +238,7 @@ impl<B: Backend> Trial<'_, B> {
             if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
                 return Watched::Ended(ended);
             }
-            if let Ok(usage) = self.backend.service_usage().await {
+            if let Ok(Some(usage)) = self.backend.service_usage().await {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
             }
         }
@@ -260,16 +271,26 @@ impl<B: Backend> Trial<'_, B> {
     }
 }
 
+/// What an end under load means for the trial.
+fn broke_off(ended: Ended) -> Error {
+    match ended.cause {
+        Cause::Outside => Error::Interrupted(ended.words),
+        Cause::Itself => Error::BrokeOff(ended.words),
+    }
+}
+
 /// Pods, completed by what their workers said of themselves and by what the service's readings show.
 fn pods(mut pods: Vec<Pod>, uploads: &[Upload], readings: &ServiceReadings) -> Vec<Pod> {
     for pod in &mut pods {
         let upload = uploads.iter().find(|upload| Some(upload.result.worker) == pod.worker);
+        let between = |throttled: fn(&Reading) -> Option<u64>| {
+            let (after, before) = (readings.after.as_ref()?, readings.before.as_ref()?);
+            Some(throttled(after)?.saturating_sub(throttled(before)?))
+        };
         match (pod.role, upload) {
-            (PodRole::Service, _) => {
-                let throttled = |reading: &Option<Reading>| reading.as_ref()?.throttled_periods;
-                pod.throttled_periods = throttled(&readings.after)
-                    .zip(throttled(&readings.before))
-                    .map(|(after, before)| after.saturating_sub(before));
+            (PodRole::Service, _) => pod.throttled_periods = between(|reading| reading.throttled_periods),
+            (PodRole::Inference, _) => {
+                pod.throttled_periods = between(|reading| reading.inference.as_ref()?.throttled_periods);
             }
             (PodRole::Worker, Some(upload)) => {
                 pod.cpus_allowed.clone_from(&upload.result.environment.cpus_allowed);

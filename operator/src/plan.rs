@@ -11,7 +11,11 @@ use std::{
 };
 
 use bench_format::{
-    plan::{CpuShapes, Load, Message, Objective, ServiceProcess, Thresholds, WireLadder, WirePlan},
+    plan::{
+        CpuShape, CpuShapes, Load, Message, Objective, SearchOver, ServiceProcess, Thresholds, WireLadder, WirePlan,
+        WireSearch,
+    },
+    run::{Search, TrialEntry},
     trial::TrialId,
 };
 
@@ -55,6 +59,8 @@ pub struct Plan {
     pub drain: Duration,
     /// CPU given to each role.
     pub cpu: CpuShapes,
+    /// CPU given to the inference behind the services; absent where no service has any.
+    pub inference: Option<CpuShape>,
     /// When a trial is invalid.
     pub validity: Thresholds,
     /// In climbing order.
@@ -76,14 +82,22 @@ pub struct Ladder {
     pub message: Message,
     /// On top of the registry's environment.
     pub service_env: BTreeMap<String, String>,
+    /// On top of the registry's environment of the inference behind the service.
+    pub inference_env: BTreeMap<String, String>,
     /// The services that climb it, in order.
     pub services: Vec<String>,
-    /// Load before the window.
+    /// Load before the window: until all of it is offered, and the plan's warm-up after that.
     pub warmup: Duration,
     /// The measured window.
     pub window: Duration,
+    /// Whether raw rows are kept.
+    pub samples: bool,
     /// What a trial must reach.
     pub objectives: Vec<Objective>,
+    /// What is searched for in place of the tiers.
+    pub search: Option<WireSearch>,
+    /// Connections, where a trial's load is a rate.
+    pub connections: Option<u32>,
 }
 
 impl Plan {
@@ -106,15 +120,18 @@ impl Plan {
         surroundings: &Surroundings,
     ) -> Result<Self, Mistakes> {
         let mistakes = check::mistakes(&wire, path, registry, surroundings);
-        if mistakes.is_empty() { Ok(Self::resolve(wire)) } else { Err(Mistakes(mistakes)) }
+        if mistakes.is_empty() { Ok(Self::resolve(wire, registry)) } else { Err(Mistakes(mistakes)) }
     }
 
-    fn resolve(wire: WirePlan) -> Self {
+    fn resolve(wire: WirePlan, registry: &Registry) -> Self {
+        let mut services = wire.services.iter().filter_map(|name| registry.services.get(name));
+        let has_inference = services.any(|service| registry.inference_of(service).is_some());
         let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire)).collect();
         Self {
             workers: wire.workers,
             drain: Duration::from_secs_f64(wire.drain_seconds),
             cpu: wire.cpu.clone(),
+            inference: has_inference.then_some(wire.cpu.inference),
             validity: wire.validity.clone(),
             ladders,
             wire,
@@ -151,11 +168,30 @@ impl Plan {
         trials
     }
 
+    /// All searches, in order: the services of a ladder one after another.
+    pub fn searches(&self, only: &Only) -> Vec<Search> {
+        let mut searches = Vec::new();
+        for ladder in self.ladders.iter().filter(|ladder| ladder.search.is_some()) {
+            let Ladder { workload, variant, .. } = ladder;
+            let of = |service: &String| Search {
+                service: service.clone(),
+                workload: workload.clone(),
+                variant: variant.clone(),
+                found: None,
+            };
+            if only.takes_ladder(workload, variant) {
+                searches.extend(ladder.services.iter().map(of));
+            }
+        }
+        searches
+    }
+
     /// Seconds of warm-up and window over all trials: the least that a climb takes.
     pub fn seconds(&self) -> f64 {
         let of =
             |trial: &TrialId| self.ladder_of(trial).map_or(0.0, |ladder| (ladder.warmup + ladder.window).as_secs_f64());
-        self.trials().iter().map(of).sum()
+        // The sum of nothing is -0.
+        self.trials().iter().map(of).fold(0.0, |sum, seconds| sum + seconds)
     }
 
     /// The ladder that a trial belongs to.
@@ -174,11 +210,32 @@ impl Ladder {
             load: wire.load.clone(),
             message: wire.message.clone(),
             service_env: wire.service_env.clone(),
+            inference_env: wire.inference_env.clone(),
             services: plan.services.iter().filter(climbs).cloned().collect(),
-            warmup: Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds)),
+            warmup: Duration::from_secs_f64(
+                wire.load.ramp_seconds() + wire.warmup_seconds.unwrap_or(plan.warmup_seconds),
+            ),
             window: Duration::from_secs_f64(wire.window_seconds.unwrap_or(plan.window_seconds)),
+            samples: wire.samples,
             objectives: wire.objectives.clone(),
+            search: wire.search.clone(),
+            connections: None,
         }
+    }
+}
+
+impl Ladder {
+    /// The ladder as a trial climbs it: a search's has a window of its own, and its load may be a rate.
+    pub fn for_trial(&self, entry: &TrialEntry) -> Self {
+        let mut ladder = self.clone();
+        if let (Some(purpose), Some(search)) = (&entry.search, &self.search) {
+            ladder.window = Duration::from_secs_f64(purpose.window_seconds);
+            if let (SearchOver::RatePerSecond, Load::Open { arrivals, .. }) = (search.over, &self.load) {
+                ladder.connections = search.connections;
+                ladder.load = Load::Open { rate_per_second: entry.trial.tier.into(), arrivals: *arrivals };
+            }
+        }
+        ladder
     }
 }
 
@@ -199,7 +256,15 @@ pub struct Only(pub Vec<String>);
 impl Only {
     /// Whether a trial is among them.
     pub fn takes(&self, trial: &TrialId) -> bool {
-        let full = format!("{}/{}/{}", trial.workload, trial.variant, trial.tier);
+        self.takes_path(&format!("{}/{}/{}", trial.workload, trial.variant, trial.tier))
+    }
+
+    /// Whether a whole ladder is among them.
+    pub fn takes_ladder(&self, workload: &str, variant: &str) -> bool {
+        self.takes_path(&format!("{workload}/{variant}"))
+    }
+
+    fn takes_path(&self, full: &str) -> bool {
         let takes = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
         self.0.is_empty() || self.0.iter().any(takes)
     }

@@ -3,7 +3,7 @@
 use bench_format::{
     histogram::milliseconds,
     plan::Load,
-    result::{BoundBy, TrialResult, Validity},
+    result::{BoundBy, SAMPLES_LOST, TrialResult, Validity},
     run::{Run, TrialState},
     timeline::Overhead,
 };
@@ -11,12 +11,19 @@ use bench_format::{
 use crate::store;
 use std::path::Path;
 
+pub mod search;
+
 /// Characters of the longest cell of a table.
 const LONGEST_CELL: usize = 90;
 
 /// One trial in a line.
 pub fn line(result: &TrialResult) -> String {
-    let mut words = format!("{}: {}", result.trial, standing(result));
+    format!("{}: {}", result.trial, words(result))
+}
+
+/// What a line says of its trial.
+pub fn words(result: &TrialResult) -> String {
+    let mut words = standing(result);
     if let Some(bound_by) = result.bound_by {
         words += &format!(", bound by {}", name(bound_by));
     }
@@ -58,6 +65,9 @@ pub fn key_figure(result: &TrialResult) -> String {
         let latency = latency("handshake_ns", "handshake").map(|words| format!(", {words}")).unwrap_or_default();
         return format!("{}{latency}", rate(accepted, "connections"));
     }
+    if matches!(result.load, Load::Sessions { .. }) {
+        return sessions(result);
+    }
     if let Some(words) = latency("response_ns", "response").or_else(|| latency("service_ns", "service")) {
         return format!("{words}{closed}");
     }
@@ -66,6 +76,27 @@ pub fn key_figure(result: &TrialResult) -> String {
         (_, Some(received)) => rate(received, "received"),
         _ => String::new(),
     }
+}
+
+/// What sessions are judged by: the age of the newest and the oldest audio of each reply, and what failed.
+fn sessions(result: &TrialResult) -> String {
+    let age = |name: &str, label: &str| {
+        let percentiles = result.percentiles.get(name);
+        let at = |percentile: &str| percentiles.and_then(|all| all.get(percentile).copied().flatten());
+        let ms = |percentile: &str| at(percentile).map_or("n/a".into(), milliseconds);
+        format!("{label} p50 {} p95 {} ms", ms("p50"), ms("p95"))
+    };
+    let failures = &result.failures.window;
+    let errors = match failures.values().sum::<u64>() {
+        0 => "no errors".to_owned(),
+        all => {
+            let kinds: Vec<String> = failures.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+            format!("{all} errors ({})", kinds.join(", "))
+        }
+    };
+    let lost = result.failures.outside.get(SAMPLES_LOST);
+    let lost = lost.map(|rows| format!(", {rows} rows missing from the samples")).unwrap_or_default();
+    format!("{}, {}, {errors}{lost}", age("newest_ns", "newest"), age("oldest_ns", "oldest"))
 }
 
 /// All trials of a run as a table.
@@ -169,6 +200,22 @@ mod tests {
         assert_eq!(line(&result), "ours/throughput/standard/20-p1-r1: valid, bound by neither, 900 delivered/s");
         result.bound_by = Some(BoundBy::Generator);
         assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"));
+    }
+
+    #[test]
+    fn sessions_show_the_age_of_their_audio_and_what_failed() {
+        let (mut result, _) = judge(&flood()).unwrap();
+        result.load = Load::Sessions { ramp_seconds: 1.0, spread_ms: 0.0, in_flight: 1 };
+        let percentiles = |p50, p95| [("p50".to_owned(), Some(p50)), ("p95".to_owned(), p95)].into();
+        result.percentiles.insert("newest_ns".into(), percentiles(98_100_000, Some(152_000_000)));
+        result.percentiles.insert("oldest_ns".into(), percentiles(1_080_000_000, None));
+        let words = "newest p50 98.1 p95 152 ms, oldest p50 1080 p95 n/a ms, ";
+        assert_eq!(key_figure(&result), format!("{words}no errors"));
+        result.failures.window = [("inference_request/timeout".into(), 3), ("session/reset".into(), 1)].into();
+        let failed = format!("{words}4 errors (inference_request/timeout 3, session/reset 1)");
+        assert_eq!(key_figure(&result), failed);
+        result.failures.outside = [(SAMPLES_LOST.into(), 256)].into();
+        assert_eq!(key_figure(&result), format!("{failed}, 256 rows missing from the samples"));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bench_format::{
-    result::Reading,
+    result::{ProcessReading, Reading},
     service::{ConnectionBook, ConnectionBooks, ServiceStats},
 };
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    backend::{self, Backend},
+    backend::{self, Backend, Usage},
     clock::unix_ns,
 };
 
@@ -92,7 +92,8 @@ impl ServiceClient {
 
 /// One reading: its counters, its CPU and its memory.
 ///
-/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both.
+/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both. A process
+/// that can't be read leaves its counters alone.
 ///
 /// # Errors
 /// When the service doesn't answer or its process is gone.
@@ -100,15 +101,23 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
     let (asked_at, before) = (unix_ns(), backend.service_usage().await?);
     let stats = client.stats().await?;
     let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
+    let inference = backend.inference_usage().await?;
     Ok(Reading {
         unix_ns: middle(asked_at, answered_at),
-        pid: after.pid,
-        cpu_ns: middle(before.cpu_ns, after.cpu_ns),
-        rss_bytes: after.rss_bytes,
-        cpu_limit: after.cpu_limit,
-        throttled_periods: after.throttled_periods,
+        pid: after.map(|usage| usage.pid),
+        cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
+        rss_bytes: after.map(|usage| usage.rss_bytes),
+        cpu_limit: after.map(|usage| usage.cpu_limit),
+        throttled_periods: after.and_then(|usage| usage.throttled_periods),
+        periods: after.and_then(|usage| usage.periods),
         stats,
+        inference: inference.map(of_process),
     })
+}
+
+fn of_process(usage: Usage) -> ProcessReading {
+    let Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods } = usage;
+    ProcessReading { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods }
 }
 
 fn middle(a: u64, b: u64) -> u64 {

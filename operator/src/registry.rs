@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bench_format::plan::Load;
 use serde::Deserialize;
 
 /// Why a registry can't be used.
@@ -41,13 +42,25 @@ pub enum Error {
         /// What there is.
         known: String,
     },
-    /// A service has no command.
-    #[error("{path}: services.{service}.command: empty; it is the program and its arguments")]
+    /// A protocol names an inference simulator that isn't there.
+    #[error("{path}: protocols.{protocol}.inference: no inference \"{inference}\"; known: {known}")]
+    UnknownInference {
+        /// The file.
+        path: PathBuf,
+        /// The protocol.
+        protocol: String,
+        /// What it asks for.
+        inference: String,
+        /// What there is.
+        known: String,
+    },
+    /// A service or an inference simulator has no command.
+    #[error("{path}: {place}.command: empty; it is the program and its arguments")]
     NoCommand {
         /// The file.
         path: PathBuf,
-        /// The service.
-        service: String,
+        /// Its table.
+        place: String,
     },
 }
 
@@ -58,6 +71,8 @@ pub struct Registry {
     pub root: PathBuf,
     /// By name.
     pub protocols: BTreeMap<String, Protocol>,
+    /// What stands behind services, by name.
+    pub inference: BTreeMap<String, Inference>,
     /// By name.
     pub services: BTreeMap<String, Service>,
 }
@@ -73,6 +88,76 @@ pub struct Protocol {
     /// Message formats that it knows.
     #[serde(default)]
     pub formats: Vec<String>,
+    /// Ways of offering load that it knows.
+    #[serde(default = "open_and_closed")]
+    pub loads: Vec<LoadModel>,
+    /// The inference simulator that stands behind its services.
+    #[serde(default)]
+    pub inference: Option<String>,
+    /// Variables of its services whose values workers are told: what answers depend on, and so what they verify.
+    #[serde(default)]
+    pub told: Vec<String>,
+    /// The path at which its services speak WebSocket, for addresses on the command line.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// The program that tests services of it for conformance.
+    #[serde(default)]
+    pub conformance: Option<String>,
+    /// The plan that a service of it climbs when none is named.
+    #[serde(default)]
+    pub plan: Option<String>,
+}
+
+/// How load is offered, in the words of a plan's `load.model`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadModel {
+    /// A schedule says when each message is due.
+    Open,
+    /// The next message waits for the answer to the last.
+    Closed,
+    /// Sessions that send at the protocol's own pace.
+    Sessions,
+}
+
+impl LoadModel {
+    /// That of a load.
+    pub fn of(load: &Load) -> Self {
+        match load {
+            Load::Open { .. } => Self::Open,
+            Load::Closed { .. } => Self::Closed,
+            Load::Sessions { .. } => Self::Sessions,
+        }
+    }
+
+    /// As a plan spells it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Sessions => "sessions",
+        }
+    }
+}
+
+fn open_and_closed() -> Vec<LoadModel> {
+    vec![LoadModel::Open, LoadModel::Closed]
+}
+
+/// An inference simulator: what a speech-to-text gateway asks for transcripts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inference {
+    /// In a line.
+    pub description: String,
+    /// The program and its arguments; `{bin}` stands for the folder of the `ladder` binary.
+    pub command: Vec<String>,
+    /// Prints the version; no version, no measurement.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// Its environment, on top of ladder's own.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
 }
 
 /// One service.
@@ -94,6 +179,20 @@ pub struct Service {
     /// What its books can answer.
     #[serde(default)]
     pub books: BookKeeping,
+    /// Whether its protocol is checked around each trial.
+    #[serde(default)]
+    pub protocol_check: ProtocolCheck,
+}
+
+/// Whether a worker checks a service's protocol around each trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtocolCheck {
+    /// Before the load and after it, where the workload has a check.
+    #[default]
+    AroundTheLoad,
+    /// Never: the service only swallows what it is sent, and whoever reads its figures knows it.
+    None,
 }
 
 /// What a service's books can answer.
@@ -111,6 +210,8 @@ pub enum BookKeeping {
 #[serde(deny_unknown_fields)]
 struct WireRegistry {
     protocols: BTreeMap<String, Protocol>,
+    #[serde(default)]
+    inference: BTreeMap<String, Inference>,
     services: BTreeMap<String, Service>,
 }
 
@@ -130,24 +231,34 @@ impl Registry {
     fn parse(text: &str, path: &Path, root: PathBuf, bin: &Path) -> Result<Self, Error> {
         let wire: WireRegistry =
             toml::from_str(text).map_err(|error| Error::Parse { path: path.into(), message: error.to_string() })?;
-        let mut services = wire.services;
+        let WireRegistry { protocols, mut inference, mut services } = wire;
+        for (name, protocol) in &protocols {
+            if let Some(wanted) = protocol.inference.as_ref().filter(|wanted| !inference.contains_key(*wanted)) {
+                return Err(Error::UnknownInference {
+                    path: path.into(),
+                    protocol: name.clone(),
+                    inference: wanted.clone(),
+                    known: names(&inference),
+                });
+            }
+        }
         for (name, service) in &mut services {
-            if !wire.protocols.contains_key(&service.protocol) {
+            if !protocols.contains_key(&service.protocol) {
                 return Err(Error::UnknownProtocol {
                     path: path.into(),
                     service: name.clone(),
                     protocol: service.protocol.clone(),
-                    known: wire.protocols.keys().cloned().collect::<Vec<_>>().join(", "),
+                    known: names(&protocols),
                 });
             }
-            if service.command.is_empty() {
-                return Err(Error::NoCommand { path: path.into(), service: name.clone() });
-            }
-            for word in service.command.iter_mut().chain(&mut service.version) {
-                *word = word.replace("{bin}", &bin.to_string_lossy());
-            }
+            complete(&mut service.command, &mut service.version, bin)
+                .ok_or_else(|| Error::NoCommand { path: path.into(), place: format!("services.{name}") })?;
         }
-        Ok(Self { root, protocols: wire.protocols, services })
+        for (name, inference) in &mut inference {
+            complete(&mut inference.command, &mut inference.version, bin)
+                .ok_or_else(|| Error::NoCommand { path: path.into(), place: format!("inference.{name}") })?;
+        }
+        Ok(Self { root, protocols, inference, services })
     }
 
     /// The protocol of a service of this registry.
@@ -157,6 +268,24 @@ impl Registry {
     pub fn protocol_of(&self, service: &Service) -> &Protocol {
         self.protocols.get(&service.protocol).expect("checked when the registry was loaded")
     }
+
+    /// What stands behind a service of this registry, with its name; absent where nothing does.
+    pub fn inference_of(&self, service: &Service) -> Option<(&str, &Inference)> {
+        let name = self.protocol_of(service).inference.as_deref()?;
+        Some((name, self.inference.get(name)?))
+    }
+}
+
+fn names<T>(known: &BTreeMap<String, T>) -> String {
+    known.keys().cloned().collect::<Vec<_>>().join(", ")
+}
+
+/// Puts the folder of the binaries into commands; nothing when there is no command.
+fn complete(command: &mut [String], version: &mut [String], bin: &Path) -> Option<()> {
+    for word in command.iter_mut().chain(version) {
+        *word = word.replace("{bin}", &bin.to_string_lossy());
+    }
+    (!command.is_empty()).then_some(())
 }
 
 /// The folder of the running binary; tests run from `deps` inside it.
@@ -196,6 +325,19 @@ mod tests {
     fn a_service_with_an_unknown_protocol_is_named() {
         let error = parse("[services.a]\ndescription = \"\"\nprotocol = \"stt\"\ncommand = [\"a\"]").unwrap_err();
         assert_eq!(error.to_string(), "services.toml: services.a.protocol: no protocol \"stt\"; known: wse");
+    }
+
+    #[test]
+    fn a_protocol_with_unknown_inference_is_named() {
+        let error =
+            parse("[protocols.stt]\nworker = \"w\"\nworkloads = []\ninference = \"x\"\n[services]").unwrap_err();
+        assert_eq!(error.to_string(), "services.toml: protocols.stt.inference: no inference \"x\"; known: ");
+    }
+
+    #[test]
+    fn an_empty_command_is_named_with_its_table() {
+        let error = parse("[inference.x]\ndescription = \"\"\ncommand = []\n[services]").unwrap_err();
+        assert!(error.to_string().starts_with("services.toml: inference.x.command: empty"), "{error}");
     }
 
     #[test]

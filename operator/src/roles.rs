@@ -1,17 +1,20 @@
 //! Which CPUs each role runs on. Pure.
 //!
-//! The service under test comes first and shares its CPUs with nobody while there are enough; workers take what is
-//! left; `ladder` itself, which sleeps during a window, sits beside the last worker. What has to be shared is said.
+//! The service under test comes first and shares its CPUs with nobody while there are enough; the inference behind it
+//! gets its own where one is left for the workers, else it shares the service's; workers take what is left; `ladder`
+//! itself, which sleeps during a window, sits beside the last worker. What has to be shared is said.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bench_format::plan::CpuShapes;
+use bench_format::plan::{CpuShape, CpuShapes};
 
 /// The CPUs of each role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roles {
     /// The service under test.
     pub service: Vec<usize>,
+    /// The inference behind it; empty where there is none.
+    pub inference: Vec<usize>,
     /// Each worker.
     pub workers: Vec<Vec<usize>>,
     /// `ladder` and its coordinator.
@@ -19,10 +22,19 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Shares the CPUs on which this process may run out; `allowed` isn't empty and `workers` isn't 0.
-    pub fn assign(allowed: &[usize], shapes: &CpuShapes, workers: u32) -> Self {
+    /// Shares the CPUs on which this process may run out; `allowed` isn't empty and `workers` isn't 0. `inference` is the
+    /// shape of what stands behind the services, if anything does.
+    pub fn assign(allowed: &[usize], shapes: &CpuShapes, inference: Option<CpuShape>, workers: u32) -> Self {
         let whole = |cpus: f64| (cpus.ceil() as usize).clamp(1, allowed.len());
-        let (service, rest) = allowed.split_at(whole(shapes.service.cpus));
+        let (service, mut rest) = allowed.split_at(whole(shapes.service.cpus));
+        let mut behind = Vec::new();
+        if let Some(shape) = inference {
+            behind = service.to_vec();
+            if whole(shape.cpus) < rest.len() {
+                let (own, left) = rest.split_at(whole(shape.cpus));
+                (behind, rest) = (own.to_vec(), left);
+            }
+        }
         // Nothing left: the load shares the service's last CPU, and the trial says so.
         let rest = if rest.is_empty() { &allowed[allowed.len() - 1..] } else { rest };
         let each = whole(shapes.worker.cpus).min(rest.len());
@@ -32,6 +44,7 @@ impl Roles {
         };
         Self {
             service: service.to_vec(),
+            inference: behind,
             workers: (0..workers as usize).map(worker).collect(),
             ladder: vec![rest[rest.len() - 1]],
         }
@@ -42,35 +55,48 @@ impl Roles {
         self.workers.iter().flatten().collect::<BTreeSet<_>>().len()
     }
 
-    /// Why the service doesn't have its CPUs to itself; absent when it has.
+    /// Why the service doesn't have its CPUs to itself; absent when it has. Inference beside it is no reason: what it uses
+    /// is read, and `inference_shares` says how much there is for both.
     pub fn service_shares(&self) -> Option<String> {
-        let shared = self.shared(&self.service, self.workers.iter().flatten());
+        let shared = shared(&self.service, self.workers.iter().flatten());
         (!shared.is_empty()).then(|| format!("service and workers share CPU {}", list(&shared)))
     }
 
-    /// For the evidence: `service: 0`, `worker: 1`, `ladder: 1 shared(worker)`.
-    pub fn in_words(&self) -> BTreeMap<String, String> {
-        let all: BTreeSet<usize> = self.workers.iter().flatten().copied().collect();
-        let mut service = list(&self.service);
-        let mut worker = list(&all.iter().copied().collect::<Vec<_>>());
-        if self.service_shares().is_some() {
-            service += " shared(worker)";
-            worker += " shared(service)";
-        }
-        if self.workers.iter().map(Vec::len).sum::<usize>() > all.len() {
-            worker += " shared(worker)";
-        }
-        let mut ladder = list(&self.ladder);
-        if !self.shared(&self.ladder, &all).is_empty() {
-            ladder += " shared(worker)";
-        }
-        [("service", service), ("worker", worker), ("ladder", ladder)].map(|(k, v)| (k.to_owned(), v)).into()
+    /// CPUs that service and inference have together, where they share some.
+    pub fn inference_shares(&self) -> Option<usize> {
+        let together: BTreeSet<_> = self.service.iter().chain(&self.inference).collect();
+        (!shared(&self.service, &self.inference).is_empty()).then_some(together.len())
     }
 
-    fn shared<'a>(&self, role: &[usize], others: impl IntoIterator<Item = &'a usize>) -> Vec<usize> {
-        let others: BTreeSet<&usize> = others.into_iter().collect();
-        role.iter().filter(|cpu| others.contains(cpu)).copied().collect()
+    /// For the evidence: `service: 0 shared(inference)`, `worker: 1`, `ladder: 1 shared(worker)`.
+    pub fn in_words(&self) -> BTreeMap<String, String> {
+        let workers: BTreeSet<usize> = self.workers.iter().flatten().copied().collect();
+        let workers: Vec<usize> = workers.into_iter().collect();
+        let with = |cpus: &[usize], others: &[(&str, &[usize])]| {
+            let sharing = others.iter().filter(|(_, theirs)| !shared(cpus, *theirs).is_empty());
+            let names: Vec<&str> = sharing.map(|(name, _)| *name).collect();
+            if names.is_empty() { list(cpus) } else { format!("{} shared({})", list(cpus), names.join(", ")) }
+        };
+        let (service, inference) = (("service", &self.service[..]), ("inference", &self.inference[..]));
+        let worker = ("worker", &workers[..]);
+        let each_other = self.workers.iter().map(Vec::len).sum::<usize>() > workers.len();
+        let beside_workers = [service, inference].into_iter().chain(each_other.then_some(worker));
+        let mut words = BTreeMap::from([
+            ("service".to_owned(), with(&self.service, &[inference, worker])),
+            ("worker".to_owned(), with(&workers, &beside_workers.collect::<Vec<_>>())),
+            ("ladder".to_owned(), with(&self.ladder, &[worker])),
+        ]);
+        if !self.inference.is_empty() {
+            words.insert("inference".into(), with(&self.inference, &[service, worker]));
+        }
+        words
     }
+}
+
+/// The CPUs of a role that others have too.
+fn shared<'a>(role: &[usize], others: impl IntoIterator<Item = &'a usize>) -> Vec<usize> {
+    let others: BTreeSet<&usize> = others.into_iter().collect();
+    role.iter().filter(|cpu| others.contains(cpu)).copied().collect()
 }
 
 /// `0-2,5`, as the kernel lists CPUs.
@@ -94,46 +120,87 @@ mod tests {
     use super::*;
 
     fn shapes(service: f64, worker: f64) -> CpuShapes {
-        CpuShapes { service: CpuShape { cpus: service }, worker: CpuShape { cpus: worker } }
+        CpuShapes {
+            service: CpuShape { cpus: service },
+            worker: CpuShape { cpus: worker },
+            inference: CpuShape::default(),
+        }
+    }
+
+    fn without_inference(allowed: &[usize], shapes: &CpuShapes, workers: u32) -> Roles {
+        Roles::assign(allowed, shapes, None, workers)
+    }
+
+    fn with_inference(allowed: &[usize], shapes: &CpuShapes) -> Roles {
+        Roles::assign(allowed, shapes, Some(shapes.inference), 1)
+    }
+
+    #[test]
+    fn on_two_cpus_inference_sits_beside_the_service_and_says_so() {
+        let roles = with_inference(&[0, 1], &shapes(0.1, 1.0));
+        assert_eq!((&roles.service, &roles.inference, &roles.workers), (&vec![0], &vec![0], &vec![vec![1]]));
+        assert_eq!((roles.service_shares(), roles.inference_shares()), (None, Some(1)));
+        let words = roles.in_words();
+        assert_eq!([&words["service"], &words["inference"]], ["0 shared(inference)", "0 shared(service)"]);
+    }
+
+    #[test]
+    fn with_more_cpus_inference_has_its_own() {
+        let roles = with_inference(&[0, 1, 2], &shapes(1.0, 1.0));
+        assert_eq!((&roles.service, &roles.inference, &roles.workers), (&vec![0], &vec![1], &vec![vec![2]]));
+        assert_eq!((roles.inference_shares(), roles.in_words()["inference"].as_str()), (None, "1"));
+    }
+
+    #[test]
+    fn on_one_cpu_everything_is_shared_and_named() {
+        let words = with_inference(&[3], &shapes(1.0, 1.0)).in_words();
+        assert_eq!(words["service"], "3 shared(inference, worker)");
+        assert_eq!(
+            (words["worker"].as_str(), words["inference"].as_str()),
+            ("3 shared(service, inference)", "3 shared(service, worker)")
+        );
     }
 
     #[test]
     fn on_two_cpus_the_service_has_one_and_the_load_the_other() {
-        let roles = Roles::assign(&[0, 1], &shapes(1.0, 1.0), 1);
-        assert_eq!(roles, Roles { service: vec![0], workers: vec![vec![1]], ladder: vec![1] });
+        let roles = without_inference(&[0, 1], &shapes(1.0, 1.0), 1);
+        assert_eq!(roles, Roles { service: vec![0], inference: vec![], workers: vec![vec![1]], ladder: vec![1] });
         assert_eq!(roles.service_shares(), None);
         assert_eq!(roles.in_words()["ladder"], "1 shared(worker)");
     }
 
     #[test]
     fn with_more_cpus_each_worker_has_its_own() {
-        let roles = Roles::assign(&[0, 1, 2, 3, 4, 5], &shapes(2.0, 1.0), 2);
-        assert_eq!(roles, Roles { service: vec![0, 1], workers: vec![vec![2], vec![3]], ladder: vec![5] });
+        let roles = without_inference(&[0, 1, 2, 3, 4, 5], &shapes(2.0, 1.0), 2);
+        assert_eq!(
+            roles,
+            Roles { service: vec![0, 1], inference: vec![], workers: vec![vec![2], vec![3]], ladder: vec![5] }
+        );
         assert_eq!((roles.worker_cpus(), roles.in_words()["ladder"].as_str()), (2, "5"));
     }
 
     #[test]
     fn workers_that_share_a_cpu_say_so() {
-        let roles = Roles::assign(&[0, 1], &shapes(1.0, 1.0), 3);
+        let roles = without_inference(&[0, 1], &shapes(1.0, 1.0), 3);
         assert_eq!((roles.worker_cpus(), roles.in_words()["worker"].as_str()), (1, "1 shared(worker)"));
     }
 
     #[test]
     fn a_single_cpu_is_shared_and_named() {
-        let roles = Roles::assign(&[4], &shapes(1.0, 1.0), 1);
+        let roles = without_inference(&[4], &shapes(1.0, 1.0), 1);
         assert_eq!(roles.service_shares().unwrap(), "service and workers share CPU 4");
         assert_eq!(roles.in_words()["service"], "4 shared(worker)");
     }
 
     #[test]
     fn a_service_on_all_cpus_shares_the_last() {
-        let roles = Roles::assign(&[0, 1], &shapes(2.0, 0.5), 1);
+        let roles = without_inference(&[0, 1], &shapes(2.0, 0.5), 1);
         assert_eq!(roles.service_shares().unwrap(), "service and workers share CPU 1");
     }
 
     #[test]
     fn a_fraction_takes_a_whole_cpu_to_run_on() {
-        let roles = Roles::assign(&[0, 1, 2], &shapes(0.5, 0.05), 1);
+        let roles = without_inference(&[0, 1, 2], &shapes(0.5, 0.05), 1);
         assert_eq!((roles.service, roles.workers), (vec![0], vec![vec![1]]));
     }
 

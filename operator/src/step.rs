@@ -1,6 +1,9 @@
 //! What was seen → what to do next. Pure, and the only place where the order of a climb is decided.
 
-use bench_format::{run::TrialState, trial::TrialId};
+use bench_format::{
+    run::{SearchStep, TrialEntry, TrialState},
+    trial::TrialId,
+};
 
 /// What one service process serves: another key needs a fresh process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,13 +13,26 @@ pub struct ProcessKey {
 }
 
 impl ProcessKey {
-    /// The process that a trial runs against: all repeats of one process number share it.
-    pub fn of(trial: &TrialId) -> Self {
-        Self { trial: TrialId { repeat: 0, ..trial.clone() } }
+    /// The process that a trial runs against: all repeats of one process number share it, and all trials with which a
+    /// search looks for bounds.
+    pub fn of(entry: &TrialEntry) -> Self {
+        Self { trial: TrialId { repeat: 0, tier: tier_of(entry), ..entry.trial.clone() } }
     }
 }
 
-/// What one set of workers serves: all trials of a tier, whatever the service.
+/// Whether connections stay for the next trial: a search that looks for bounds goes from load to load and only adds and
+/// removes some.
+pub fn keeps_connections(entry: &TrialEntry) -> bool {
+    entry.search.is_some_and(|purpose| purpose.step == SearchStep::Bounds)
+}
+
+/// The tier; for trials that keep connections all loads are one.
+fn tier_of(entry: &TrialEntry) -> u32 {
+    if keeps_connections(entry) { 0 } else { entry.trial.tier }
+}
+
+/// What one set of workers serves: all trials of a tier, whatever the service; in a search they keep connections to
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierKey {
     /// The worker program.
@@ -25,13 +41,16 @@ pub struct TierKey {
     pub ladder: (String, String),
     /// Connections.
     pub tier: u32,
+    /// The service whose connections they keep; absent where they keep none.
+    pub service: Option<String>,
 }
 
 impl TierKey {
     /// The workers that a trial needs.
-    pub fn of(trial: &TrialId, program: &str) -> Self {
-        let ladder = (trial.workload.clone(), trial.variant.clone());
-        Self { program: program.into(), ladder, tier: trial.tier }
+    pub fn of(entry: &TrialEntry, program: &str) -> Self {
+        let ladder = (entry.trial.workload.clone(), entry.trial.variant.clone());
+        let service = keeps_connections(entry).then(|| entry.trial.service.clone());
+        Self { program: program.into(), ladder, tier: tier_of(entry), service }
     }
 }
 
@@ -126,17 +145,25 @@ fn attempt_after(state: &TrialState) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::run::SearchTrial;
+
     use super::*;
 
-    fn trial(service: &str, process: u32) -> TrialId {
-        TrialId {
+    fn trial(service: &str, process: u32) -> TrialEntry {
+        TrialEntry::pending(TrialId {
             service: service.into(),
             workload: "throughput".into(),
             variant: "batch".into(),
             tier: 100,
             process,
             repeat: 1,
-        }
+        })
+    }
+
+    fn searching(service: &str, tier: u32, step: SearchStep) -> TrialEntry {
+        let trial = TrialId { tier, ..trial(service, 1).trial };
+        let purpose = SearchTrial { step, window_seconds: 1.0, service_ended: false };
+        TrialEntry { search: Some(purpose), ..TrialEntry::pending(trial) }
     }
 
     /// A climb that wants process 1 of "a", begun, with everything it needs running.
@@ -216,7 +243,18 @@ mod tests {
 
     #[test]
     fn repeats_on_one_process_share_it() {
-        let again = TrialId { repeat: 2, ..trial("a", 1) };
+        let again = TrialEntry::pending(TrialId { repeat: 2, ..trial("a", 1).trial });
         assert_eq!(ProcessKey::of(&again), ProcessKey::of(&trial("a", 1)));
+    }
+
+    #[test]
+    fn a_search_goes_from_load_to_load_on_one_process_with_the_same_workers() {
+        let keys = |entry: &TrialEntry| (ProcessKey::of(entry), TierKey::of(entry, "stt-loadgen"));
+        let bounds = |service, load| keys(&searching(service, load, SearchStep::Bounds));
+        let confirm = |load| keys(&searching("a", load, SearchStep::Confirm));
+        assert_eq!(bounds("a", 10), bounds("a", 20));
+        assert_ne!(bounds("a", 10).1, bounds("b", 10).1, "workers keep connections to one service");
+        assert_ne!(bounds("a", 10), confirm(10));
+        assert!(confirm(10).0 != confirm(20).0 && confirm(10).1 != confirm(20).1);
     }
 }

@@ -150,8 +150,11 @@ impl<F: Files> Store<F> {
     pub fn save_trial(&self, measured: &Measured, result: &TrialResult, merged: &Merged) -> Result<(), Error> {
         let folder = self.trial_folder(&result.trial);
         for upload in &measured.uploads {
-            let path = folder.join("workers").join(format!("{}.json", upload.result.worker));
-            self.write(&path, &upload.bytes)?;
+            let workers = folder.join("workers");
+            if let Some(samples) = &upload.samples {
+                self.write(&workers.join(format!("{}.samples.csv.zst", upload.result.worker)), samples)?;
+            }
+            self.write(&workers.join(format!("{}.json", upload.result.worker)), &upload.bytes)?;
         }
         for (name, intervals) in &merged.intervals {
             let text = hlog::write(name, result, intervals);
@@ -237,7 +240,7 @@ mod tests {
     };
 
     fn run(id: &str) -> Run {
-        let entry = |repeat| TrialEntry { trial: TrialId { repeat, ..flood().trial }, state: TrialState::Pending };
+        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..flood().trial });
         Run {
             schema: SCHEMA,
             id: id.into(),
@@ -251,7 +254,9 @@ mod tests {
             versions: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
+            outside: None,
             trials: (1..=2).map(entry).collect(),
+            searches: vec![],
         }
     }
 

@@ -1,21 +1,25 @@
 //! Whether a trial may be used at all: the rules of `docs/METHODOLOGY.md`, "Validity", in order; those of the generator
-//! are in `validity/generator.rs`. Pure.
+//! are in `validity/generator.rs`, that of the inference behind a service in `validity/inference.rs`. Pure.
 //!
 //! Each reason says what was seen against what is allowed, in numbers.
 
 #[cfg(test)]
 mod fixture;
 mod generator;
+mod inference;
 
 use bench_format::{
     books::Books,
     histogram::{percentile_ns, samples_needed},
     merge::Merged,
-    plan::{Figure, Load},
+    plan::Figure,
     result::{Reading, Reason, ReasonKind, Validity, WorkerResult},
 };
 
-use self::generator::{generator_cpu, generator_late, send_rate};
+use self::{
+    generator::{generator_cpu, generator_late, send_rate},
+    inference::inference_cpu,
+};
 use crate::{figures::ended_early, judge::Measured};
 
 /// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
@@ -31,15 +35,17 @@ pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity
     reasons.extend(unaccounted(books));
     reasons.extend(workers_missing(measured));
     reasons.extend(start_skew(measured));
-    if matches!(measured.load, Load::Open { .. }) {
+    if measured.load.is_open() {
         reasons.extend(generator_late(measured, merged));
         reasons.extend(generator_cpu(measured));
         reasons.extend(send_rate(measured, merged));
+        reasons.extend(inference_cpu(measured));
     }
     reasons.extend(service_restarted(measured));
     reasons.extend(clock_step(measured));
     reasons.extend(reading_late(measured, merged));
     reasons.extend(window_short(measured, merged));
+    reasons.extend(conformance(measured));
     reasons.extend(measured.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
 }
@@ -85,8 +91,10 @@ fn service_restarted(measured: &Measured) -> Option<Reason> {
     let present: Vec<&Reading> = order.into_iter().flatten().collect();
     let changed = present.windows(2).find_map(|pair| {
         let (earlier, later) = (pair[0], pair[1]);
-        if earlier.pid != later.pid {
-            return Some(format!("process {} became process {}", earlier.pid, later.pid));
+        if let (Some(was), Some(is)) = (earlier.pid, later.pid)
+            && was != is
+        {
+            return Some(format!("process {was} became process {is}"));
         }
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
         (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s"))
@@ -138,6 +146,17 @@ fn window_short(measured: &Measured, merged: &Merged) -> Option<Reason> {
         words.push("the load ended before the window began; give the ladder `warmup_seconds: 0`".into());
     }
     (!words.is_empty()).then(|| reason(ReasonKind::WindowShort, words.join("; ")))
+}
+
+fn conformance(measured: &Measured) -> Option<Reason> {
+    let found = |(when, findings): (&str, &Vec<String>)| {
+        (!findings.is_empty())
+            .then(|| format!("the service failed its protocol check {when} the load: {}", findings.join(", ")))
+    };
+    let checks = results(measured).filter_map(|result| result.conformance.as_ref());
+    let words: Vec<String> =
+        checks.flat_map(|check| [("before", &check.before), ("after", &check.after)]).filter_map(found).collect();
+    (!words.is_empty()).then(|| reason(ReasonKind::Conformance, words.join("; ")))
 }
 
 fn results(measured: &Measured) -> impl Iterator<Item = &WorkerResult> {
@@ -201,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_service_with_another_process_id_or_a_younger_life_was_restarted() {
-        let restarted = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().pid = 99);
+        let restarted = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().pid = Some(99));
         assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
         let younger = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
         assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
@@ -253,6 +272,20 @@ mod tests {
     fn a_load_that_ended_in_its_warm_up_measured_nothing() {
         let ended = reasons(flood(), |measured| result(measured).window.duration_ns = 0);
         assert!(ended[0].starts_with("WindowShort: the load ended before the window began"), "{ended:?}");
+    }
+
+    #[test]
+    fn a_failed_protocol_check_is_a_reason_and_a_passed_one_is_not() {
+        let checked = |after: &[&str]| {
+            let after = after.iter().map(|words| (*words).to_owned()).collect();
+            let check = bench_format::result::Conformance { before: vec![], after, opened: 0 };
+            reasons(open(), |measured| result(measured).conformance = Some(check))
+        };
+        assert_eq!(checked(&[]), Vec::<String>::new());
+        assert_eq!(
+            checked(&["no partial within 3 s"]),
+            ["Conformance: the service failed its protocol check after the load: no partial within 3 s"]
+        );
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub fn verdict(
     (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
 }
 
+/// Whether an objective on a figure other than a percentile holds; one that could not be computed doesn't.
+pub fn met(objective: &Objective, figures: &Figures) -> bool {
+    seen(&objective.figure, figures, &BTreeMap::new()).is_some_and(|seen| holds(objective, seen))
+}
+
 fn holds(objective: &Objective, seen: f64) -> bool {
     objective.at_most.is_none_or(|bound| seen <= bound) && objective.at_least.is_none_or(|bound| seen >= bound)
 }
@@ -35,23 +40,31 @@ fn seen(figure: &Figure, figures: &Figures, histograms: &BTreeMap<String, Record
         }
         Figure::DeliveredPerSecond => figures.delivered_per_second,
         Figure::FailedShare => figures.failed_share,
+        Figure::ErrorShare => figures.error_share,
         Figure::ServiceCpuSecondsPerMillion => figures.service_cpu_seconds_per_million,
         Figure::ServiceBytesPerConnection => figures.service_bytes_per_connection,
     }
 }
 
-/// What limited a closed loop; an open one is limited by its schedule.
-pub fn bound_by(load: &Load, figures: &Figures, bound_share: f64) -> Option<BoundBy> {
+/// What limited a closed loop, or sessions; an open loop is limited by its schedule, and so are sessions that a service
+/// carries: only a failure asks for an explanation where nobody's CPU was used up.
+pub fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>, bound_share: f64) -> Option<BoundBy> {
+    let used_up = |share: Option<f64>| share.map(|share| share >= bound_share);
     if matches!(load, Load::Open { .. }) {
         return None;
     }
-    let used_up = |share: Option<f64>| share.map(|share| share >= bound_share);
-    Some(match (used_up(figures.service_cpu_share)?, used_up(figures.worker_cpu_share)?) {
+    if used_up(figures.inference_cpu_share) == Some(true) {
+        return Some(BoundBy::Inference);
+    }
+    let bound = match (used_up(figures.service_cpu_share)?, used_up(figures.worker_cpu_share)?) {
         (true, true) => BoundBy::Both,
         (true, false) => BoundBy::Service,
         (false, true) => BoundBy::Generator,
         (false, false) => BoundBy::Neither,
-    })
+    };
+    let failed = verdict.is_some_and(|verdict| !verdict.passed);
+    let carried = matches!(load, Load::Sessions { .. }) && bound == BoundBy::Neither && !failed;
+    (!carried).then_some(bound)
 }
 
 #[cfg(test)]
@@ -111,7 +124,7 @@ mod tests {
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
         let bound = |service, worker| {
             let figures = Figures { service_cpu_share: service, worker_cpu_share: worker, ..Figures::default() };
-            bound_by(&closed, &figures, 0.9)
+            bound_by(&closed, &figures, None, 0.9)
         };
         assert_eq!(bound(Some(0.9), Some(0.89)), Some(BoundBy::Service));
         assert_eq!(bound(Some(0.1), Some(0.95)), Some(BoundBy::Generator));
@@ -124,6 +137,25 @@ mod tests {
     fn an_open_loop_is_bound_by_its_schedule() {
         let open = Load::Open { rate_per_second: 1.0, arrivals: Default::default() };
         let figures = Figures { service_cpu_share: Some(1.0), worker_cpu_share: Some(1.0), ..Figures::default() };
-        assert_eq!(bound_by(&open, &figures, 0.9), None);
+        assert_eq!(bound_by(&open, &figures, None, 0.9), None);
+    }
+
+    #[test]
+    fn sessions_that_fail_say_what_bound_them_and_those_that_pass_only_a_cpu_that_is_used_up() {
+        let sessions = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
+        let bound = |service, inference, passed| {
+            let figures = Figures {
+                service_cpu_share: Some(service),
+                worker_cpu_share: Some(0.1),
+                inference_cpu_share: Some(inference),
+                ..Figures::default()
+            };
+            let verdict = Verdict { passed, objectives: vec![] };
+            bound_by(&sessions, &figures, Some(&verdict), 0.9)
+        };
+        assert_eq!(bound(0.5, 0.1, true), None);
+        assert_eq!(bound(0.5, 0.1, false), Some(BoundBy::Neither));
+        assert_eq!(bound(0.95, 0.1, true), Some(BoundBy::Service));
+        assert_eq!(bound(0.95, 0.95, false), Some(BoundBy::Inference));
     }
 }

@@ -1,6 +1,11 @@
 //! Whoever wants to know how a climb goes while it goes. The climb tells; it never waits for an answer.
 
-use bench_format::{result::TrialResult, run::Run, timeline::TimelineStep, trial::TrialId};
+use bench_format::{
+    result::TrialResult,
+    run::{Run, Search},
+    timeline::TimelineStep,
+    trial::TrialId,
+};
 
 use crate::print;
 
@@ -14,6 +19,8 @@ pub trait Watcher {
     fn result(&self, _result: &TrialResult) {}
     /// A trial could not be measured.
     fn failed(&self, _trial: &TrialId, _reason: &str) {}
+    /// A search has found what it looked for.
+    fn found(&self, _search: &Search) {}
     /// A trial was interrupted and will be repeated.
     fn interrupted(&self, _trial: &TrialId, _reason: &str) {}
 }
@@ -29,6 +36,10 @@ impl Watcher for Terminal {
 
     fn failed(&self, trial: &TrialId, reason: &str) {
         eprintln!("{trial}: failed: {reason}");
+    }
+
+    fn found(&self, search: &Search) {
+        eprintln!("{}", print::search::line(search));
     }
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {

@@ -56,7 +56,7 @@ impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
         self.put_back.set(self.put_back.get() + 1);
         self.inner.put_back().await
     }
-    async fn service_usage(&self) -> Result<Usage, BackendError> {
+    async fn service_usage(&self) -> Result<Option<Usage>, BackendError> {
         self.inner.service_usage().await
     }
     fn service_ended(&mut self) -> Option<Ended> {
@@ -102,7 +102,6 @@ impl Setting {
     }
 
     fn run(&self) -> Run {
-        let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
         Run {
             schema: SCHEMA,
             id: "r".into(),
@@ -116,14 +115,16 @@ impl Setting {
             versions: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
-            trials: self.plan.trials().into_iter().map(entry).collect(),
+            outside: None,
+            trials: self.plan.trials().into_iter().map(TrialEntry::pending).collect(),
+            searches: vec![],
         }
     }
 
     /// Climbs with somebody who meddles; `between` is called when the store failed, before the climb is taken up again.
     async fn climb(&self, meddle: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
         let coordinator = Coordinator::start("r").await.unwrap();
-        let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.workers);
+        let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.workers);
         let inner = Local::new(self.registry.root.clone(), roles, self.plan.cpu.clone());
         let run = self.run();
         let store = Store::create(&self.results(), &run).unwrap();

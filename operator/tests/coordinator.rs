@@ -41,6 +41,10 @@ fn assignment(worker: u32, workers: u32) -> Assignment {
         window_ns: 1,
         drain_ns: 1,
         late_after_ns: None,
+        keep_connections: false,
+        settings: Default::default(),
+        samples: false,
+        protocol_check: true,
     }
 }
 
@@ -131,6 +135,22 @@ async fn a_body_that_is_no_result_is_refused_with_the_reason() {
     let url = format!("{}/v1/workers/0/result", coordinator.url());
     let words = words(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
     assert!(words.contains("missing field"), "{words}");
+}
+
+#[tokio::test]
+async fn raw_rows_say_in_the_address_what_they_belong_to() {
+    let (coordinator, workers, http) = offered(1).await;
+    let trial = assignment(0, 1).trial;
+    let put = |trial: String| {
+        let url = format!("{}/v1/workers/0/samples", workers[0].coordinator);
+        http.put(url).query(&[("run", "r"), ("trial", &trial), ("attempt", "1")]).body(vec![40, 181, 47, 253]).send()
+    };
+    coordinator.release(1);
+    assert_eq!(put(trial.to_string()).await.unwrap().status(), StatusCode::NO_CONTENT);
+    let words = words(put("nothing".into()).await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(words.contains("\"nothing\" names no trial"), "{words}");
+    workers[0].deliver(&http, &empty_result(&assignment(0, 1), 0)).await;
+    assert_eq!(coordinator.take_uploads()[0].samples.as_deref(), Some(&[40, 181, 47, 253][..]));
 }
 
 #[tokio::test]

@@ -105,6 +105,7 @@ async fn cpu_time_is_the_kernels_and_counts_all_threads() {
     assert!(process::rss_bytes(pid).unwrap() > 100_000);
     running.stop(Duration::from_secs(5)).await;
     assert!(process::cpu_ns(pid).is_err());
+    assert!(process::added_up(&process::family(pid), process::cpu_ns).is_err());
 }
 
 /// A quota can only be tried where cgroups can be written; elsewhere the refusal is what is tested.
@@ -145,7 +146,32 @@ fn a_group_whose_ladder_is_gone_is_swept() {
 
 #[test]
 fn roles_follow_the_shapes() {
-    let shapes = CpuShapes { service: CpuShape { cpus: 1.0 }, worker: CpuShape { cpus: 0.05 } };
-    let roles = Roles::assign(&[0, 1], &shapes, 1);
+    let shapes =
+        CpuShapes { service: CpuShape { cpus: 1.0 }, worker: CpuShape { cpus: 0.05 }, inference: CpuShape::default() };
+    let roles = Roles::assign(&[0, 1], &shapes, None, 1);
     assert_eq!((roles.service, roles.workers), (vec![0], vec![vec![1]]));
+}
+
+#[tokio::test]
+async fn what_a_process_has_started_counts_as_its_own() {
+    let folder = folder();
+    // A child that burns and one of its own that sleeps; the process itself waits.
+    let script = "sh -c 'sleep 1000 & while :; do :; done' & echo \"{$!}\"; wait";
+    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let line = running.first_json_line().await.unwrap().unwrap();
+    let child: u32 = line.trim_matches(['{', '}']).parse().unwrap();
+    let parent: u32 =
+        fs::read_to_string(format!("/proc/{child}/stat")).unwrap().split(' ').nth(3).unwrap().parse().unwrap();
+    fakes::wait_for("the grandchild", || process::family(parent).len() == 3);
+    let cpu_ns = || process::added_up(&process::family(parent), process::cpu_ns).unwrap();
+    let first = cpu_ns();
+    fakes::wait_for("the child's CPU", || cpu_ns() > first + 10_000_000);
+    assert!(process::cpu_ns(parent).unwrap() < process::cpu_ns(child).unwrap());
+    let family = process::family(parent);
+    let each = family.iter().map(|pid| process::rss_bytes(*pid).unwrap()).sum::<u64>();
+    assert!(
+        process::added_up(&family, process::rss_bytes).unwrap() >= each / 2
+            && each > process::rss_bytes(parent).unwrap()
+    );
+    running.stop(Duration::from_secs(5)).await;
 }

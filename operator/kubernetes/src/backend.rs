@@ -23,7 +23,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     api::{self, ClusterApi},
     cluster_file::ClusterFile,
-    ends::{self, ServicePod, WorkerPods, index_of},
+    ends::{self, Role, ServicePod, WorkerPods, index_of},
+    events::{Events, Happening},
     evidence::EvidenceClient,
     journal::{Found, Journal},
     quantity,
@@ -50,17 +51,21 @@ pub struct Kubernetes {
     api: ClusterApi,
     seen: Seen,
     journal: Journal,
+    /// Told what could not be put back.
+    events: Events,
     /// Longest wait for a pod to run or become ready, images included.
     start_deadline: Duration,
-    service: Option<Service>,
+    service: Option<Serves>,
+    /// What stands behind the service, if anything does.
+    inference: Option<Serves>,
     workers: Option<Workers>,
     /// Machines, by node; each was asked once.
     machines: BTreeMap<String, Environment>,
 }
 
-/// The service that runs.
+/// A pod that serves: the service, or the inference behind it.
 #[derive(Debug)]
-struct Service {
+struct Serves {
     known: ServicePod,
     evidence: EvidenceClient,
     cpus_allowed: String,
@@ -81,11 +86,23 @@ impl Kubernetes {
         api: ClusterApi,
         seen: Seen,
         journal: Journal,
+        events: Events,
         start_deadline: Duration,
         machine: Environment,
     ) -> Self {
         let machines = [(machine.host.clone(), machine)].into();
-        Self { cluster, api, seen, journal, start_deadline, service: None, workers: None, machines }
+        Self {
+            cluster,
+            api,
+            seen,
+            journal,
+            events,
+            start_deadline,
+            service: None,
+            inference: None,
+            workers: None,
+            machines,
+        }
     }
 
     /// Waits for a change until `look` has an answer; nothing when the deadline passes first.
@@ -116,8 +133,7 @@ impl Kubernetes {
 
     /// Labels by which the pods of every Deployment of ours are known.
     fn is_of_a_service(&self, pod: &Pod) -> bool {
-        let names: BTreeSet<&str> = self.cluster.targets.iter().map(|target| target.deployment.as_str()).collect();
-        names.into_iter().any(|name| self.is_of_deployment(pod, name))
+        self.cluster.deployments().any(|name| self.is_of_deployment(pod, name))
     }
 
     fn is_of_deployment(&self, pod: &Pod, name: &str) -> bool {
@@ -160,17 +176,18 @@ impl Kubernetes {
     }
 
     fn pods_evidence(&self) -> Vec<PodEvidence> {
-        let service = self.service.iter().filter_map(|service| {
-            let pod = self.pod(&service.known.uid)?;
-            let cpus_allowed = service.cpus_allowed.clone();
-            Some(PodEvidence { cpus_allowed, ..pod_evidence(&pod, PodRole::Service, None) })
+        let serving = self.service.iter().chain(&self.inference).filter_map(|serves| {
+            let pod = self.pod(&serves.known.uid)?;
+            let role = if serves.known.role == Role::Service { PodRole::Service } else { PodRole::Inference };
+            let cpus_allowed = serves.cpus_allowed.clone();
+            Some(PodEvidence { cpus_allowed, ..pod_evidence(&pod, role, None) })
         });
         let workers = self
             .workers
             .iter()
             .flat_map(|workers| &workers.known.pods)
             .filter_map(|(&index, (_, uid))| Some(pod_evidence(&*self.pod(uid)?, PodRole::Worker, Some(index))));
-        service.chain(workers).collect()
+        serving.chain(workers).collect()
     }
 }
 
@@ -208,18 +225,29 @@ impl Backend for Kubernetes {
             }
         }
         let reason = last.map(|error| error.to_string()).unwrap_or_default();
-        eprintln!("ladder: not everything was put back, the next start tries again: {reason}");
+        let words = format!("not everything was put back, the next start tries again: {reason}");
+        eprintln!("ladder: {words}");
+        self.events.tell(Happening::NotPutBack { words });
         Err(Error::Elsewhere { what: "put everything back".into(), reason })
     }
 
-    async fn service_usage(&self) -> Result<Usage, Error> {
+    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
         let service = self.service.as_ref().ok_or(Error::NoService)?;
-        service.evidence.usage().await
+        service.evidence.usage().await.map(Some)
+    }
+
+    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
+        match &self.inference {
+            Some(inference) => inference.evidence.usage().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
-        let known = &self.service.as_ref()?.known;
-        ends::of_service(known, self.seen.deployment(&known.deployment).as_deref(), self.pod(&known.uid).as_deref())
+        // Inference first: a service may end because of it.
+        self.inference.iter().chain(&self.service).find_map(|Serves { known, .. }| {
+            ends::of_service(known, self.seen.deployment(&known.deployment).as_deref(), self.pod(&known.uid).as_deref())
+        })
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
@@ -248,14 +276,14 @@ impl Backend for Kubernetes {
         let isolation = (class != "Guaranteed").then(|| {
             format!("the service's pod has quality of service {class}: its CPU isn't promised; set requests = limits")
         });
-        Shares { worker_cpus: cpus, isolation }
+        Shares { worker_cpus: cpus, isolation, shared_with_inference: None }
     }
 
     fn whereabouts(&self) -> Whereabouts {
         let pods = self.pods_evidence();
         let mut cpu_roles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for pod in &pods {
-            let role = if pod.role == PodRole::Service { "service" } else { "worker" };
+            let role = container_of(pod.role);
             let cpus = if pod.cpus_allowed.is_empty() { String::new() } else { format!("{} of ", pod.cpus_allowed) };
             cpu_roles.entry(role.into()).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
         }
@@ -271,7 +299,7 @@ impl Backend for Kubernetes {
 impl Kubernetes {
     /// Asks the API server itself, where the watches could be a moment behind.
     async fn ask_afresh(&self) -> Result<Option<Ended>, api::Error> {
-        if let Some(Service { known, .. }) = &self.service {
+        for Serves { known, .. } in self.inference.iter().chain(&self.service) {
             let deployment = found(self.api.deployment(&known.deployment).await)?;
             let pod = found(self.api.pod(&known.pod).await)?;
             if let Some(ended) = ends::of_service(known, deployment.as_ref(), pod.as_ref()) {
@@ -324,8 +352,17 @@ fn qos_class(pod: &Pod) -> String {
     pod.status.as_ref().and_then(|status| status.qos_class.clone()).unwrap_or_default()
 }
 
+/// The container that does a pod's work, as the chart names it.
+fn container_of(role: PodRole) -> &'static str {
+    match role {
+        PodRole::Service => "service",
+        PodRole::Inference => "inference",
+        PodRole::Worker => "worker",
+    }
+}
+
 fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
-    let name = if role == PodRole::Service { "service" } else { "worker" };
+    let name = container_of(role);
     let status = container(pod, name);
     let asked = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == name);
     PodEvidence {

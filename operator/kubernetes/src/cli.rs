@@ -66,6 +66,9 @@ struct Serve {
     /// This pod's name.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
+    /// This pod's unique id: Events are about it.
+    #[arg(long, env = "POD_UID")]
+    pod_uid: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +174,7 @@ impl From<Serve> for serve::Options {
             start_deadline: Duration::from_secs(arguments.start_deadline),
             token: arguments.coordinator_token.filter(|token| !token.is_empty()),
             pod: arguments.pod_name.filter(|name| !name.is_empty()),
+            pod_uid: arguments.pod_uid.filter(|uid| !uid.is_empty()),
         }
     }
 }

@@ -4,10 +4,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use bench_format::{plan::WirePlan, trial::TrialId};
+use bench_format::{
+    plan::{WireLadder, WirePlan},
+    trial::TrialId,
+};
 use operator::{
     plan::{self, Mistake, Mistakes, Plan, check::Surroundings},
-    registry::{BookKeeping, Protocol, Registry, Service},
+    registry::{BookKeeping, Inference, Protocol, ProtocolCheck, Registry, Service},
 };
 use serde::Deserialize;
 
@@ -33,6 +36,9 @@ pub struct ClusterFile {
     pub coordinator_url: String,
     /// By name.
     pub protocols: BTreeMap<String, Protocol>,
+    /// What stands behind services, by name.
+    #[serde(default)]
+    pub inference: BTreeMap<String, ClusterInference>,
     /// By name.
     pub services: BTreeMap<String, ClusterService>,
     /// The Deployment of each service in each ladder.
@@ -52,6 +58,22 @@ pub struct ClusterService {
     /// What its books can answer.
     #[serde(default)]
     pub books: BookKeeping,
+    /// Whether its protocol is checked around each trial.
+    #[serde(default)]
+    pub protocol_check: ProtocolCheck,
+    /// Its environment, as the values give it; the ladder's comes on top.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Its image.
+    pub image: String,
+}
+
+/// An inference simulator.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterInference {
+    /// In a line.
+    pub description: String,
     /// Its image.
     pub image: String,
 }
@@ -73,6 +95,29 @@ pub struct Target {
     pub replicas: i32,
     /// Its ports.
     pub ports: Ports,
+    /// Where the inference behind it is; absent where nothing stands behind it.
+    #[serde(default)]
+    pub inference: Option<InferenceTarget>,
+}
+
+/// Where the inference behind a service is. The chart tells its Service's address to the gateway.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InferenceTarget {
+    /// Its Deployment.
+    pub deployment: String,
+    /// Its ports.
+    pub ports: InferencePorts,
+}
+
+/// Ports of an inference simulator's pod.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InferencePorts {
+    /// Requests, `/readyz`.
+    pub http: u16,
+    /// The container beside it that tells what it uses.
+    pub evidence: u16,
 }
 
 /// Ports of a service's pod.
@@ -146,6 +191,7 @@ impl Orders {
         cluster_path: &Path,
     ) -> Result<Self, Mistakes> {
         let mut found = cluster.mistakes(cluster_path);
+        found.extend(searches(&wire, plan_path));
         let registry = cluster.registry();
         // A protocol that isn't there is named above; the plan can't be checked against it.
         let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
@@ -162,6 +208,20 @@ impl Orders {
         }
         Err(Mistakes(found))
     }
+}
+
+/// The searches of a plan: the chart makes a Job for each tier that the plan names, and a search decides its loads as it goes.
+fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
+    let with_search = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.search.is_some());
+    let mistake = |(index, ladder): (usize, &WireLadder)| {
+        let message = format!(
+            "the search of {}/{} in plan {} can't be run in a cluster, where each load needs a Job of its own; give the ladder \
+             tiers in its place, or search on one machine: ladder search {}",
+            ladder.workload, ladder.variant, wire.name, wire.name
+        );
+        Mistake { file: path.into(), place: format!("ladders[{index}].search"), message }
+    };
+    with_search.map(mistake).collect()
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {
@@ -184,6 +244,14 @@ impl ClusterFile {
         })
     }
 
+    /// Every Deployment of ours, some more than once: services, and what stands behind them.
+    pub fn deployments(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().flat_map(|target| {
+            let behind = target.inference.as_ref().map(|inference| inference.deployment.as_str());
+            [Some(target.deployment.as_str()), behind].into_iter().flatten()
+        })
+    }
+
     /// The workers of a trial.
     pub fn job(&self, trial: &TrialId) -> Option<&TierJob> {
         self.jobs.iter().find(|job| {
@@ -199,12 +267,20 @@ impl ClusterFile {
             protocol: service.protocol.clone(),
             command: vec![service.image.clone()],
             version: Vec::new(),
-            env: BTreeMap::new(),
+            env: service.env.clone(),
             books: service.books,
+            protocol_check: service.protocol_check,
+        };
+        let inference = |entry: &ClusterInference| Inference {
+            description: entry.description.clone(),
+            command: vec![entry.image.clone()],
+            version: Vec::new(),
+            env: BTreeMap::new(),
         };
         Registry {
             root: "/".into(),
             protocols: self.protocols.clone(),
+            inference: self.inference.iter().map(|(name, entry)| (name.clone(), inference(entry))).collect(),
             services: self.services.iter().map(|(name, entry)| (name.clone(), service(entry))).collect(),
         }
     }
@@ -235,6 +311,14 @@ impl ClusterFile {
                 wrong(&format!("services.{name}.protocol"), message);
             }
         }
+        for (name, protocol) in &self.protocols {
+            if let Some(wanted) = protocol.inference.as_ref().filter(|wanted| !self.inference.contains_key(*wanted)) {
+                wrong(
+                    &format!("protocols.{name}.inference"),
+                    format!("no inference \"{wanted}\"; the chart writes it"),
+                );
+            }
+        }
         for (index, target) in self.targets.iter().enumerate() {
             if target.replicas != 1 {
                 let message = format!("{} pods; a trial is against one pod, give 1", target.replicas);
@@ -260,6 +344,11 @@ impl ClusterFile {
                     "targets",
                     format!("no Deployment for {service} in {workload}/{variant}; is it enabled in the values?"),
                 );
+            }
+            let wanted =
+                self.services.get(service).and_then(|entry| self.protocols.get(&entry.protocol)?.inference.as_ref());
+            if let (Some(wanted), Some(Target { inference: None, .. })) = (wanted, self.target(&trial)) {
+                wrong("targets", format!("no Deployment of {wanted} behind {service} in {workload}/{variant}"));
             }
             if self.job(&trial).is_none() {
                 wrong("jobs", format!("no Job for {service} in {workload}/{variant}, tier {tier}"));
@@ -355,6 +444,20 @@ mod tests {
                 "cluster.yaml: jobs: no Job for wse-server in throughput/batch, tier 200",
             ]
         );
+    }
+
+    #[test]
+    fn a_search_is_refused_with_the_plan_the_ladder_and_the_way_out() {
+        let search = "  search: {from: 1, to: 9, final_trial_seconds: 1, duration_sum_seconds: 1}\n";
+        let objectives = "  objectives: [{figure: failed_share, at_most: 0}]\n";
+        for tiers in ["  tiers: [100]\n", ""] {
+            let plan = PLAN.replace("  tiers: [100]\n", tiers) + objectives + search;
+            let found = words(&plan, CLUSTER);
+            let ours =
+                found.iter().find(|words| words.contains("ladders[0].search")).unwrap_or_else(|| panic!("{found:?}"));
+            assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
+            assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
+        }
     }
 
     #[test]

@@ -15,9 +15,11 @@ use crate::trouble::{container, containers, disruption, ending, evicted, pod_nam
 /// Exit codes of a worker that was killed or told to stop: somebody else's doing.
 const KILLED: [i32; 2] = [137, 143];
 
-/// The pod of a service, as it was when it became ready.
+/// The pod of a service, or of the inference behind it, as it was when it became ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePod {
+    /// What it is there for, and the name of the container that does it.
+    pub role: Role,
     /// Its Deployment.
     pub deployment: String,
     /// Pods that the Deployment was given.
@@ -26,8 +28,27 @@ pub struct ServicePod {
     pub pod: String,
     /// Its unique id: a name could come again.
     pub uid: String,
-    /// Restarts of its service container.
+    /// Restarts of that container.
     pub restarts: i32,
+}
+
+/// What the one pod of a Deployment is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is the service under test.
+    Service,
+    /// It stands behind the service.
+    Inference,
+}
+
+impl Role {
+    /// In a word; the chart names the container so.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Inference => "inference",
+        }
+    }
 }
 
 /// The pods of workers, by index, as they were when all ran.
@@ -51,15 +72,15 @@ pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Opti
         ));
     }
     let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&known.uid)) else {
-        return outside(format!("pod {} of the service is gone", known.pod));
+        return outside(format!("pod {} of the {} is gone", known.pod, known.role.word()));
     };
     if let Some(words) = going(pod) {
         return outside(words);
     }
-    let service = container(pod, "service")?;
-    if service.restart_count > known.restarts || service.state.as_ref().is_some_and(|state| state.terminated.is_some())
-    {
-        let how = ending(service).unwrap_or_else(|| "container service was restarted".into());
+    let name = known.role.word();
+    let status = container(pod, name)?;
+    if status.restart_count > known.restarts || status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
+        let how = ending(status).unwrap_or_else(|| format!("container {name} was restarted"));
         return outside(format!("pod {}: {how}", known.pod));
     }
     None
@@ -159,7 +180,14 @@ mod tests {
     use super::*;
 
     fn known() -> ServicePod {
-        ServicePod { deployment: "d".into(), replicas: 1, pod: "p".into(), uid: "u".into(), restarts: 0 }
+        ServicePod {
+            role: Role::Service,
+            deployment: "d".into(),
+            replicas: 1,
+            pod: "p".into(),
+            uid: "u".into(),
+            restarts: 0,
+        }
     }
 
     fn deployment(replicas: i32) -> Deployment {
@@ -228,6 +256,16 @@ mod tests {
             let pod = change.map(pod);
             assert_eq!(words(deployment.as_ref(), pod.as_ref()).as_deref(), Some(expected));
         }
+    }
+
+    #[test]
+    fn inference_that_goes_or_restarts_ends_the_trial_too() {
+        let known = ServicePod { role: Role::Inference, ..known() };
+        let words = |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.words);
+        assert_eq!(words(None).unwrap(), "pod p of the inference is gone");
+        let restarted = json!({"status": {"containerStatuses": [{"name": "inference", "image": "i", "imageID": "",
+            "ready": false, "restartCount": 1, "state": {"running": {}}}]}});
+        assert_eq!(words(Some(&pod(restarted))).unwrap(), "pod p: container inference was restarted");
     }
 
     fn job(suspend: bool) -> Job {

@@ -103,7 +103,7 @@ pub struct TrialStatus {
     pub validity: Option<String>,
     /// `pass`, `fail` or `invalid`; absent until it has ended.
     pub standing: Option<String>,
-    /// Its figure, or why it has none.
+    /// How it stands and its figure, as a line of `ladder run` says it, or why it has none.
     pub words: String,
 }
 
@@ -114,8 +114,8 @@ pub struct Live(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     status: Status,
-    /// Figures of ended trials, so that nobody has to read results while a trial runs.
-    figures: BTreeMap<String, String>,
+    /// What is said of ended trials, so that nobody has to read results while a trial runs.
+    words: BTreeMap<String, String>,
 }
 
 impl Live {
@@ -158,10 +158,10 @@ impl Live {
         }
     }
 
-    /// Remembers the figure of a trial that ended before this operator started.
+    /// Remembers what is said of a trial that ended before this operator started.
     pub fn remember(&self, result: &TrialResult) {
         let mut inner = self.lock();
-        inner.figures.insert(result.trial.to_string(), figure(result));
+        inner.words.insert(result.trial.to_string(), print::words(result));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -184,10 +184,10 @@ impl Watcher for Live {
 
     fn run(&self, run: &Run) {
         let mut inner = self.lock();
-        let Inner { status, figures } = &mut *inner;
+        let Inner { status, words } = &mut *inner;
         status.run_id.clone_from(&run.id);
         status.plan.clone_from(&run.plan.name);
-        status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, figures)).collect();
+        status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, words)).collect();
         let ended = run.state == RunState::Finished;
         if ended {
             (status.step, status.tier) = (None, None);
@@ -210,9 +210,9 @@ impl Watcher for Live {
     }
 }
 
-fn trial_status(trial: &TrialId, state: &TrialState, figures: &BTreeMap<String, String>) -> TrialStatus {
+fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, String>) -> TrialStatus {
     let trial = trial.to_string();
-    let known = figures.get(&trial).cloned().unwrap_or_default();
+    let known = known.get(&trial).cloned().unwrap_or_default();
     let (name, words) = match state {
         TrialState::Pending => ("pending", String::new()),
         TrialState::Started { attempt } => ("started", format!("attempt {attempt}")),
@@ -229,12 +229,6 @@ fn trial_status(trial: &TrialId, state: &TrialState, figures: &BTreeMap<String, 
         standing: ended.then(|| standing.word().into()),
         words,
     }
-}
-
-fn figure(result: &TrialResult) -> String {
-    let standing = print::standing(result);
-    let figure = print::key_figure(result);
-    if figure.is_empty() { standing } else { format!("{standing}: {figure}") }
 }
 
 #[cfg(test)]
@@ -257,12 +251,12 @@ mod tests {
     #[test]
     fn a_trial_shows_its_figure_only_once_it_has_ended() {
         let trial = trial();
-        let figures = [(trial.to_string(), "valid: 12 delivered/s".to_owned())].into();
-        let pending = trial_status(&trial, &TrialState::Pending, &figures);
+        let known = [(trial.to_string(), "valid, 12 delivered/s".to_owned())].into();
+        let pending = trial_status(&trial, &TrialState::Pending, &known);
         assert_eq!((pending.standing, pending.words.as_str()), (None, ""));
         let state = TrialState::Finished { validity: Validity::Valid, passed: Some(true) };
-        let finished = trial_status(&trial, &state, &figures);
-        assert_eq!((finished.standing.as_deref(), finished.words.as_str()), (Some("pass"), "valid: 12 delivered/s"));
+        let finished = trial_status(&trial, &state, &known);
+        assert_eq!((finished.standing.as_deref(), finished.words.as_str()), (Some("pass"), "valid, 12 delivered/s"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::{
     api::{ClusterApi, chain},
     backend::{Kubernetes, io_words},
     cluster_file::Orders,
+    events::{Events, OwnPod, Writer, events},
     journal::Journal,
     lease::Holder,
     live::{Live, State},
@@ -32,6 +33,8 @@ mod volume;
 const RETRY: Duration = Duration::from_secs(3);
 /// Between SIGTERM and the end, at most: the kubelet's patience is longer.
 const STOPPING: Duration = Duration::from_secs(9);
+/// Longest wait at the end for Events to be written.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
 /// Longest wait for the API server's first answer to a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -58,6 +61,8 @@ pub struct Options {
     pub token: Option<String>,
     /// This pod's name: it tells operators apart.
     pub pod: Option<String>,
+    /// Its unique id; without it no Events are written.
+    pub pod_uid: Option<String>,
 }
 
 /// Everything that the sequence hands on.
@@ -65,6 +70,7 @@ struct Operator<'a> {
     options: &'a Options,
     orders: &'a Orders,
     live: &'a Live,
+    events: Events,
     coordinator: &'a Coordinator,
     stop: Stop,
     asked_at_unix_ns: u64,
@@ -102,16 +108,18 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
         status.plan.clone_from(&orders.plan.wire.name);
     });
     let mut patience = stop.clone();
+    let (events, writer) = events();
     let operator = Operator {
         options: &options,
         orders: &orders,
         live: &live,
+        events,
         coordinator: &coordinator,
         stop: stop.clone(),
         asked_at_unix_ns,
     };
     tokio::select! {
-        done = operator.operate() => done.map(|()| 0),
+        done = operator.operate(writer) => done.map(|()| 0),
         () = async { patience.wait().await; sleep(STOPPING).await } => {
             eprintln!("ladder: not all was put back in time; the next start does it");
             Ok(0)
@@ -138,12 +146,13 @@ fn refuse(live: &Live, mistakes: Vec<String>) {
 }
 
 impl Operator<'_> {
-    async fn operate(mut self) -> anyhow::Result<()> {
+    async fn operate(mut self, writer: Writer) -> anyhow::Result<()> {
         if !self.wait_for_room(State::Starting).await {
             return Ok(());
         }
         let Some(client) = self.connect().await else { return Ok(()) };
         let cluster = &self.orders.cluster;
+        let writing = self.own_pod().map(|pod| tokio::spawn(writer.write(client.clone(), pod)));
         let me =
             self.options.pod.clone().unwrap_or_else(|| format!("{}-{}", Environment::read().host, std::process::id()));
         let holder = Holder::new(&client, &cluster.namespace, &cluster.lease, &me);
@@ -166,7 +175,18 @@ impl Operator<'_> {
         };
         keeper.abort();
         holder.release().await;
+        // Nobody tells any more: what was told last is still written.
+        drop(self.events);
+        if let Some(writing) = writing {
+            let _ = timeout(LAST_EVENTS, writing).await;
+        }
         led
+    }
+
+    /// The pod that Events are about, where we run in one.
+    fn own_pod(&self) -> Option<OwnPod> {
+        let (name, uid) = (self.options.pod.clone()?, self.options.pod_uid.clone()?);
+        Some(OwnPod { namespace: self.orders.cluster.namespace.clone(), name, uid })
     }
 
     /// What only the holder of the Lease does.
@@ -209,7 +229,8 @@ impl Operator<'_> {
                 Ok((seen, journal)) => {
                     let machine = self.machine(&api).await;
                     let deadline = self.options.start_deadline;
-                    return Some(Kubernetes::new(cluster, api, seen, journal, deadline, machine));
+                    let events = self.events.clone();
+                    return Some(Kubernetes::new(cluster, api, seen, journal, events, deadline, machine));
                 }
                 Err(words) => self.live.problem(&words),
             }

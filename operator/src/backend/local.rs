@@ -1,6 +1,6 @@
-//! Services and workers as processes of this machine, each on the CPUs of its role.
+//! Services, the inference behind them and workers as processes of this machine, each on the CPUs of its role.
 //!
-//! Whole CPUs need only affinity; a fraction gets a cgroup of its own. All processes die with this one.
+//! Inference starts before its service and stops after it, so that every service process finds a fresh one. Whole CPUs need only affinity; a fraction gets a cgroup of its own. All processes die with this one.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -12,7 +12,8 @@ use bench_format::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    Backend, Cause, Ended, Error, READY_DEADLINE, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec,
+    Backend, Cause, Ended, Error, InferenceSpec, READY_DEADLINE, ServiceSpec, Serving, Shares, Usage, Whereabouts,
+    WorkersSpec,
 };
 use crate::{evidence, readings::ServiceClient, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
@@ -33,14 +34,16 @@ pub struct Local {
     roles: Roles,
     shapes: CpuShapes,
     hierarchy: Result<Hierarchy, String>,
-    service: Option<Service>,
+    service: Option<Serves>,
+    inference: Option<Serves>,
     workers: Vec<Running>,
     /// What each service's version commands said: once is enough.
     versions: BTreeMap<String, BTreeMap<String, String>>,
 }
 
+/// A process that said it is ready.
 #[derive(Debug)]
-struct Service {
+struct Serves {
     running: Running,
     /// The process of the ready line: it may be a child of what was started.
     pid: u32,
@@ -53,7 +56,21 @@ impl Local {
         if let Ok(hierarchy) = &hierarchy {
             hierarchy.sweep();
         }
-        Self { root, roles, shapes, hierarchy, service: None, workers: Vec::new(), versions: BTreeMap::new() }
+        Self {
+            root,
+            roles,
+            shapes,
+            hierarchy,
+            service: None,
+            inference: None,
+            workers: Vec::new(),
+            versions: BTreeMap::new(),
+        }
+    }
+
+    /// Which CPUs each role has.
+    pub fn roles(&self) -> &Roles {
+        &self.roles
     }
 
     /// A cgroup for a fraction; nothing for whole CPUs, for which affinity is enough.
@@ -71,13 +88,58 @@ impl Local {
         if let Some(known) = self.versions.get(&spec.name) {
             return Ok(known.clone());
         }
-        let version = evidence::service_version(&self.root, &spec.name, &spec.service)?;
+        let version = evidence::version(&self.root, &spec.name, &spec.service.version)?;
         let mut versions = BTreeMap::from([(spec.name.clone(), version)]);
+        if let Some(behind) = &spec.inference {
+            let version = evidence::version(&self.root, &behind.name, &behind.inference.version)?;
+            versions.insert(behind.name.clone(), version);
+        }
         if let Some(python) = evidence::python_version(&self.root, &spec.service) {
             versions.insert(format!("python of {}", spec.name), python);
         }
         self.versions.insert(spec.name.clone(), versions.clone());
         Ok(versions)
+    }
+
+    /// Starts a program that prints a ready line, and returns when it is ready.
+    async fn start(&self, launch: Launch) -> Result<(Serves, Started), Error> {
+        let name = launch.name.clone();
+        let mut running = Running::start(launch)?;
+        match self.ready(&name, &mut running).await {
+            Ok(started) => {
+                running.ignore_stdout();
+                Ok((Serves { running, pid: started.pid }, started))
+            }
+            Err(error) => {
+                running.stop(PATIENCE).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts what stands behind a service; returns where the service finds it.
+    async fn start_inference(&mut self, spec: &InferenceSpec) -> Result<String, Error> {
+        let launch = Launch {
+            // In messages it is its role that counts, not its name.
+            name: "inference".into(),
+            program: spec.inference.command[0].clone(),
+            arguments: spec.inference.command[1..].to_vec(),
+            env: spec.env.clone(),
+            folder: self.root.clone(),
+            cpus: self.roles.inference.clone(),
+            cgroup: self.cgroup("inference", self.shapes.inference)?,
+            log: spec.log.clone(),
+            stdout: Stdout::Lines,
+        };
+        let (serves, started) = self.start(launch).await?;
+        self.inference = Some(serves);
+        Ok(format!("http://{}", started.address))
+    }
+
+    async fn stop_inference(&mut self) {
+        if let Some(mut inference) = self.inference.take() {
+            inference.running.stop(PATIENCE).await;
+        }
     }
 
     async fn ready(&self, name: &str, running: &mut Running) -> Result<Started, Error> {
@@ -113,31 +175,53 @@ impl Local {
     }
 }
 
+impl Serves {
+    /// What it and its processes have used so far, by its cgroup where it has one; its limit is what is in force there.
+    fn usage(&self, shape: CpuShape, cpus: &[usize]) -> Result<Usage, Error> {
+        let pid = self.pid;
+        let failed = |what| move |source| Error::Usage { what, pid, source };
+        let family = process::family(pid);
+        let cgroup = self.running.cgroup();
+        let cpu_ns = match cgroup.and_then(Cgroup::cpu_ns) {
+            Some(cpu_ns) => cpu_ns,
+            None => process::added_up(&family, process::cpu_ns).map_err(failed("CPU time"))?,
+        };
+        Ok(Usage {
+            pid,
+            cpu_ns,
+            rss_bytes: process::added_up(&family, process::rss_bytes).map_err(failed("memory"))?,
+            cpu_limit: cgroup.and_then(Cgroup::quota_cpus).unwrap_or(shape.cpus).min(cpus.len() as f64),
+            throttled_periods: cgroup.and_then(Cgroup::throttled_periods),
+            periods: cgroup.and_then(Cgroup::periods),
+        })
+    }
+}
+
 impl Backend for Local {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
         let versions = self.versions_of(spec)?;
-        let [program, arguments @ ..] = spec.service.command.as_slice() else {
-            return Err(Error::NoService);
-        };
-        let mut running = Running::start(Launch {
+        let mut env = spec.env.clone();
+        if let Some(behind) = &spec.inference {
+            env.insert("INFERENCE_URL".into(), self.start_inference(behind).await?);
+        }
+        let launch = Launch {
             name: spec.name.clone(),
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-            env: spec.env.clone(),
+            program: spec.service.command[0].clone(),
+            arguments: spec.service.command[1..].to_vec(),
+            env,
             folder: self.root.clone(),
             cpus: self.roles.service.clone(),
             cgroup: self.cgroup("service", self.shapes.service)?,
             log: spec.log.clone(),
             stdout: Stdout::Lines,
-        })?;
-        match self.ready(&spec.name, &mut running).await {
-            Ok(started) => {
-                running.ignore_stdout();
-                self.service = Some(Service { running, pid: started.pid });
+        };
+        match self.start(launch).await {
+            Ok((serves, started)) => {
+                self.service = Some(serves);
                 Ok(Serving { started, versions })
             }
             Err(error) => {
-                running.stop(PATIENCE).await;
+                self.stop_inference().await;
                 Err(error)
             }
         }
@@ -147,6 +231,7 @@ impl Backend for Local {
         if let Some(mut service) = self.service.take() {
             service.running.stop(PATIENCE).await;
         }
+        self.stop_inference().await;
     }
 
     async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
@@ -181,23 +266,20 @@ impl Backend for Local {
         Ok(())
     }
 
-    async fn service_usage(&self) -> Result<Usage, Error> {
+    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
         let service = self.service.as_ref().ok_or(Error::NoService)?;
-        let pid = service.pid;
-        let cpu_limit = self.shapes.service.cpus.min(self.roles.service.len() as f64);
-        let cgroup = service.running.cgroup();
-        let from_cgroup = cgroup.and_then(Cgroup::cpu_ns);
-        let cpu_ns = match from_cgroup {
-            Some(cpu_ns) => cpu_ns,
-            None => process::cpu_ns(pid).map_err(|source| Error::Usage { what: "CPU time", pid, source })?,
-        };
-        let rss_bytes = process::rss_bytes(pid).map_err(|source| Error::Usage { what: "memory", pid, source })?;
-        let throttled_periods = cgroup.and_then(Cgroup::throttled_periods);
-        Ok(Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods })
+        service.usage(self.shapes.service, &self.roles.service).map(Some)
+    }
+
+    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
+        let usage = |serves: &Serves| serves.usage(self.shapes.inference, &self.roles.inference);
+        self.inference.as_ref().map(usage).transpose()
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
-        self.service.as_mut().and_then(|service| service.running.ended()).map(by_itself)
+        // Inference first: a service may end because of it.
+        let serves = self.inference.iter_mut().chain(&mut self.service);
+        serves.map(|serves| &mut serves.running).find_map(Running::ended).map(by_itself)
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
@@ -209,7 +291,11 @@ impl Backend for Local {
     }
 
     fn shares(&self) -> Shares {
-        Shares { worker_cpus: self.roles.worker_cpus() as f64, isolation: self.roles.service_shares() }
+        Shares {
+            worker_cpus: self.roles.worker_cpus() as f64,
+            isolation: self.roles.service_shares(),
+            shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
+        }
     }
 
     fn whereabouts(&self) -> Whereabouts {

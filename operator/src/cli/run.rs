@@ -1,30 +1,32 @@
 //! `ladder run`: from a plan's name to a bundle, a table and a report.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use bench_format::{
     SCHEMA,
     environment::Environment,
-    run::{Run as RunFile, RunState, TrialEntry, TrialState},
+    plan::WirePlan,
+    run::{Outside, Run as RunFile, RunState, TrialEntry},
     timeline::Overhead,
 };
 use clap::Args;
 
-use super::machine;
+use super::{chosen::Chosen, machine, outside};
 use crate::{
     assert,
-    backend::local::Local,
+    backend::{
+        Backend,
+        local::Local,
+        outside::{OutsideService, in_words},
+    },
     climb::{Climb, End},
     clock,
     coordinator::Coordinator,
     evidence,
     plan::{self, Only, Plan},
     print,
-    registry::Registry,
+    registry::{Registry, Service},
     report,
     roles::Roles,
     signals::Stop,
@@ -34,24 +36,33 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// The plan: a name in plans/, or a path.
+    /// The plan: a name in plans/, or a path; or a service, which then climbs the default plan of its protocol.
     #[arg(default_value = "quick")]
     plan: String,
+    /// Go on with a run that was interrupted, by the plan that it began with.
+    #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
+    resume: Option<String>,
+    #[command(flatten)]
+    outside: outside::Flags,
+    #[command(flatten)]
+    shared: Shared,
+}
+
+/// What `ladder run` and `ladder search` both want to know.
+#[derive(Debug, Args)]
+pub(super) struct Shared {
     /// Where bundles are kept.
     #[arg(long, default_value = "results")]
     results: PathBuf,
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
-    registry: PathBuf,
+    pub(super) registry: PathBuf,
     /// Climb these services in place of the plan's.
     #[arg(long = "service", value_name = "NAME")]
-    services: Vec<String>,
+    pub(super) services: Vec<String>,
     /// Climb only these ladders or tiers of the plan.
     #[arg(long, value_name = "WORKLOAD[/VARIANT[/TIER]]")]
     only: Vec<String>,
-    /// Go on with a run that was interrupted, by the plan that it began with.
-    #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
-    resume: Option<String>,
     /// The run's id, in place of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
@@ -63,33 +74,70 @@ pub(super) struct Run {
     report_command: String,
 }
 
+/// A plan that was read, and how it is climbed.
+pub(super) struct Wanted<'a> {
+    /// As it was read, with what the command line changes.
+    pub(super) wire: WirePlan,
+    /// Where it was read, for messages.
+    pub(super) path: PathBuf,
+    /// The services that climb it in place of its own; empty means its own.
+    pub(super) services: Vec<String>,
+    /// The command that climbs it again.
+    pub(super) again: String,
+    /// Whether its searches are run in place of its tiers.
+    pub(super) searches: bool,
+    /// Where a service is that somebody else started; absent where ladder starts its services.
+    pub(super) outside: Option<outside::Place<'a>>,
+}
+
 /// A run that is about to be climbed.
 struct Prepared {
     plan: Plan,
-    plan_argument: String,
+    again: String,
     roles: Roles,
     store: Store,
     file: RunFile,
 }
 
 pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
-    let registry = Registry::load(&arguments.registry)?;
+    let registry = Registry::load(&arguments.shared.registry)?;
+    if let Some(id) = &arguments.resume {
+        return execute(&arguments.shared, &registry, |allowed| resume(&arguments.shared, id, &registry, allowed));
+    }
+    let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
+    let Chosen { plan_argument, path, services } =
+        Chosen::of(&arguments.plan, &arguments.shared.services, &registry, of_service)?;
+    let wire = plan::read::read(&path)?;
+    let again = format!("ladder run {plan_argument}");
+    let outside = arguments.outside.place();
+    let wanted = Wanted { wire, path, services, again, searches: false, outside };
+    begin_and_execute(&arguments.shared, &registry, wanted)
+}
+
+/// Starts a run and climbs it to its end; the exit code.
+pub(super) fn begin_and_execute(shared: &Shared, registry: &Registry, wanted: Wanted<'_>) -> anyhow::Result<u8> {
+    execute(shared, registry, |allowed| begin(shared, wanted, registry, allowed))
+}
+
+fn execute(
+    shared: &Shared,
+    registry: &Registry,
+    prepare: impl FnOnce(&[usize]) -> anyhow::Result<Prepared>,
+) -> anyhow::Result<u8> {
     let allowed = machine::allowed_cpus()?;
     machine::raise_open_files().context("failed to raise the limit of open files")?;
-    let prepared = match &arguments.resume {
-        Some(id) => resume(arguments, id, &registry, &allowed)?,
-        None => begin(arguments, &registry, &allowed)?,
-    };
+    let prepared = prepare(&allowed)?;
     machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
-    let (bundle, file, end) = climb(prepared, &registry)?;
+    let (bundle, file, end) = climb(prepared, registry)?;
     print!("{}", print::table(&bundle, &file));
+    file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
     println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
     if let End::Stopped(signal) = end {
         eprintln!("stopped; go on with: ladder run --resume {}", file.id);
         return Ok(signal.exit_code());
     }
-    if !arguments.no_report {
-        match report::make(&arguments.report_command, &registry.root, &bundle) {
+    if !shared.no_report {
+        match report::make(&shared.report_command, &registry.root, &bundle) {
             Ok(path) => println!("\n{}", path.display()),
             // The measurement stands without it.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
@@ -99,16 +147,31 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
 }
 
 fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, End)> {
-    let Prepared { plan, plan_argument, roles, store, file } = prepared;
+    let local = Local::new(registry.root.clone(), prepared.roles.clone(), prepared.plan.cpu.clone());
+    match prepared.file.outside.clone() {
+        Some(outside) => climb_with(OutsideService::new(outside, local), prepared, registry),
+        None => climb_with(local, prepared, registry),
+    }
+}
+
+fn climb_with<B: Backend>(
+    backend: B,
+    prepared: Prepared,
+    registry: &Registry,
+) -> anyhow::Result<(PathBuf, RunFile, End)> {
+    let Prepared { plan, again, store, file, .. } = prepared;
     let asked_at_unix_ns = clock::unix_ns();
     // One thread: everything of ours stays on our CPU, and children are bound to a thread that lives as long as we do.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen().context("failed to listen for signals")?;
         let coordinator = Coordinator::start(&file.id).await.context("failed to start the coordinator")?;
-        let backend = Local::new(registry.root.clone(), roles, plan.cpu.clone());
         let bundle = store.folder().to_path_buf();
-        eprintln!("{}: {} trials, bundle {}", file.id, file.trials.len(), bundle.display());
+        let count = match file.searches.len() {
+            0 => format!("{} trials", file.trials.len()),
+            searches => format!("{searches} searches"),
+        };
+        eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
         let mut climb = Climb {
             plan: &plan,
             registry,
@@ -116,7 +179,7 @@ fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, Ru
             coordinator: &coordinator,
             store,
             run: file,
-            again: format!("ladder run {plan_argument}"),
+            again,
             watcher: &Terminal,
             asked_at_unix_ns,
             unsaved: None,
@@ -126,24 +189,32 @@ fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, Ru
     })
 }
 
-fn begin(arguments: &Run, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
-    let path = plan_path(&arguments.plan, &registry.root);
-    let mut wire = plan::read::read(&path)?;
-    if !arguments.services.is_empty() {
-        plan::replace_services(&mut wire, &arguments.services);
+fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
+    let Wanted { mut wire, path, services, mut again, searches, outside } = wanted;
+    if !services.is_empty() {
+        plan::replace_services(&mut wire, &services);
+    }
+    if outside.is_some() {
+        crate::outside::fit(&mut wire)?.iter().for_each(|words| eprintln!("{}: {words}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::surroundings()?)?;
-    let only = Only(arguments.only.clone());
-    let trials: Vec<_> = plan.trials().into_iter().filter(|trial| only.takes(trial)).collect();
-    if trials.is_empty() {
+    let only = Only(shared.only.clone());
+    let trials = if searches { vec![] } else { plan.trials() };
+    let trials: Vec<_> = trials.into_iter().filter(|trial| only.takes(trial)).collect();
+    let searches: Vec<_> = if searches { plan.searches(&only) } else { vec![] };
+    if trials.is_empty() && searches.is_empty() {
         let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
-        bail!("--only leaves nothing of {}; it has {}", path.display(), ladders.join(", "));
+        let hint = if plan.trials().is_empty() { "; it has no tiers: use ladder search" } else { "" };
+        bail!("nothing of {} is left to climb; it has {}{hint}", path.display(), ladders.join(", "));
     }
     let now = clock::unix_ns();
-    let id = arguments.run_id.clone().unwrap_or_else(|| format!("{}-{}", plan.wire.name, clock::stamp(now)));
+    let id = shared.run_id.clone().unwrap_or_else(|| format!("{}-{}", plan.wire.name, clock::stamp(now)));
     check_id(&id)?;
-    let roles = Roles::assign(allowed, &plan.cpu, plan.workers);
-    let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
+    let outside = outside.map(|place| place.find(&plan, registry)).transpose()?;
+    if let Some(outside) = &outside {
+        again += &outside::Flags::again(outside);
+    }
+    let (roles, cpu_roles) = roles(&plan, allowed, outside.as_ref());
     let file = RunFile {
         schema: SCHEMA,
         id,
@@ -156,36 +227,45 @@ fn begin(arguments: &Run, registry: &Registry, allowed: &[usize]) -> anyhow::Res
         commit: evidence::commit(&registry.root),
         versions: [("ladder".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
         machines: vec![Environment::read()],
-        cpu_roles: roles.in_words(),
-        trials: trials.into_iter().map(entry).collect(),
+        cpu_roles,
+        outside,
+        trials: trials.into_iter().map(TrialEntry::pending).collect(),
+        searches,
     };
-    fs::create_dir_all(&arguments.results)
-        .with_context(|| format!("failed to make {}", arguments.results.display()))?;
-    let store = Store::create(&fs::canonicalize(&arguments.results)?, &file)?;
-    Ok(Prepared { plan, plan_argument: arguments.plan.clone(), roles, store, file })
+    fs::create_dir_all(&shared.results).with_context(|| format!("failed to make {}", shared.results.display()))?;
+    let store = Store::create(&fs::canonicalize(&shared.results)?, &file)?;
+    Ok(Prepared { plan, again, roles, store, file })
 }
 
 /// A resumed run keeps the plan that it began with, whatever became of the file.
-fn resume(arguments: &Run, id: &str, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
+fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
     check_id(id)?;
-    let results = fs::canonicalize(&arguments.results)
-        .with_context(|| format!("failed to find {}; give --results", arguments.results.display()))?;
+    let results = fs::canonicalize(&shared.results)
+        .with_context(|| format!("failed to find {}; give --results", shared.results.display()))?;
     let (store, mut file) = Store::open(&results, id)?;
     let path = store.folder().join("run.json");
     let plan = Plan::check(file.plan.clone(), &path, registry, &machine::surroundings()?)?;
-    let roles = Roles::assign(allowed, &plan.cpu, plan.workers);
-    if file.cpu_roles != roles.in_words() {
+    let (roles, cpu_roles) = roles(&plan, allowed, file.outside.as_ref());
+    if file.cpu_roles != cpu_roles {
         bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
     }
-    let plan_argument = file.plan.name.clone();
+    let verb = if file.searches.is_empty() { "run" } else { "search" };
+    let mut again = format!("ladder {verb} {}", file.plan.name);
+    if let (Some(outside), Some(service)) = (&file.outside, file.plan.services.first()) {
+        outside::look(outside, service)?;
+        again += &outside::Flags::again(outside);
+    }
     file.state = RunState::Running;
-    Ok(Prepared { plan, plan_argument, roles, store, file })
+    Ok(Prepared { plan, again, roles, store, file })
 }
 
-fn plan_path(plan: &str, root: &Path) -> PathBuf {
-    let path = PathBuf::from(plan);
-    let is_path = plan.contains('/') || plan.ends_with(".yaml") || path.is_file();
-    if is_path { path } else { root.join("plans").join(format!("{plan}.yaml")) }
+/// The CPUs of each role, and what is said of them.
+fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, BTreeMap<String, String>) {
+    // What stands behind a service that runs already isn't ours either.
+    let inference = plan.inference.filter(|_| outside.is_none());
+    let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
+    let words = outside.map_or_else(|| roles.in_words(), |outside| in_words(&roles, outside));
+    (roles, words)
 }
 
 fn check_id(id: &str) -> anyhow::Result<()> {

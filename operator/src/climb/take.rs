@@ -1,18 +1,23 @@
 //! The steps towards a trial's result: start the service, start the workers, measure. Each ends in going on, in a state
 //! of the trial, or in an interruption, after which the trial is tried again.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use bench_format::{environment::Environment, run::TrialState, timeline::TimelineStep, trial::TrialId};
+use bench_format::{
+    environment::Environment,
+    run::{TrialEntry, TrialState},
+    timeline::TimelineStep,
+    trial::TrialId,
+};
 use tokio::time::{Instant, sleep};
 
 use super::{Climb, Error, Running, Unsaved, state_of};
 use crate::{
-    backend::{self, Backend, Cause, READY_DEADLINE, ServiceSpec, WorkersSpec},
+    backend::{self, Backend, Cause, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     coordinator::{Coordinator, Upload, barrier::Barrier},
     judge::judge,
-    measure::{self, Spec, measure},
-    step::{ProcessKey, Step, TierKey},
+    measure::{self, Spec, assignments::seed, measure},
+    step::{self, ProcessKey, Step, TierKey},
 };
 
 /// After so many failed starts in a row a service gets no more: each would cost its whole deadline.
@@ -106,28 +111,57 @@ impl<B: Backend> Climb<'_, B> {
             return Err(TrialError::GivenUp { service: name.clone() });
         }
         let service = self.registry.services[name].clone();
-        let mut env = service.env.clone();
-        if let Some(ladder) = self.plan.ladder_of(&trial) {
-            env.extend(ladder.service_env.clone());
-        }
+        let env = self.service_env(&trial);
         let log = self.store.trial_folder(&trial).join("service.log");
-        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, log };
+        let inference = self.inference_of(&trial);
+        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, log, inference };
         let serving = self.backend.start_service(&spec).await.map_err(TrialError::from);
         if serving.as_ref().is_err_and(|error| !error.is_interruption()) {
             *failed += 1;
         }
         let serving = serving?;
-        running.service = Some((ProcessKey::of(&trial), serving.started));
+        running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name);
         self.run.versions.extend(serving.versions);
         self.note_whereabouts();
         Ok(())
     }
 
+    /// The environment of a trial's service, on top of what it inherits.
+    fn service_env(&self, trial: &TrialId) -> BTreeMap<String, String> {
+        let mut env = self.registry.services[&trial.service].env.clone();
+        if let Some(ladder) = self.plan.ladder_of(trial) {
+            env.extend(ladder.service_env.clone());
+        }
+        env
+    }
+
+    /// What of it workers are told. Of a service that somebody else started nothing is known: workers go by what they
+    /// inherit.
+    fn settings(&self, trial: &TrialId) -> BTreeMap<String, String> {
+        if self.run.outside.is_some() {
+            return BTreeMap::new();
+        }
+        let told = &self.registry.protocol_of(&self.registry.services[&trial.service]).told;
+        self.service_env(trial).into_iter().filter(|(name, _)| told.contains(name)).collect()
+    }
+
+    /// What stands behind a trial's service. Its random choices are the same for every service.
+    fn inference_of(&self, trial: &TrialId) -> Option<InferenceSpec> {
+        let (name, inference) = self.registry.inference_of(&self.registry.services[&trial.service])?;
+        let mut env = inference.env.clone();
+        env.insert("MODEL_SEED".into(), seed(self.plan.wire.seed, trial).to_string());
+        if let Some(ladder) = self.plan.ladder_of(trial) {
+            env.extend(ladder.inference_env.clone());
+        }
+        let log = self.store.trial_folder(trial).join("inference.log");
+        Some(InferenceSpec { name: name.into(), inference: inference.clone(), env, log })
+    }
+
     async fn start_workers(&mut self, index: usize, running: &mut Running) -> Result<(), TrialError> {
         let program = self.worker_program(index).to_owned();
         let trial = self.run.trials[index].trial.clone();
-        let tier = TierKey::of(&trial, &program);
+        let tier = TierKey::of(&self.run.trials[index], &program);
         let logs = self.store.trial_folder(&trial).join("workers");
         let count = self.plan.workers;
         self.coordinator.expect_new_workers();
@@ -155,7 +189,9 @@ impl<B: Backend> Climb<'_, B> {
             return Ok(Err(backend::Error::NoService.into()));
         };
         let TrialState::Started { attempt } = entry.state else { return Ok(Err(backend::Error::NoService.into())) };
-        let reproduce = reproduce(&self.again, &entry.trial);
+        let reproduce = reproduce(&self.again, entry);
+        let ladder = &ladder.for_trial(entry);
+        let service = &self.registry.services[&entry.trial.service];
         let spec = Spec {
             run: &self.run.id,
             plan: self.plan,
@@ -163,8 +199,11 @@ impl<B: Backend> Climb<'_, B> {
             trial: &entry.trial,
             attempt,
             service: started,
-            keeping: self.registry.services[&entry.trial.service].books,
+            keeping: service.books,
+            protocol_check: service.protocol_check,
             reproduce: &reproduce,
+            settings: &self.settings(&entry.trial),
+            keep_connections: step::keeps_connections(entry),
         };
         let measured = match measure(&mut self.backend, self.coordinator, &spec).await {
             Ok(measured) => measured,
@@ -218,9 +257,13 @@ fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Envir
     uploads.iter().map(machine).collect()
 }
 
-fn reproduce(again: &str, trial: &TrialId) -> String {
-    let TrialId { service, workload, variant, tier, .. } = trial;
-    format!("{again} --service {service} --only {workload}/{variant}/{tier}")
+/// A search measures what it decides: only the whole of it can be repeated.
+fn reproduce(again: &str, entry: &TrialEntry) -> String {
+    let TrialId { service, workload, variant, tier, .. } = &entry.trial;
+    match entry.search {
+        Some(_) => format!("{again} --service {service} --only {workload}/{variant}"),
+        None => format!("{again} --service {service} --only {workload}/{variant}/{tier}"),
+    }
 }
 
 /// An error with its causes, on one line.

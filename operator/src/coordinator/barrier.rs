@@ -66,6 +66,17 @@ pub enum Conflict {
     },
 }
 
+/// Which trial raw rows belong to: they can't say so themselves.
+#[derive(Clone, Debug)]
+pub struct SamplesOf {
+    /// The run.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// The attempt.
+    pub attempt: u32,
+}
+
 type Key = (TrialId, u32, u32);
 
 /// The state of a run, as far as workers are concerned.
@@ -90,6 +101,8 @@ struct Current {
 struct Seat {
     assignment: Assignment,
     ready: Option<Ready>,
+    /// Raw rows, compressed: they come before the result that they belong to.
+    samples: Option<Vec<u8>>,
     upload: Option<Upload>,
 }
 
@@ -120,7 +133,10 @@ impl Barrier {
 
     /// Starts a trial: one assignment per worker, in order of their indices.
     pub fn offer(&mut self, assignments: Vec<Assignment>) {
-        let seats = assignments.into_iter().map(|assignment| Seat { assignment, ready: None, upload: None }).collect();
+        let seats = assignments
+            .into_iter()
+            .map(|assignment| Seat { assignment, ready: None, samples: None, upload: None })
+            .collect();
         self.current = Some(Current { seats, start_at_unix_ns: None, abandoned: None });
     }
 
@@ -189,17 +205,35 @@ impl Barrier {
             Some(_) => return Err(Conflict::SecondResult { worker, trial, attempt }),
             None => {}
         }
+        let seat = self.seat(worker, &trial, attempt)?;
+        let digest = upload.digest;
+        seat.upload = Some(Upload { samples: seat.samples.take(), ..upload });
+        self.delivered.insert(key, digest);
+        Ok(())
+    }
+
+    /// A worker delivers its raw rows, before its result. Once that is there, rows change nothing any more.
+    pub fn deliver_samples(&mut self, worker: u32, of: &SamplesOf, samples: Vec<u8>) -> Result<(), Conflict> {
+        self.same_run(&of.run)?;
+        let seat = self.seat(worker, &of.trial, of.attempt)?;
+        if seat.upload.is_none() {
+            seat.samples = Some(samples);
+        }
+        Ok(())
+    }
+
+    /// A worker's place in a trial that has started and wasn't called off.
+    fn seat(&mut self, worker: u32, trial: &TrialId, attempt: u32) -> Result<&mut Seat, Conflict> {
+        let trial = trial.clone();
         let under_way = |current: &&mut Current| current.is(&trial, attempt) && current.abandoned.is_none();
-        let current = self.current.as_mut().filter(under_way);
-        let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
+        let Some(current) = self.current.as_mut().filter(under_way) else {
+            return Err(Conflict::Trial { trial, attempt });
+        };
         if current.start_at_unix_ns.is_none() {
             return Err(Conflict::NotStarted { trial, attempt });
         }
         let workers = current.seats.len();
-        let seat = current.seats.get_mut(worker as usize).ok_or(Conflict::Worker { worker, trial, workers })?;
-        self.delivered.insert(key, upload.digest);
-        seat.upload = Some(upload);
-        Ok(())
+        current.seats.get_mut(worker as usize).ok_or(Conflict::Worker { worker, trial, workers })
     }
 
     /// Ends the trial with what was delivered, in order of the workers' indices.
@@ -342,6 +376,24 @@ mod tests {
         barrier.release(5);
         assert!(barrier.take_uploads().is_empty());
         assert!(matches!(barrier.deliver(0, upload(0, 1)), Err(Conflict::Trial { .. })));
+    }
+
+    #[test]
+    fn raw_rows_come_with_the_result_that_they_belong_to() {
+        let of =
+            |attempt| SamplesOf { run: "run".into(), trial: crate::coordinator::upload::fixture::trial(), attempt };
+        let mut barrier = offered(1);
+        let early = barrier.deliver_samples(0, &of(1), vec![1]);
+        assert!(matches!(early, Err(Conflict::NotStarted { .. })));
+        barrier.release(5);
+        barrier.deliver_samples(0, &of(1), vec![1]).unwrap();
+        barrier.deliver_samples(0, &of(1), vec![2]).unwrap();
+        assert!(matches!(barrier.deliver_samples(0, &of(2), vec![3]), Err(Conflict::Trial { .. })));
+        assert!(matches!(barrier.deliver_samples(1, &of(1), vec![3]), Err(Conflict::Worker { .. })));
+        barrier.deliver(0, upload(0, 1)).unwrap();
+        barrier.deliver_samples(0, &of(1), vec![4]).unwrap();
+        assert_eq!(barrier.take_uploads()[0].samples, Some(vec![2]));
+        assert!(matches!(barrier.deliver_samples(0, &of(1), vec![5]), Err(Conflict::Trial { .. })));
     }
 
     #[test]

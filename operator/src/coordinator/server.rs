@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use bench_format::trial::{Clock, Next, Ready, Registration, Release};
+use bench_format::trial::{Clock, Next, NoTrialId, Ready, Registration, Release};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Shared,
-    barrier::Conflict,
+    barrier::{Conflict, SamplesOf},
     token,
     upload::{self, Upload},
 };
@@ -28,7 +28,7 @@ use crate::clock::unix_ns;
 
 /// Longest time that a question stays open before the answer is "ask again".
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// Largest body apart from results, in bytes.
+/// Largest body apart from results and raw rows, in bytes.
 const LARGEST: usize = 64 * 1024;
 
 /// Serves until the listener fails.
@@ -46,6 +46,7 @@ pub fn app(shared: Shared) -> Router {
         .merge(
             Router::new()
                 .route("/v1/workers/{worker}/result", put(result))
+                .route("/v1/workers/{worker}/samples", put(samples))
                 .layer(DefaultBodyLimit::max(upload::LARGEST)),
         )
         .route("/v1/clock", get(clock))
@@ -101,6 +102,27 @@ async fn ready(
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {
     let upload = Upload::parse(body.into()).map_err(|error| words(StatusCode::BAD_REQUEST, &error))?;
     shared.change(|barrier| barrier.deliver(worker, upload)).map_err(IntoResponse::into_response)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// In a query, because the body is nothing but rows.
+#[derive(Deserialize)]
+struct Rows {
+    run: String,
+    trial: String,
+    attempt: u32,
+}
+
+async fn samples(
+    State(shared): State<Shared>,
+    Path(worker): Path<u32>,
+    Query(rows): Query<Rows>,
+    body: Bytes,
+) -> Result<StatusCode, Response> {
+    let trial = rows.trial.parse().map_err(|error: NoTrialId| words(StatusCode::BAD_REQUEST, &error))?;
+    let of = SamplesOf { run: rows.run, trial, attempt: rows.attempt };
+    let kept = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
+    kept.map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

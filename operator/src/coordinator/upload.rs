@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use bench_format::{SchemaTooNew, histogram::Recorder, result::WorkerResult};
 
-/// Largest result that is taken, in bytes: a book for each of some 500 000 connections.
+/// Largest result, or file of raw rows, that is taken, in bytes: a book for each of some 500 000 connections.
 pub const LARGEST: usize = 256 * 1024 * 1024;
 
 /// A worker's result, as uploaded and as understood.
@@ -16,6 +16,8 @@ pub struct Upload {
     pub result: WorkerResult,
     /// Tells two uploads apart.
     pub digest: u64,
+    /// The worker's raw rows, compressed as they came; absent where it sent none.
+    pub samples: Option<Vec<u8>>,
 }
 
 /// Why an upload can't be used; HTTP 400.
@@ -52,7 +54,7 @@ impl Upload {
         }
         let mut digest = DefaultHasher::new();
         digest.write(&bytes);
-        Ok(Self { bytes, result, digest: digest.finish() })
+        Ok(Self { bytes, result, digest: digest.finish(), samples: None })
     }
 }
 
@@ -94,6 +96,10 @@ pub(crate) mod fixture {
             window_ns: 1,
             drain_ns: 1,
             late_after_ns: None,
+            keep_connections: false,
+            settings: Default::default(),
+            samples: false,
+            protocol_check: true,
         }
     }
 

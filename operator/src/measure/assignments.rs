@@ -6,14 +6,16 @@ use bench_format::{
 };
 
 use super::Spec;
+use crate::registry::ProtocolCheck;
 
 /// One assignment per worker: connections, rate and attempts in flight shared out, the rest to the first.
 pub(super) fn assignments(spec: &Spec<'_>) -> Vec<Assignment> {
     let Spec { run, plan, ladder, trial, attempt, service, .. } = *spec;
     let workers = plan.workers;
+    let all = ladder.connections.unwrap_or(trial.tier);
     let mut first_connection = 0;
     let assignment = |worker: u32| {
-        let connections = share(trial.tier, worker, workers);
+        let connections = share(all, worker, workers);
         let first = first_connection;
         first_connection += connections;
         Assignment {
@@ -26,12 +28,16 @@ pub(super) fn assignments(spec: &Spec<'_>) -> Vec<Assignment> {
             connections,
             first_connection: first,
             seed: seed(plan.wire.seed, trial),
-            load: load_of(&ladder.load, worker, workers, connections, trial.tier),
+            load: load_of(&ladder.load, worker, workers, connections, all),
             message: ladder.message.clone(),
             warmup_ns: ladder.warmup.as_nanos() as u64,
             window_ns: ladder.window.as_nanos() as u64,
             drain_ns: plan.drain.as_nanos() as u64,
             late_after_ns: late_after_ns(&ladder.objectives),
+            keep_connections: spec.keep_connections,
+            settings: spec.settings.clone(),
+            samples: ladder.samples,
+            protocol_check: spec.protocol_check == ProtocolCheck::AroundTheLoad,
         }
     };
     (0..workers).map(assignment).collect()
@@ -50,6 +56,9 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
         Load::Closed { messages_per_connection, in_flight } => {
             Load::Closed { messages_per_connection, in_flight: share(in_flight, worker, workers).max(1) }
         }
+        Load::Sessions { ramp_seconds, spread_ms, in_flight } => {
+            Load::Sessions { ramp_seconds, spread_ms, in_flight: share(in_flight, worker, workers).max(1) }
+        }
     }
 }
 
@@ -62,8 +71,9 @@ fn late_after_ns(objectives: &[Objective]) -> Option<u64> {
     allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
 }
 
-/// The same for every service, so that all of them get the same schedule; another for each tier and repeat.
-fn seed(plan: u64, trial: &TrialId) -> u64 {
+/// Seed of all that a trial leaves to chance: the same for every service, so that all of them get the same schedule;
+/// another for each tier and repeat.
+pub(crate) fn seed(plan: u64, trial: &TrialId) -> u64 {
     let TrialId { workload, variant, tier, process, repeat, .. } = trial;
     let words = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
     // FNV-1a: stable over versions of Rust, which a bundle outlives.

@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 mod ladder;
+mod search;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -30,6 +31,7 @@ pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, surroundings:
     check.times(plan);
     check.cpu("cpu.service.cpus", plan.cpu.service);
     check.cpu("cpu.worker.cpus", plan.cpu.worker);
+    check.cpu("cpu.inference.cpus", plan.cpu.inference);
     check.thresholds(&plan.validity);
     check.services(plan);
     check.ladders(plan);

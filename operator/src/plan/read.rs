@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn mistakes_in_two_ladders_are_reported_at_once() {
         let text = format!(
-            "{HEAD}ladders: [{{workload: w, tiers: [1], load: {{model: clsed}}}}, {{workload: w, load: {{model: closed}}}}]"
+            "{HEAD}ladders: [{{workload: w, tiers: [1], load: {{model: clsed}}}}, {{workload: w, tiers: [1]}}]"
         );
         let messages = messages(&text);
         assert!(messages[0].contains("ladders[0]") && messages[0].contains("did you mean `closed`?"), "{messages:?}");
-        assert!(messages[1].contains("ladders[1]: missing field `tiers`"), "{messages:?}");
+        assert!(messages[1].contains("ladders[1]: missing field `load`"), "{messages:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ const LATE_SHARE: f64 = 0.05;
 const LATE_PERCENTILE: f64 = 0.99;
 
 pub(super) fn generator_late(measured: &Measured, merged: &Merged) -> Option<Reason> {
-    let Some(delay) = merged.histograms.get("delay_ns").filter(|delay| delay.count() > 0) else {
+    let Some((name, delay)) = merged.own_lateness().filter(|(_, delay)| delay.count() > 0) else {
         let sent = merged.window.sent > 0;
         return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
     };
@@ -24,7 +24,10 @@ pub(super) fn generator_late(measured: &Measured, merged: &Merged) -> Option<Rea
     let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
     (over || seen_ms > allowed_ms).then(|| {
-        let words = format!("the generator was late: p99 of delay {seen_ms:.1} ms, allowed {allowed_ms} ms");
+        let words = format!(
+            "the generator was late: p99 of {} {seen_ms:.1} ms, allowed {allowed_ms} ms",
+            name.trim_end_matches("_ns")
+        );
         reason(ReasonKind::GeneratorLate, words)
     })
 }
@@ -65,7 +68,7 @@ pub(super) fn generator_cpu(measured: &Measured) -> Option<Reason> {
 }
 
 pub(super) fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> {
-    let (sent, due) = (merged.window.sent, merged.window.due);
+    let (sent, due) = (merged.tried(), merged.window.due);
     let allowed = measured.thresholds.send_share;
     let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
     ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
@@ -111,6 +114,25 @@ mod tests {
         };
         assert_eq!(with(9.9), Vec::<String>::new());
         assert!(with(10.1)[0].contains("allowed 10 ms"), "{:?}", with(10.1));
+    }
+
+    #[test]
+    fn a_socket_that_takes_nothing_is_not_the_generator_being_late() {
+        let blocked = reasons(open(), |measured| {
+            delayed(measured, 2000.0);
+            let mut tried = Recorder::new();
+            (0..measured.uploads[0].result.window.due).for_each(|_| tried.record(1_000_000));
+            let result = result(measured);
+            result.histograms.insert("lateness_ns".into(), tried.encode());
+            result.window.sent = 0;
+        });
+        assert_eq!(blocked, Vec::<String>::new());
+        let late = reasons(open(), |measured| {
+            let mut tried = Recorder::new();
+            (0..1000).for_each(|_| tried.record(61_000_000));
+            result(measured).histograms.insert("lateness_ns".into(), tried.encode());
+        });
+        assert!(late[0].contains("p99 of lateness 61.0 ms, allowed 5 ms"), "{late:?}");
     }
 
     #[test]

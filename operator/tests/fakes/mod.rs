@@ -2,7 +2,7 @@
 //!
 //! They know no WebSockets: what is tested with them is `ladder`. The test binary starts itself again as either, by way
 //! of two one-line scripts, so that no further program has to be built.
-#![allow(unreachable_pub, reason = "three test files share this folder")]
+#![allow(unreachable_pub, reason = "several test files share this folder")]
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::{
@@ -61,12 +61,29 @@ impl Checkout {
 
     /// Registers a service with a flaw.
     pub fn service(&self, name: &str, flaw: &str) {
+        self.service_of("fake", name, flaw);
+    }
+
+    fn service_of(&self, protocol: &str, name: &str, flaw: &str) {
         let entry = format!(
-            "[services.{name}]\ndescription = \"a fake\"\nprotocol = \"fake\"\ncommand = [\"bin/fake-service\"]\n\
+            "[services.{name}]\ndescription = \"a fake\"\nprotocol = \"{protocol}\"\ncommand = [\"bin/fake-service\"]\n\
              version = [\"echo\", \"fake 1\"]\nenv = {{ FAKE_FLAW = \"{flaw}\" }}\n"
         );
         let path = self.path("services/services.toml");
         fs::write(&path, fs::read_to_string(&path).unwrap() + &entry).unwrap();
+    }
+
+    /// Registers a service of a protocol of its own, with inference behind it that has a flaw.
+    pub fn gateway(&self, name: &str, inference_flaw: &str) {
+        let entry = format!(
+            "[protocols.{name}]\nworker = \"fake-worker\"\nworkloads = [\"throughput\"]\ninference = \"behind-{name}\"\n\
+             plan = \"fake\"\n[inference.behind-{name}]\ndescription = \"a fake\"\ncommand = [\"bin/fake-service\"]\n\
+             version = [\"echo\", \"inference 1\"]\n\
+             env = {{ FAKE_FLAW = \"{inference_flaw}\", FAKE_PID_FILE = \"inference-pid\", FAKE_SETTING = \"registry\" }}\n"
+        );
+        let path = self.path("services/services.toml");
+        fs::write(&path, fs::read_to_string(&path).unwrap() + &entry).unwrap();
+        self.service_of(name, name, "honest");
     }
 
     /// Writes a plan of one throughput ladder with one tier of four connections; `head` and `ladder` add lines.

@@ -40,6 +40,11 @@ type Shared = Arc<Mutex<Counters>>;
 pub fn run() {
     let flaw = env::var("FAKE_FLAW").unwrap_or_default();
     eprintln!("this service is {flaw}");
+    for name in ["INFERENCE_URL", "MODEL_SEED", "FAKE_SETTING"] {
+        if let Ok(value) = env::var(name) {
+            eprintln!("{name}={value}");
+        }
+    }
     if let Ok(path) = env::var("FAKE_PID_FILE") {
         fs::write(path, std::process::id().to_string()).unwrap();
     }
@@ -55,7 +60,12 @@ pub fn run() {
 async fn serve(lies: bool, dies: bool) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
+    let stats = ServiceStats {
+        service: env::var("FAKE_NAME").unwrap_or_default(),
+        version: "fake 1".into(),
+        application: Some(ApplicationStats::default()),
+        ..ServiceStats::default()
+    };
     let counters = Counters { started: Instant::now(), stats, books: BTreeMap::new(), lies };
     let sending = if dies { post(die) } else { post(send) };
     let app = Router::new()

@@ -44,6 +44,7 @@ impl Worker {
                 Next::Finished => return,
                 Next::Trial(assignment) => {
                     let start_at_unix_ns = self.ready(&http, &assignment).await;
+                    eprintln!("worker {} was released", self.index);
                     if flaw == "dies" || (flaw == "second-dies" && self.index == 1) {
                         eprintln!("worker {} dies as it was told", self.index);
                         std::process::exit(5);
@@ -105,11 +106,23 @@ pub fn ready(assignment: &Assignment) -> Ready {
     }
 }
 
+/// A service that carries so many connections (`FAKE_CAPACITY`) answers in 1 ms, with more in half a second.
+fn note_responses(result: &mut WorkerResult, connections: u32) {
+    let Some(capacity) = env::var("FAKE_CAPACITY").ok().and_then(|capacity| capacity.parse::<u32>().ok()) else {
+        return;
+    };
+    let response_ms = if connections > capacity { 500 } else { 1 };
+    let mut recorder = Recorder::new();
+    recorder.record_n(response_ms * 1_000_000, 1000);
+    result.histograms.insert("response_ns".into(), recorder.encode());
+}
+
 /// Posts each connection's messages at the start of the window and waits for its end.
 async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> WorkerResult {
     let until = start_at_unix_ns + assignment.warmup_ns;
     tokio::time::sleep(Duration::from_nanos(until.saturating_sub(operator::clock::unix_ns()))).await;
     let mut result = empty_result(assignment, start_at_unix_ns);
+    note_responses(&mut result, assignment.connections);
     for connection in assignment.first_connection..assignment.first_connection + assignment.connections {
         // Every service process hears other ids.
         let id = format!("{}-{connection}", assignment.trial);
@@ -146,6 +159,8 @@ pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerRes
         intervals: vec![Interval { start_ns: 0, duration_ns: 1_000_000_000, histograms: histograms.clone() }],
         histograms,
         books: vec![],
+        failures: Default::default(),
+        conformance: None,
         evidence: Default::default(),
         environment: Environment::read(),
     };

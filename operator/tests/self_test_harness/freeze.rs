@@ -50,12 +50,12 @@ fn check(result: &TrialResult, freeze: Duration) -> Checked {
 }
 
 /// Stops the process for a while; returns for how long it really stood still.
-fn freeze(pid: u32) -> Duration {
+pub(crate) fn freeze(pid: u32, length: Duration) -> Duration {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let begun = Instant::now();
     // Not a wait for something to happen: this is the experiment.
-    sleep(FREEZE);
+    sleep(length);
     kill_process(pid, Signal::CONT).unwrap();
     begun.elapsed()
 }
@@ -67,7 +67,7 @@ fn a_freeze_shows_in_every_message_that_was_due_during_it() {
         let mut climbing = start("freeze");
         let service = climbing.service("none");
         climbing.wait_for_stats(&service, "load", |stats| stats.messages.consumed > BEFORE);
-        stood_still.set(freeze(service.pid));
+        stood_still.set(freeze(service.pid, FREEZE));
         climbing.finish()
     });
     let (result, run) = tries.trial("self-test-none", "standard");

@@ -1,7 +1,7 @@
 //! The harness measured: real `ladder`, real worker, and services whose behaviour is known (`services/self-test`).
 //!
 //! Each self-test is a check on a bundle and at least one bundle that the same check must refuse: a check that can't
-//! fail proves nothing. They need the machine to themselves, take about a minute, and run with
+//! fail proves nothing. They need the machine to themselves, take a few minutes, and run with
 //! `cargo test -p operator --features self-test --test self_test_harness -- --test-threads 1`.
 
 mod add_a_service;
@@ -10,6 +10,13 @@ mod books;
 mod ceiling;
 mod freeze;
 mod known_delay;
+mod outside;
+mod protocol_check;
 mod raw_client;
 mod run;
 mod slow_generator;
+mod stt_books;
+mod stt_deaths;
+mod stt_freeze;
+mod stt_known_delay;
+mod stt_starved;

@@ -14,7 +14,7 @@ use std::{
 
 use bench_format::{
     histogram::Recorder,
-    result::{ReasonKind, TrialResult, Validity},
+    result::{ReasonKind, TrialResult, Validity, WorkerResult},
     run::TrialState,
     service::{ServiceStats, Started},
 };
@@ -22,13 +22,16 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 /// Longest time for one plan of ours.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a plan is climbed, at most, for a trial that nothing disturbed.
 const TRIES: usize = 6;
 /// Between two looks at something that must happen.
 pub(crate) const GLANCE: Duration = Duration::from_millis(10);
 /// The programs of a run.
-const PROGRAMS: [&str; 3] = ["ladder", "wse-bench", "self-test-service"];
+const PROGRAMS: [&str; 7] =
+    ["ladder", "wse-bench", "self-test-service", "stt-loadgen", "inference-sim", "self-test-gateway", "rust-axum"];
+/// The packages that all but the first come from.
+const PACKAGES: [&str; 5] = ["wse-bench", "self-test-service", "stt-bench", "inference-sim", "rust-axum"];
 
 /// What a check says of a bundle: nothing, or what is wrong.
 pub(crate) type Checked = Result<(), String>;
@@ -61,6 +64,11 @@ pub(crate) fn start(plan: &str) -> Climbing {
 
 /// Starts a plan in a folder, with more flags.
 pub(crate) fn start_in(root: &Path, plan: &str, flags: &[&str]) -> Climbing {
+    start_with(root, plan, flags, &[])
+}
+
+/// The same, with variables of ladder's own, which its workers inherit.
+pub(crate) fn start_with(root: &Path, plan: &str, flags: &[&str], variables: &[(&str, &str)]) -> Climbing {
     static ALONE: Mutex<()> = Mutex::new(());
     // A test that failed while it climbed leaves nothing behind that could harm the next.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,6 +79,7 @@ pub(crate) fn start_in(root: &Path, plan: &str, flags: &[&str]) -> Climbing {
         .args(["run", plan, "--no-report", "--results"])
         .arg(folder.path().join("results"))
         .args(flags)
+        .envs(variables.iter().copied())
         .env("SELF_TEST_EVIDENCE", folder.path().join("evidence"))
         .current_dir(root)
         .stdout(output.try_clone().unwrap())
@@ -157,6 +166,12 @@ impl Climbing {
         self.wait_for("a ready service", || read_json(&path))
     }
 
+    /// What the next service of this flaw printed, after the one with this process id.
+    pub(crate) fn service_after(&mut self, flaw: &str, pid: u32) -> Started {
+        let path = self.folder.path().join("evidence").join(format!("{flaw}-ready.json"));
+        self.wait_for("another ready service", || read_json(&path).filter(|started: &Started| started.pid != pid))
+    }
+
     /// Waits until the service says what is waited for.
     pub(crate) fn wait_for_stats(&mut self, service: &Started, what: &str, is: impl Fn(&ServiceStats) -> bool) {
         let address = service.metrics_address.clone();
@@ -191,6 +206,11 @@ impl Drop for Climbing {
 impl Run {
     /// The only trial of a service in a variant of its ladder.
     pub(crate) fn trial(&self, service: &str, variant: &str) -> TrialResult {
+        let path = self.trial_folder(service, variant).join("result.json");
+        read_json(&path).unwrap_or_else(|| panic!("{} is no trial result", path.display()))
+    }
+
+    fn trial_folder(&self, service: &str, variant: &str) -> PathBuf {
         let wanted = format!("/trials/{service}/");
         let mut found = Vec::new();
         find(&self.folder.path().join("results"), "result.json", &mut found);
@@ -200,7 +220,7 @@ impl Run {
         };
         let path = found.iter().find(of_service);
         let path = path.unwrap_or_else(|| panic!("no result of {service}/{variant} among {found:?}:\n{}", self.output));
-        read_json(path).unwrap_or_else(|| panic!("{} is no trial result", path.display()))
+        path.parent().expect("a file is in a folder").to_path_buf()
     }
 
     /// How all trials of the run stand.
@@ -212,9 +232,21 @@ impl Run {
         run.trials.into_iter().map(|trial| trial.state).collect()
     }
 
+    /// What the workers of the only trial of a service in a variant uploaded.
+    pub(crate) fn workers(&self, service: &str, variant: &str) -> Vec<WorkerResult> {
+        let folder = self.trial_folder(service, variant).join("workers");
+        let result = |index: usize| read_json(&folder.join(format!("{index}.json")));
+        (0..).map_while(result).collect()
+    }
+
     /// What the service of this flaw recorded of its own answers.
     pub(crate) fn recorded(&self, flaw: &str) -> Recorder {
-        let path = self.folder.path().join("evidence").join(format!("{flaw}-recorded.json"));
+        self.read_recorded(&format!("{flaw}-recorded.json"))
+    }
+
+    /// A histogram that a service left.
+    pub(crate) fn read_recorded(&self, file: &str) -> Recorder {
+        let path = self.folder.path().join("evidence").join(file);
         let histogram = read_json(&path).unwrap_or_else(|| panic!("no {}:\n{}", path.display(), self.output));
         Recorder::decode(&histogram).unwrap()
     }
@@ -254,13 +286,14 @@ pub(crate) fn programs() -> &'static Path {
         let folder = Path::new(env!("CARGO_BIN_EXE_ladder")).parent().unwrap().to_path_buf();
         let profile = if folder.ends_with("debug") { "dev" } else { "release" };
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--locked", "--profile", profile, "-p", "wse-bench", "-p", "self-test-service"])
+            .args(["build", "--quiet", "--locked", "--profile", profile])
+            .args(PACKAGES.iter().flat_map(|package| ["-p", package]))
             .arg("--target-dir")
             .arg(folder.parent().unwrap())
             .current_dir(checkout())
             .status()
             .unwrap();
-        assert!(built.success(), "failed to build the worker and the self-test service");
+        assert!(built.success(), "failed to build the workers and the self-test services");
         folder
     })
 }

@@ -4,8 +4,8 @@ use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
 
 use crate::run::{Checked, Run, Tries, ensure, reasons, run};
 
-/// A generator with a twentieth of the CPU that it would need is late by more than this, at the 99th percentile.
-const STARVED_NS: u64 = 100_000_000;
+/// A generator with a small part of the CPU that it would need is late by more than this, at the 99th percentile.
+pub(crate) const STARVED_NS: u64 = 100_000_000;
 
 /// An open loop: invalid for the generator's sake, and not judged.
 fn check_open(result: &TrialResult) -> Checked {
@@ -25,7 +25,7 @@ fn check_flood(result: &TrialResult) -> Checked {
 }
 
 /// A fraction of a CPU takes a control group. Where none can be made this test has nothing to say, and must not pass.
-fn ran(run: Run) -> Run {
+pub(crate) fn ran(run: Run) -> Run {
     let refused = run.output.contains("is a fraction of a CPU, which needs a cgroup");
     assert!(!refused, "a slow generator can't be made here, because no cgroup can be written:\n{}", run.output);
     run

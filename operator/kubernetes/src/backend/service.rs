@@ -1,6 +1,7 @@
-//! A service: scaled up, waited for, scaled down.
+//! A service and what stands behind it: scaled up, waited for, scaled down.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
@@ -10,15 +11,15 @@ use std::{
 use bench_format::service::Started;
 use k8s_openapi::api::core::v1::Pod;
 use operator::{
-    backend::{Error, ServiceSpec, Serving, Usage},
+    backend::{Error, InferenceSpec, ServiceSpec, Serving, Usage},
     readings::ServiceClient,
 };
 use tokio::time::{Instant, sleep};
 
-use super::{ECHO, Kubernetes, Service, elsewhere, is_over, logs, patience::Look};
+use super::{ECHO, Kubernetes, Serves, elsewhere, is_over, logs, patience::Look};
 use crate::{
-    cluster_file::Target,
-    ends::{self, ServicePod},
+    cluster_file::{InferenceTarget, Target},
+    ends::{self, Role, ServicePod},
     evidence::{EvidenceClient, Surroundings},
     journal::Found,
     trouble::{self, Outlook, Trouble, container, holds},
@@ -29,6 +30,59 @@ const POLL: Duration = Duration::from_millis(20);
 /// Longest wait for a Ready pod to answer on its ports.
 const ANSWERS: Duration = Duration::from_secs(20);
 
+/// A Deployment whose one pod is brought up for a trial.
+struct Place<'a> {
+    role: Role,
+    /// In messages.
+    name: &'a str,
+    deployment: &'a str,
+    replicas: i32,
+    /// The port of `/readyz`.
+    ready_port: u16,
+    evidence_port: u16,
+    log: &'a Path,
+}
+
+impl<'a> Place<'a> {
+    fn of_service(target: &'a Target, spec: &'a ServiceSpec) -> Self {
+        Self {
+            role: Role::Service,
+            name: &spec.name,
+            deployment: &target.deployment,
+            replicas: target.replicas,
+            ready_port: target.ports.metrics,
+            evidence_port: target.ports.evidence,
+            log: &spec.log,
+        }
+    }
+
+    fn of_inference(target: &'a InferenceTarget, spec: &'a InferenceSpec) -> Self {
+        Self {
+            role: Role::Inference,
+            name: &spec.name,
+            deployment: &target.deployment,
+            replicas: 1,
+            ready_port: target.ports.http,
+            evidence_port: target.ports.evidence,
+            log: &spec.log,
+        }
+    }
+
+    fn not_ready(&self, reason: String) -> Error {
+        Error::NotReady { name: self.name.into(), reason, log: String::new() }
+    }
+}
+
+/// A pod that was brought up.
+struct Up {
+    ip: IpAddr,
+    /// Its process.
+    pid: u32,
+    /// What is known of it, by program.
+    versions: BTreeMap<String, String>,
+    serves: Serves,
+}
+
 impl Kubernetes {
     pub(super) async fn start_service_pod(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
         let no_target = || Error::Elsewhere {
@@ -37,34 +91,82 @@ impl Kubernetes {
         };
         let target = self.cluster.target(&spec.trial).cloned().ok_or_else(no_target)?;
         self.wait_until_gone("the service", |pod| self.is_of_a_service(pod)).await?;
-        let deployment = self.api.deployment(&target.deployment).await.map_err(elsewhere)?;
-        let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        self.note(Found::Deployment { name: target.deployment.clone(), replicas })?;
-        if replicas != 0 {
-            // Somebody left it running: a trial wants a fresh process.
-            self.scale(&target.deployment, 0).await?;
-            self.wait_until_gone("the service", |pod| self.is_of_a_service(pod)).await?;
+        // First, so that the service finds it from its first request on.
+        let mut versions = BTreeMap::new();
+        if let Some((target, spec)) = target.inference.as_ref().zip(spec.inference.as_ref()) {
+            let up = self.bring_up(&Place::of_inference(target, spec)).await?;
+            versions = up.versions;
+            // What was asked for, tag and all: it has no other way to tell its version.
+            versions.extend([(spec.name.clone(), spec.inference.command.concat())]);
+            self.inference = Some(up.serves);
         }
-        self.scale(&target.deployment, target.replicas).await?;
-        match self.serving(&target, spec).await {
-            Ok((serving, service)) => {
-                self.service = Some(service);
-                Ok(serving)
+        let served = self.start_service_alone(&target, spec).await;
+        match served {
+            Ok((started, of_service)) => {
+                versions.extend(of_service);
+                Ok(Serving { started, versions })
             }
             Err(error) => {
-                let error = self.with_last_words(error, &target, &spec.log).await;
-                // What can't be scaled down now is put back at the end of the climb.
-                let _ = self.api.scale(&target.deployment, 0).await;
+                self.stop_service_pod().await;
                 Err(error)
             }
         }
     }
 
+    async fn start_service_alone(
+        &mut self,
+        target: &Target,
+        spec: &ServiceSpec,
+    ) -> Result<(Started, BTreeMap<String, String>), Error> {
+        let place = Place::of_service(target, spec);
+        let Up { ip, pid, mut versions, serves } = self.bring_up(&place).await?;
+        self.service = Some(serves);
+        let at = |port: u16| SocketAddr::new(ip, port).to_string();
+        let stats = ServiceClient::new(&at(target.ports.metrics)).stats().await;
+        let version = stats.map_err(|error| place.not_ready(error.to_string()))?.version;
+        if version.is_empty() {
+            return Err(place.not_ready("its /stats names no version; without one nothing is measured".into()));
+        }
+        versions.insert(spec.name.clone(), version);
+        let started = Started {
+            event: "ready".into(),
+            address: at(target.ports.ws),
+            metrics_address: at(target.ports.metrics),
+            pid,
+        };
+        Ok((started, versions))
+    }
+
+    /// Stops the service, and after it what stood behind it.
     pub(super) async fn stop_service_pod(&mut self) {
-        let Some(service) = self.service.take() else { return };
-        logs::keep(&self.api, &service.known.pod, "service", &service.log).await;
-        if let Err(error) = self.api.scale(&service.known.deployment, 0).await {
-            eprintln!("ladder: {error}");
+        for Serves { known, log, .. } in [self.service.take(), self.inference.take()].into_iter().flatten() {
+            logs::keep(&self.api, &known.pod, known.role.word(), &log).await;
+            if let Err(error) = self.api.scale(&known.deployment, 0).await {
+                eprintln!("ladder: {error}");
+            }
+        }
+    }
+
+    /// Scales a Deployment up from nothing, and waits until its pod is Ready, answers, and can be read.
+    async fn bring_up(&mut self, place: &Place<'_>) -> Result<Up, Error> {
+        let deployment = self.api.deployment(place.deployment).await.map_err(elsewhere)?;
+        let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        self.note(Found::Deployment { name: place.deployment.into(), replicas })?;
+        if replicas != 0 {
+            // Somebody left it running: a trial wants a fresh process.
+            self.scale(place.deployment, 0).await?;
+            let left = |pod: &Pod| self.is_of_deployment(pod, place.deployment);
+            self.wait_until_gone(&format!("the {}", place.role.word()), left).await?;
+        }
+        self.scale(place.deployment, place.replicas).await?;
+        match self.up(place).await {
+            Ok(up) => Ok(up),
+            Err(error) => {
+                let error = self.with_last_words(error, place).await;
+                // What can't be scaled down now is put back at the end of the climb.
+                let _ = self.api.scale(place.deployment, 0).await;
+                Err(error)
+            }
         }
     }
 
@@ -82,55 +184,41 @@ impl Kubernetes {
         })
     }
 
-    async fn serving(&mut self, target: &Target, spec: &ServiceSpec) -> Result<(Serving, Service), Error> {
-        let not_ready = |reason: String| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
-        let pod = self.ready_pod(target, &spec.name).await?;
+    async fn up(&mut self, place: &Place<'_>) -> Result<Up, Error> {
+        let pod = self.ready_pod(place).await?;
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
-        let ip: IpAddr = ip.parse().map_err(|_| not_ready(format!("its pod has no usable address (\"{ip}\")")))?;
+        let ip: IpAddr =
+            ip.parse().map_err(|_| place.not_ready(format!("its pod has no usable address (\"{ip}\")")))?;
         let at = |port: u16| SocketAddr::new(ip, port).to_string();
-        let metrics = ServiceClient::new(&at(target.ports.metrics));
-        let evidence = EvidenceClient::new(&at(target.ports.evidence));
+        let evidence = EvidenceClient::new(&at(place.evidence_port));
         let deadline = Instant::now() + ANSWERS;
-        while !metrics.ready().await {
-            if Instant::now() >= deadline {
-                let path = format!("http://{}/readyz", at(target.ports.metrics));
-                return Err(not_ready(format!(
-                    "its pod is Ready but {path} did not answer 200 within {} s",
-                    ANSWERS.as_secs()
-                )));
-            }
-            sleep(POLL).await;
-        }
-        let (surroundings, usage) =
-            first_evidence(&evidence, deadline).await.map_err(|error| not_ready(error.to_string()))?;
-        let stats = metrics.stats().await.map_err(|error| not_ready(error.to_string()))?;
-        if stats.version.is_empty() {
-            return Err(not_ready("its /stats names no version; without one nothing is measured".into()));
-        }
+        answers(place, &at(place.ready_port), deadline).await?;
+        let first = first_evidence(&evidence, deadline).await;
+        let (surroundings, usage) = first.map_err(|error| place.not_ready(error.to_string()))?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let mut machine = surroundings.environment;
         machine.host.clone_from(&node);
         self.machines.entry(node).or_insert(machine);
-        let image = container(&pod, "service").map(|status| status.image_id.clone()).unwrap_or_default();
-        let known = as_it_is(target, &pod);
-        let started = Started {
-            event: "ready".into(),
-            address: at(target.ports.ws),
-            metrics_address: at(target.ports.metrics),
+        let image = container(&pod, place.role.word()).map(|status| status.image_id.clone()).unwrap_or_default();
+        Ok(Up {
+            ip,
             pid: usage.pid,
-        };
-        let versions =
-            [(spec.name.clone(), stats.version), (format!("image of {}", spec.name), image)].into_iter().collect();
-        let cpus_allowed = surroundings.service_cpus_allowed;
-        Ok((Serving { started, versions }, Service { known, evidence, cpus_allowed, log: spec.log.clone() }))
+            versions: [(format!("image of {}", place.name), image)].into(),
+            serves: Serves {
+                known: as_it_is(place, &pod),
+                evidence,
+                cpus_allowed: surroundings.service_cpus_allowed,
+                log: place.log.into(),
+            },
+        })
     }
 
     /// Waits for the one Ready pod.
-    async fn ready_pod(&self, target: &Target, name: &str) -> Result<Arc<Pod>, Error> {
-        let deployment = &target.deployment;
-        self.await_patiently(name, |seen| {
+    async fn ready_pod(&self, place: &Place<'_>) -> Result<Arc<Pod>, Error> {
+        let deployment = place.deployment;
+        self.await_patiently(place.name, |seen| {
             let replicas = seen.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
-            if replicas != Some(target.replicas) {
+            if replicas != Some(place.replicas) {
                 let now = replicas.map_or("gone".into(), |replicas| format!("at {replicas} replicas"));
                 return Look::Interrupted(format!(
                     "Deployment {deployment} is {now}, by somebody else, while its pod was to start"
@@ -158,15 +246,30 @@ impl Kubernetes {
     }
 
     /// Adds what the service wrote last.
-    async fn with_last_words(&self, error: Error, target: &Target, log: &Path) -> Error {
+    async fn with_last_words(&self, error: Error, place: &Place<'_>) -> Error {
         let Error::NotReady { name, reason, .. } = error else { return error };
-        let pod = self.pod_of(&target.deployment);
-        let ran = |pod: &Pod| container(pod, "service").is_some_and(ends::has_run);
-        if let Some(pod) = pod.filter(|pod| ran(pod)) {
-            logs::keep(&self.api, &trouble::pod_name(&pod), "service", log).await;
+        let role = place.role.word();
+        let ran = |pod: &Pod| container(pod, role).is_some_and(ends::has_run);
+        if let Some(pod) = self.pod_of(place.deployment).filter(|pod| ran(pod)) {
+            logs::keep(&self.api, &trouble::pod_name(&pod), role, place.log).await;
         }
-        Error::NotReady { name, reason, log: logs::last_words(log) }
+        Error::NotReady { name, reason, log: logs::last_words(place.log) }
     }
+}
+
+/// Waits until a Ready pod answers on its ready path.
+async fn answers(place: &Place<'_>, address: &str, deadline: Instant) -> Result<(), Error> {
+    let client = ServiceClient::new(address);
+    while !client.ready().await {
+        if Instant::now() >= deadline {
+            return Err(place.not_ready(format!(
+                "its pod is Ready but http://{address}/readyz did not answer 200 within {} s",
+                ANSWERS.as_secs()
+            )));
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
 }
 
 /// What the container beside a service says first; it may come up after the service.
@@ -181,12 +284,13 @@ async fn first_evidence(evidence: &EvidenceClient, deadline: Instant) -> Result<
 }
 
 /// A pod as it is when it becomes ready: what differs later is somebody's doing.
-fn as_it_is(target: &Target, pod: &Pod) -> ServicePod {
+fn as_it_is(place: &Place<'_>, pod: &Pod) -> ServicePod {
     ServicePod {
-        deployment: target.deployment.clone(),
-        replicas: target.replicas,
+        role: place.role,
+        deployment: place.deployment.into(),
+        replicas: place.replicas,
         pod: trouble::pod_name(pod),
         uid: pod.metadata.uid.clone().unwrap_or_default(),
-        restarts: container(pod, "service").map_or(0, |status| status.restart_count),
+        restarts: container(pod, place.role.word()).map_or(0, |status| status.restart_count),
     }
 }

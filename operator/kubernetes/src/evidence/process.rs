@@ -81,12 +81,14 @@ impl Service {
         let rss_bytes = process::rss_bytes(pid).map_err(failed("memory"))?;
         let affinity = f64::from(count(&self.cpus_allowed()).max(1));
         let quota = cgroup.as_ref().and_then(|cgroup| cgroup.quota_cpus());
+        let held = cgroup.as_deref().filter(|_| quota.is_some());
         Ok(Usage {
             pid,
             cpu_ns,
             rss_bytes,
             cpu_limit: quota.map_or(affinity, |quota| quota.min(affinity)),
-            throttled_periods: cgroup.filter(|_| quota.is_some()).and_then(|cgroup| cgroup.throttled_periods()),
+            throttled_periods: held.and_then(|cgroup| cgroup.throttled_periods()),
+            periods: held.and_then(|cgroup| cgroup.periods()),
         })
     }
 

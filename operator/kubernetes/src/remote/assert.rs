@@ -1,6 +1,7 @@
-//! `ladder assert` on a run in a cluster: waits for its end if told to, then judges as it would judge a bundle on disk.
+//! `ladder assert` on a run in a cluster: waits for its end if told to, with a line for each trial that ends meanwhile, then
+//! judges as it would judge a bundle on disk.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{fetch::bundle_into, reach::Operator};
 use crate::{
     cli::Where,
-    live::{State, Status},
+    live::{Problem, State, Status, TrialStatus},
 };
 
 /// Between two questions how the run stands.
@@ -52,6 +53,7 @@ enum Verdict {
 pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     let operator = Operator::reach(&arguments.place.place()).await?;
     let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
+    let mut told = Told::default();
     loop {
         let status: anyhow::Result<Status> = operator.get("/api/status").await;
         match status.map(|status| (verdict(&status), status)) {
@@ -59,13 +61,19 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
                 println!("no run is ordered (run.id is empty): nothing to assert");
                 return Ok(Standing::Pass.exit_code());
             }
-            Ok((Verdict::Ended, status)) => return judged(&operator, &status.run_id, arguments).await,
+            Ok((Verdict::Ended, status)) => {
+                // What had ended before we came is said once, below.
+                if told.run.is_some() {
+                    told.news(&status).iter().for_each(|line| eprintln!("{line}"));
+                }
+                return judged(&operator, &status.run_id, arguments).await;
+            }
             Ok((Verdict::Stuck(words), _)) => bail!("{words}"),
             Ok((Verdict::GoesOn, status)) if !arguments.wait => {
                 let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
                 bail!("run {} goes on ({ended} of {} trials); wait with --wait", status.run_id, status.trials.len());
             }
-            Ok((Verdict::GoesOn, _)) => {}
+            Ok((Verdict::GoesOn, status)) => told.news(&status).iter().for_each(|line| eprintln!("{line}")),
             // An operator that is replaced comes back.
             Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; asking again"),
             Err(error) => return Err(error),
@@ -75,6 +83,44 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
         }
         sleep(ASK).await;
     }
+}
+
+/// What somebody who waits was told already.
+#[derive(Debug, Default)]
+struct Told {
+    run: Option<String>,
+    trials: BTreeSet<String>,
+    problem: Option<Problem>,
+}
+
+impl Told {
+    /// What is new, in the lines that `ladder run` prints on one machine: trials that have ended, and what interrupted one.
+    fn news(&mut self, status: &Status) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.run.as_ref() != Some(&status.run_id) {
+            *self = Self { run: Some(status.run_id.clone()), ..Self::default() };
+            // What went wrong before we came may be long over.
+            self.problem.clone_from(&status.last_problem);
+            lines.push(format!("waiting for the end of run {}", status.run_id));
+        }
+        for ended in status.trials.iter().filter(|trial| trial.standing.is_some()) {
+            if self.trials.insert(ended.trial.clone()) {
+                lines.push(line(ended));
+            }
+        }
+        if self.problem != status.last_problem {
+            self.problem.clone_from(&status.last_problem);
+            // A trial that failed is a problem too, and has its line.
+            let words = status.last_problem.iter().map(|problem| problem.words.clone());
+            lines.extend(words.filter(|words| !status.trials.iter().any(|trial| line(trial) == *words)));
+        }
+        lines
+    }
+}
+
+fn line(trial: &TrialStatus) -> String {
+    let failed = if trial.state == "failed" { "failed: " } else { "" };
+    format!("{}: {failed}{}", trial.trial, trial.words)
 }
 
 fn verdict(status: &Status) -> Verdict {
@@ -94,16 +140,51 @@ async fn judged(operator: &Operator, id: &str, arguments: &Assert) -> anyhow::Re
     let decides = |path: &str| path == "run.json" || path.ends_with("/result.json");
     bundle_into(operator, id, &bundle, decides).await?;
     let asserted = judge::bundle(&bundle)?;
+    let standing = judge::worst(&asserted);
     print!("{}", judge::lines(&asserted));
+    println!("run {id}: {}", standing.word());
     if let Some(path) = &arguments.junit {
         fs::write(path, judge::junit(id, &asserted)).with_context(|| format!("failed to write {}", path.display()))?;
     }
-    Ok(judge::worst(&asserted).exit_code())
+    Ok(standing.exit_code())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn trial(name: &str, state: &str, words: &str) -> TrialStatus {
+        let ended = ["finished", "failed"].contains(&state).then(|| "pass".to_owned());
+        TrialStatus { trial: name.into(), state: state.into(), validity: None, standing: ended, words: words.into() }
+    }
+
+    fn problem(words: &str) -> Option<Problem> {
+        Some(Problem { at: words.into(), words: words.into() })
+    }
+
+    #[test]
+    fn each_trial_is_told_once_when_it_has_ended() {
+        let mut told = Told::default();
+        let mut status = Status { run_id: "r".into(), last_problem: problem("before we came"), ..Status::default() };
+        status.trials = vec![trial("a", "finished", "passed, 7 delivered/s"), trial("b", "started", "attempt 1")];
+        assert_eq!(told.news(&status), ["waiting for the end of run r", "a: passed, 7 delivered/s"]);
+        assert_eq!(told.news(&status), Vec::<String>::new());
+        status.trials[1] = trial("b", "failed", "no such image");
+        status.last_problem = problem("b: failed: no such image");
+        assert_eq!(told.news(&status), ["b: failed: no such image"]);
+    }
+
+    #[test]
+    fn an_interruption_is_told_and_another_run_is_told_anew() {
+        let mut told = Told::default();
+        let mut status = Status { run_id: "r".into(), ..Status::default() };
+        status.trials = vec![trial("a", "started", "attempt 1")];
+        told.news(&status);
+        status.last_problem = problem("a: interrupted, to be repeated: worker 0 was killed");
+        assert_eq!(told.news(&status), ["a: interrupted, to be repeated: worker 0 was killed"]);
+        let next = Status { run_id: "s".into(), ..status };
+        assert_eq!(told.news(&next), ["waiting for the end of run s"]);
+    }
 
     #[test]
     fn the_table_of_verdicts() {

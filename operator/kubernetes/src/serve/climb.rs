@@ -7,6 +7,7 @@ use bench_format::{
     run::{Run, RunState, TrialEntry, TrialState},
 };
 use operator::{
+    assert,
     backend::Backend,
     climb::{Climb, End, Error},
     clock, evidence,
@@ -20,7 +21,14 @@ use super::{
     decide::{Decision, decide, superseded},
     is_of_the_volume, refuse, store_words,
 };
-use crate::{backend::Kubernetes, cluster_file::Orders, live::State, web::files::stored};
+use crate::{
+    api::chain,
+    backend::Kubernetes,
+    cluster_file::Orders,
+    events::{Happening, Told},
+    live::State,
+    web::files::stored,
+};
 
 impl Operator<'_> {
     /// Does what was ordered, as far as it is to be done.
@@ -107,6 +115,7 @@ impl Operator<'_> {
         let id = run.id.clone();
         let live = self.live;
         live.run(&run);
+        let told = Told { live, events: self.events.clone() };
         let mut stop = self.stop.clone();
         let mut climb = Climb {
             plan: &orders.plan,
@@ -116,17 +125,19 @@ impl Operator<'_> {
             store,
             run,
             again: again(orders),
-            watcher: live,
+            watcher: &told,
             asked_at_unix_ns: self.asked_at_unix_ns,
             unsaved: None,
         };
         loop {
             live.say(State::Climbing, &format!("climbing run {id}"));
+            self.events.tell(Happening::RunBegan { run: id.clone() });
             self.coordinator.begin(&id);
             match climb.climb(&mut stop).await {
                 Ok(End::Finished) => {
-                    let standing = live.status().standing.unwrap_or_default();
-                    live.say(State::Finished, &format!("run {id} has ended: {standing}"));
+                    let standing = assert::of_run(&climb.run);
+                    self.events.tell(Happening::RunEnded { run: id.clone(), standing });
+                    live.say(State::Finished, &format!("run {id} has ended: {}", standing.word()));
                     return Ok(());
                 }
                 Ok(End::Stopped(_)) => {
@@ -137,6 +148,11 @@ impl Operator<'_> {
                     return Ok(());
                 }
                 Err(Error::Store(error)) => live.problem(&store_words(&error)),
+                // Trying again would find the same.
+                Err(error @ Error::Diverged(_)) => {
+                    refuse(live, vec![chain(&error)]);
+                    return Ok(());
+                }
             }
             if !self.wait_for_room(State::Blocked).await || !self.pause().await {
                 return Ok(());
@@ -148,7 +164,6 @@ impl Operator<'_> {
     fn new_run(&self, backend: &Kubernetes) -> Run {
         let Orders { cluster, plan, .. } = self.orders;
         let whereabouts = backend.whereabouts();
-        let entry = |trial| TrialEntry { trial, state: TrialState::Pending };
         let version = env!("CARGO_PKG_VERSION");
         Run {
             schema: SCHEMA,
@@ -166,7 +181,9 @@ impl Operator<'_> {
             versions: [("ladder".to_owned(), version.to_owned())].into(),
             machines: whereabouts.machines,
             cpu_roles: whereabouts.cpu_roles,
-            trials: plan.trials().into_iter().map(entry).collect(),
+            outside: None,
+            trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
+            searches: vec![],
         }
     }
 }
@@ -201,7 +218,7 @@ mod tests {
             "versions": {}, "machines": [], "cpu_roles": {}, "trials": []
         }))
         .unwrap();
-        run.trials.push(TrialEntry { trial: orders.plan.trials()[0].clone(), state: TrialState::Pending });
+        run.trials.push(TrialEntry::pending(orders.plan.trials()[0].clone()));
         drop(Store::create(results.path(), &run).unwrap());
         supersede(results.path(), "old").unwrap();
         let after = store::read_run(&results.path().join("old")).unwrap();

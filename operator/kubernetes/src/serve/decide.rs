@@ -71,7 +71,9 @@ mod tests {
             versions: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
+            outside: None,
             trials: vec![],
+            searches: vec![],
         }
     }
 

@@ -26,6 +26,8 @@ pub trait Cgroup: Debug + Send + Sync {
     fn cpu_ns(&self) -> Option<u64>;
     /// Periods in which it was throttled.
     fn throttled_periods(&self) -> Option<u64>;
+    /// All periods in which it wanted to run.
+    fn periods(&self) -> Option<u64>;
     /// Its quota, in CPUs; absent where none is in force.
     fn quota_cpus(&self) -> Option<f64>;
     /// Removes it; it must be empty.
@@ -216,6 +218,10 @@ impl Cgroup for V1 {
         field(&self.cpu.join("cpu.stat"), "nr_throttled")
     }
 
+    fn periods(&self) -> Option<u64> {
+        field(&self.cpu.join("cpu.stat"), "nr_periods")
+    }
+
     fn quota_cpus(&self) -> Option<f64> {
         let read = |name: &str| fs::read_to_string(self.cpu.join(name)).ok()?.trim().parse::<f64>().ok();
         // -1 stands for no quota.
@@ -244,6 +250,10 @@ impl Cgroup for V2 {
 
     fn throttled_periods(&self) -> Option<u64> {
         field(&self.folder.join("cpu.stat"), "nr_throttled")
+    }
+
+    fn periods(&self) -> Option<u64> {
+        field(&self.folder.join("cpu.stat"), "nr_periods")
     }
 
     fn quota_cpus(&self) -> Option<f64> {
@@ -316,7 +326,7 @@ mod tests {
         let folder = fs::read_dir(parent.path()).unwrap().next().unwrap().unwrap().path();
         assert_eq!(fs::read_to_string(folder.join("cpu.max")).unwrap(), "2500 10000");
         fs::write(folder.join("cpu.stat"), "usage_usec 12\nnr_periods 9\nnr_throttled 3\n").unwrap();
-        assert_eq!((group.cpu_ns(), group.throttled_periods()), (Some(12_000), Some(3)));
+        assert_eq!((group.cpu_ns(), group.throttled_periods(), group.periods()), (Some(12_000), Some(3), Some(9)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use procfs::process::Process;
 use rustix::{
     process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal},
     thread::{CpuSet, sched_setaffinity},
@@ -215,6 +216,28 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
     // nothing that a fork of a threaded process could have left half-done. Error values from the system carry no heap.
     unsafe { command.pre_exec(work) };
     Ok(())
+}
+
+/// A process and all that it has started and that live: a service may be several.
+pub fn family(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = all.get(next) {
+        // A process that ends meanwhile has no children any more; a kernel that doesn't tell them, none to count.
+        let threads = Process::new(parent as i32).and_then(|parent| parent.tasks());
+        all.extend(threads.into_iter().flatten().flatten().filter_map(|thread| thread.children().ok()).flatten());
+        next += 1;
+    }
+    all
+}
+
+/// What `read` says of each of a family, added up: [`cpu_ns`], or [`rss_bytes`], in which pages that they share count for each.
+///
+/// # Errors
+/// When there is no first of them. What it has started may come and go.
+pub fn added_up(family: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
+    let (first, started) = family.split_first().ok_or(io::ErrorKind::NotFound)?;
+    Ok(read(*first)? + started.iter().filter_map(|pid| read(*pid).ok()).sum::<u64>())
 }
 
 /// CPU that a process has used since its start, all its threads (ended ones too), in nanoseconds.

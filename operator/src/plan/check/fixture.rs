@@ -7,7 +7,7 @@ use bench_format::plan::WirePlan;
 use super::{Surroundings, mistakes};
 use crate::{
     plan::Mistake,
-    registry::{BookKeeping, Protocol, Registry, Service},
+    registry::{BookKeeping, LoadModel, Protocol, ProtocolCheck, Registry, Service},
 };
 
 pub(crate) fn registry() -> Registry {
@@ -15,6 +15,12 @@ pub(crate) fn registry() -> Registry {
         worker: "fake-worker".into(),
         workloads: vec!["throughput".into(), "ping-latency".into(), "connection-storm".into()],
         formats: vec!["json".into(), "msgpack".into()],
+        loads: vec![LoadModel::Open, LoadModel::Closed],
+        inference: None,
+        told: vec![],
+        path: None,
+        conformance: None,
+        plan: None,
     };
     let service = Service {
         description: String::new(),
@@ -23,10 +29,12 @@ pub(crate) fn registry() -> Registry {
         version: vec![],
         env: Default::default(),
         books: BookKeeping::Connections,
+        protocol_check: ProtocolCheck::AroundTheLoad,
     };
     Registry {
         root: "/".into(),
         protocols: [("wse".into(), protocol)].into(),
+        inference: [].into(),
         services: [("ours".into(), service.clone()), ("theirs".into(), service)].into(),
     }
 }

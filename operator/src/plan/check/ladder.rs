@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use bench_format::plan::{Figure, Load, Objective, WireLadder, WirePlan};
 
 use super::{Check, unknown};
-use crate::registry::Protocol;
+use crate::registry::{LoadModel, Protocol};
 
 /// Histograms that an objective may name, without their unit.
-const HISTOGRAMS: [&str; 4] = ["response", "service", "delay", "handshake"];
+const HISTOGRAMS: [&str; 7] = ["response", "service", "delay", "handshake", "newest", "oldest", "flush_lateness"];
 
 impl Check<'_> {
     pub(super) fn ladders(&mut self, plan: &WirePlan) {
@@ -25,7 +25,7 @@ impl Check<'_> {
 
     fn ladder(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         self.folder_name(format!("{place}.variant"), &ladder.variant);
-        self.tiers(&format!("{place}.tiers"), &ladder.tiers, plan.workers);
+        self.tiers(&format!("{place}.tiers"), ladder, plan.workers);
         self.load(&format!("{place}.load"), &ladder.load);
         self.message(place, ladder);
         if let Some(seconds) = ladder.window_seconds {
@@ -52,6 +52,7 @@ impl Check<'_> {
         for (index, objective) in ladder.objectives.iter().enumerate() {
             self.objective(&format!("{place}.objectives[{index}]"), objective);
         }
+        self.search(place, ladder, plan);
     }
 
     /// The protocols of the services that climb this ladder, each once.
@@ -75,10 +76,20 @@ impl Check<'_> {
         let known = formats.is_empty() || formats.contains(&ladder.message.format.as_str());
         let message = unknown(&format!("format of protocol {name}"), &ladder.message.format, &formats);
         self.unless(known, format!("{place}.message.format"), message);
+        let model = LoadModel::of(&ladder.load);
+        let loads: Vec<&str> = protocol.loads.iter().map(|load| load.word()).collect();
+        let message =
+            format!("protocol {name} can't be loaded so: \"{}\"; give one of: {}", model.word(), loads.join(", "));
+        self.unless(protocol.loads.contains(&model), format!("{place}.load.model"), message);
+        let message = format!("protocol {name} has no inference behind its services; leave it out");
+        let env = &ladder.inference_env;
+        self.unless(env.is_empty() || protocol.inference.is_some(), format!("{place}.inference_env"), message);
     }
 
-    fn tiers(&mut self, place: &str, tiers: &[u32], workers: u32) {
-        self.unless(!tiers.is_empty(), place, "empty; give at least one number of connections");
+    fn tiers(&mut self, place: &str, ladder: &WireLadder, workers: u32) {
+        let tiers = &ladder.tiers;
+        let some = !tiers.is_empty() || ladder.search.is_some();
+        self.unless(some, place, "empty; give at least one number of connections, or a search");
         self.unless(!tiers.contains(&0), place, "0 connections carry nothing; give at least 1");
         let rising = tiers.windows(2).all(|pair| pair[0] < pair[1]);
         self.unless(rising, place, format!("{tiers:?} doesn't rise; sort it and name each tier once"));
@@ -100,6 +111,11 @@ impl Check<'_> {
                     format!("{place}.messages_per_connection"),
                     "0 messages measure nothing; give at least 1, or leave it out to send until the window ends",
                 );
+                self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
+            }
+            Load::Sessions { ramp_seconds, spread_ms, in_flight } => {
+                self.seconds(format!("{place}.ramp_seconds"), ramp_seconds, 0.0);
+                self.seconds(format!("{place}.spread_ms"), spread_ms / 1e3, 0.0);
                 self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
             }
         }
@@ -145,6 +161,20 @@ mod tests {
     fn an_unknown_format_is_a_mistake() {
         let message = one(|plan| plan.ladders[0].message.format = "jsn".into());
         assert!(message.contains("no format of protocol wse \"jsn\"; did you mean \"json\"?"), "{message}");
+    }
+
+    #[test]
+    fn a_load_that_the_protocol_does_not_know_is_a_mistake() {
+        let load = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
+        let message = one(|plan| plan.ladders[0].load = load);
+        let words = "ladders[0].load.model: protocol wse can't be loaded so: \"sessions\"; give one of: open, closed";
+        assert!(message.ends_with(words), "{message}");
+    }
+
+    #[test]
+    fn inference_can_only_be_told_where_there_is_some() {
+        let message = one(|plan| plan.ladders[0].inference_env = [("A".into(), "1".into())].into());
+        assert!(message.contains("ladders[0].inference_env: protocol wse has no inference"), "{message}");
     }
 
     #[test]

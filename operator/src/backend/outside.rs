@@ -1,0 +1,97 @@
+//! A service that somebody else started, loaded by workers of this machine.
+//!
+//! Nothing of it is started, stopped or set. Its books are read where it serves them; its CPU time and memory are not read, even
+//! where it runs on this machine: it isn't held to CPUs of its own, and such figures would look as if it were.
+
+use std::collections::BTreeMap;
+
+use bench_format::{run::Outside, service::Started};
+
+use super::{Backend, Ended, Error, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec, local::Local};
+use crate::{
+    outside::{authority, look},
+    roles::Roles,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub struct OutsideService {
+    outside: Outside,
+    workers: Local,
+}
+
+impl OutsideService {
+    /// The service, and what starts workers.
+    pub fn new(outside: Outside, workers: Local) -> Self {
+        Self { outside, workers }
+    }
+}
+
+/// For the evidence: which CPUs each role has, as far as ladder gives them.
+pub fn in_words(roles: &Roles, outside: &Outside) -> BTreeMap<String, String> {
+    let mut words = roles.in_words();
+    let url = &outside.url;
+    words.insert(
+        "service".into(),
+        format!("not known: {url} was started by somebody else; CPU and memory are not read"),
+    );
+    words
+}
+
+impl Backend for OutsideService {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
+        let not_ready = |reason| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
+        let version = look(&self.outside, &spec.name).await.map_err(|error| not_ready(error.to_string()))?;
+        let url = self.outside.url.parse().map_err(|_| not_ready(format!("{} is no address", self.outside.url)))?;
+        let started = Started {
+            event: "ready".into(),
+            address: authority(&url),
+            metrics_address: self.outside.metrics_address.clone(),
+            // Not known, and nobody asks.
+            pid: 0,
+        };
+        Ok(Serving { started, versions: [(spec.name.clone(), version)].into() })
+    }
+
+    /// It isn't ours to stop.
+    async fn stop_service(&mut self) {}
+
+    async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
+        self.workers.start_workers(spec).await
+    }
+
+    async fn stop_workers(&mut self) {
+        self.workers.stop_workers().await;
+    }
+
+    async fn put_back(&mut self) -> Result<(), Error> {
+        self.workers.put_back().await
+    }
+
+    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
+        Ok(None)
+    }
+
+    /// Whether it lives shows in its counters and connections alone.
+    fn service_ended(&mut self) -> Option<Ended> {
+        None
+    }
+
+    fn worker_ended(&mut self) -> Option<Ended> {
+        self.workers.worker_ended()
+    }
+
+    async fn confirm(&mut self) -> Option<Ended> {
+        self.workers.worker_ended()
+    }
+
+    fn shares(&self) -> Shares {
+        // Where the service runs isn't known, so neither is with whom it shares its CPUs.
+        Shares { isolation: None, shared_with_inference: None, ..self.workers.shares() }
+    }
+
+    fn whereabouts(&self) -> Whereabouts {
+        let whereabouts = self.workers.whereabouts();
+        Whereabouts { cpu_roles: in_words(self.workers.roles(), &self.outside), ..whereabouts }
+    }
+}

@@ -1,0 +1,144 @@
+//! `ladder conformance`: the program of a service's protocol checks the service against its contract.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::{
+    plan::read::closest,
+    registry::{Registry, Service, worker_program},
+};
+
+/// The exit code when nothing could be checked, as that of the programs.
+const UNUSABLE: u8 = 2;
+/// Services of the harness's own tests: what is wrong with them is wanted.
+const SELF_TEST: &str = "self-test-";
+
+#[derive(Debug, Args)]
+pub(super) struct Conformance {
+    /// The services; without any, all whose protocol has a conformance test (but for those of the harness's own tests).
+    #[arg(value_name = "SERVICE")]
+    services: Vec<String>,
+    /// The registry of services; commands run in the parent of its folder.
+    #[arg(long, default_value = "services/services.toml")]
+    registry: PathBuf,
+    /// Folder that gets `<service>.json` and `<service>.xml` (JUnit) of each service.
+    #[arg(long, value_name = "FOLDER")]
+    results: Option<PathBuf>,
+}
+
+/// Checks the services one after the other; the worst of their exit codes.
+pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
+    let registry = Registry::load(&arguments.registry)?;
+    let chosen = choose(&registry, &arguments.services)?;
+    if let Some(folder) = &arguments.results {
+        fs::create_dir_all(folder).with_context(|| format!("failed to make the folder {}", folder.display()))?;
+    }
+    let mut worst = 0;
+    for (name, service, program) in chosen {
+        let Some(path) = worker_program(program) else {
+            bail!("no program \"{program}\" beside ladder or on PATH; build it: cargo build --release -p stt-bench");
+        };
+        let mut command = Command::new(&path);
+        command.args(results(arguments.results.as_deref(), name)?).args(["--start", name, "--"]).args(&service.command);
+        let ended = command.envs(&service.env).current_dir(&registry.root).status();
+        let ended = ended.with_context(|| format!("failed to run {}", path.display()))?;
+        // A program that died of a signal has checked nothing.
+        worst = worst.max(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNUSABLE));
+    }
+    Ok(worst)
+}
+
+/// The options that keep results.
+fn results(folder: Option<&Path>, name: &str) -> anyhow::Result<Vec<String>> {
+    let Some(folder) = folder else { return Ok(Vec::new()) };
+    // The program runs in the checkout's root.
+    let folder = fs::canonicalize(folder).with_context(|| format!("failed to find {}", folder.display()))?;
+    let file = |extension: &str| folder.join(format!("{name}.{extension}")).display().to_string();
+    Ok(vec!["--json".into(), file("json"), "--junit".into(), file("xml")])
+}
+
+/// The services that were asked for, each with the program that checks it.
+fn choose<'a>(registry: &'a Registry, names: &[String]) -> anyhow::Result<Vec<(&'a str, &'a Service, &'a str)>> {
+    let program = |service: &Service| registry.protocol_of(service).conformance.as_deref();
+    if names.is_empty() {
+        let all = registry.services.iter().filter(|(name, _)| !name.starts_with(SELF_TEST));
+        let all: Vec<_> = all.filter_map(|(name, service)| Some((name.as_str(), service, program(service)?))).collect();
+        if all.is_empty() {
+            bail!("no service of the registry has a protocol with a conformance test (protocols.*.conformance)");
+        }
+        return Ok(all);
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let Some((name, service)) = registry.services.get_key_value(name) else {
+            let known: Vec<&str> = registry.services.keys().map(String::as_str).collect();
+            let hint =
+                closest(name, known.iter().copied()).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            bail!("no service \"{name}\" in the registry{hint}; known: {}", known.join(", "));
+        };
+        let Some(program) = program(service) else {
+            bail!("{name}: its protocol {} has no conformance test (protocols.*.conformance)", service.protocol);
+        };
+        chosen.push((name.as_str(), service, program));
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn registry() -> Registry {
+        let text = r#"
+            [protocols.stt]
+            worker = "stt-loadgen"
+            workloads = ["sessions"]
+            conformance = "stt-conformance"
+            [protocols.wse]
+            worker = "wse-bench"
+            workloads = ["throughput"]
+            [services.one]
+            description = ""
+            protocol = "stt"
+            command = ["one"]
+            [services.self-test-gateway]
+            description = ""
+            protocol = "stt"
+            command = ["two"]
+            [services.other]
+            description = ""
+            protocol = "wse"
+            command = ["three"]
+        "#;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        Registry::load(file.path()).unwrap()
+    }
+
+    fn chosen(names: &[&str]) -> Result<Vec<String>, String> {
+        let registry = registry();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let chosen = choose(&registry, &names).map_err(|error| format!("{error:#}"))?;
+        Ok(chosen.into_iter().map(|(name, _, program)| format!("{name} by {program}")).collect())
+    }
+
+    #[test]
+    fn without_names_it_is_all_whose_protocol_has_a_test_but_for_the_harness_s_own() {
+        assert_eq!(chosen(&[]).unwrap(), ["one by stt-conformance"]);
+        assert_eq!(chosen(&["self-test-gateway"]).unwrap(), ["self-test-gateway by stt-conformance"]);
+    }
+
+    #[test]
+    fn a_service_that_is_not_there_or_has_no_test_is_named() {
+        assert!(chosen(&["oen"]).unwrap_err().contains("known: one, other"));
+        assert!(chosen(&["other"]).unwrap_err().contains("its protocol wse has no conformance test"));
+    }
+}

@@ -1,0 +1,77 @@
+//! `ladder search`: the largest load that meets the objectives, for the services of a plan.
+
+use anyhow::bail;
+use bench_format::plan::WirePlan;
+use clap::Args;
+
+use super::{
+    chosen::Chosen,
+    run::{Shared, Wanted, begin_and_execute},
+};
+use crate::{
+    plan::read,
+    registry::{Registry, Service},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Search {
+    /// The plan (a name in plans/, or a path), or a service: then the plan of its protocol that ends in `-search`.
+    #[arg(value_name = "PLAN|SERVICE")]
+    target: String,
+    /// CPUs of the service, in place of the plan's; a fraction needs a cgroup that can be written.
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<f64>,
+    /// The smallest load, in place of the plan's.
+    #[arg(long, value_name = "LOAD")]
+    from: Option<u32>,
+    /// The largest load, in place of the plan's.
+    #[arg(long, value_name = "LOAD")]
+    to: Option<u32>,
+    #[command(flatten)]
+    shared: Shared,
+}
+
+pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
+    let registry = Registry::load(&arguments.shared.registry)?;
+    let of_service = |service: &Service| Some(format!("{}-search", service.protocol));
+    let Chosen { plan_argument, path, services } =
+        Chosen::of(&arguments.target, &arguments.shared.services, &registry, of_service)?;
+    let mut wire = read::read(&path)?;
+    adapt(&mut wire, arguments);
+    if wire.ladders.is_empty() {
+        bail!("no ladder of {} has a search; plans/stt-search.yaml shows one", path.display());
+    }
+    let again = again(&plan_argument, arguments);
+    begin_and_execute(
+        &arguments.shared,
+        &registry,
+        Wanted { wire, path, services, again, searches: true, outside: None },
+    )
+}
+
+/// The plan as it is searched: what the command line says, and nothing but searches.
+fn adapt(wire: &mut WirePlan, arguments: &Search) {
+    if let Some(cpus) = arguments.cpus {
+        wire.cpu.service.cpus = cpus;
+    }
+    wire.ladders.retain_mut(|ladder| {
+        ladder.tiers.clear();
+        let Some(search) = &mut ladder.search else { return false };
+        search.from = arguments.from.unwrap_or(search.from);
+        search.to = arguments.to.unwrap_or(search.to);
+        true
+    });
+}
+
+fn again(plan: &str, arguments: &Search) -> String {
+    let mut again = format!("ladder search {plan}");
+    let options = [
+        ("cpus", arguments.cpus.map(|cpus| cpus.to_string())),
+        ("from", arguments.from.map(|load| load.to_string())),
+        ("to", arguments.to.map(|load| load.to_string())),
+    ];
+    for (name, value) in options {
+        again += &value.map(|value| format!(" --{name} {value}")).unwrap_or_default();
+    }
+    again
+}

@@ -1,0 +1,72 @@
+//! The trials of a search are added to the run as they are decided, one after another.
+
+use bench_format::{
+    plan::WireSearch,
+    run::{Search, SearchTrial, TrialEntry, TrialState},
+};
+
+use super::{Climb, Error, Running};
+use crate::{
+    backend::Backend,
+    plan::Ladder,
+    search::{
+        course::{Course, Ended, Step},
+        losses::Brief,
+    },
+    step, store,
+};
+
+impl<B: Backend> Climb<'_, B> {
+    /// Adds the next trial of the first search that goes on, unless one is open.
+    pub(super) fn search(&mut self, running: &mut Running) -> Result<(), Error> {
+        while !self.run.trials.iter().any(|entry| step::is_open(&entry.state)) {
+            let Some(index) = self.run.searches.iter().position(|search| search.found.is_none()) else { return Ok(()) };
+            let search = self.run.searches[index].clone();
+            let Some((ladder, wire)) = self.ladder_of(&search) else { return Ok(()) };
+            let service_process = self.plan.wire.service_process;
+            let course = Course { service: &search.service, ladder, search: wire, service_process };
+            match course.next(&self.ended(&course, running)?)? {
+                Step::Measure(entry) => self.run.trials.push(*entry),
+                Step::Found(found) => {
+                    self.run.searches[index].found = Some(*found);
+                    self.watcher.found(&self.run.searches[index]);
+                }
+            }
+            self.save_run()?;
+        }
+        Ok(())
+    }
+
+    fn ladder_of(&self, search: &Search) -> Option<(&Ladder, &WireSearch)> {
+        let same = |ladder: &&Ladder| ladder.workload == search.workload && ladder.variant == search.variant;
+        let ladder = self.plan.ladders.iter().find(same)?;
+        Some((ladder, ladder.search.as_ref()?))
+    }
+
+    /// The trials of a search that have ended. Their results are read once: a climb that is taken up again decides from
+    /// the same.
+    fn ended(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<Ended>, Error> {
+        let mut ended = Vec::new();
+        for (index, entry) in self.run.trials.iter().enumerate() {
+            let Some(purpose) = entry.search.filter(|_| course.has(entry)) else { continue };
+            let brief = match running.briefs.get(&index) {
+                Some(brief) => brief.clone(),
+                None => self.brief(entry, &purpose, course.ladder)?,
+            };
+            running.briefs.insert(index, brief.clone());
+            ended.push(Ended { load: entry.trial.tier, purpose, brief });
+        }
+        Ok(ended)
+    }
+
+    fn brief(&self, entry: &TrialEntry, purpose: &SearchTrial, ladder: &Ladder) -> Result<Brief, Error> {
+        Ok(match entry.state {
+            TrialState::Finished { .. } => {
+                let result = store::read_result(self.store.folder(), &entry.trial)?;
+                Brief::of(&result, &ladder.objectives, &self.plan.validity)
+            }
+            _ if purpose.service_ended => Brief::service_ended(&ladder.objectives),
+            _ => Brief::not_measured(),
+        })
+    }
+}

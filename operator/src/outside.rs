@@ -1,0 +1,288 @@
+//! A service that somebody else started: its address as it is given on the command line, what of a plan can't be done with it,
+//! and how it is looked at before it is climbed.
+//!
+//! Its books are read as any service's are: without its counters nothing is measured. What only the one who starts a service
+//! knows or sets (its environment, its CPUs, a fresh process) is not pretended: a ladder that needs it is left out in words,
+//! and the service's CPU time and memory are absent from the results.
+
+use std::time::Duration;
+
+use bench_format::{
+    plan::{Figure, Objective, ServiceProcess, WireLadder, WirePlan},
+    run::Outside,
+};
+use reqwest::Url;
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use crate::readings::{self, ServiceClient};
+
+pub mod counters;
+
+/// Longest wait for a connection to the service, and for each answer that is no reading.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two questions whether it is ready.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Why a service that somebody else started can't be climbed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address can't be used.
+    #[error("--url {text}: {reason}; give ws://HOST:PORT{path}")]
+    Address {
+        /// As it was given.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The path of the service's protocol.
+        path: String,
+    },
+    /// One address and not one service.
+    #[error("--url is the address of one service, and the plan climbs {0}; name one with --service")]
+    Services(String),
+    /// The plan's CPU share can't be given.
+    #[error(
+        "cpu.service.cpus {0}: the share of a service that runs already is not ladder's to set; give a whole number, and \
+         hold the service to a share where it is started"
+    )]
+    Share(f64),
+    /// No ladder is left.
+    #[error("nothing is left to climb with --url: {0}")]
+    NothingLeft(String),
+    /// Nobody answers.
+    #[error("failed to reach {url}: {reason}; is the service started, and does it listen there?")]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Its counters are not where they should be.
+    #[error(
+        "failed to read the counters of {url} at http://{metrics_address}: {reason}; give its METRICS_PORT with --metrics"
+    )]
+    Counters {
+        /// Its address.
+        url: String,
+        /// Where they were looked for.
+        metrics_address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Its counters can't be found.
+    #[error(
+        "failed to find the counters of {url}, without which nothing is measured: {reason}; give --metrics HOST:PORT"
+    )]
+    NoCounters {
+        /// Its address.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// It is another service.
+    #[error("{url} is {found} and not {wanted}, say its counters; give --service {found}, or the other's address")]
+    Other {
+        /// Its address.
+        url: String,
+        /// What it says it is.
+        found: String,
+        /// What was to be climbed.
+        wanted: String,
+    },
+    /// No version, no measurement.
+    #[error("{0}: its /stats names no version; without one nothing is measured")]
+    NoVersion(String),
+}
+
+/// Reads an address; the path is that of the service's protocol, and may be left out.
+///
+/// # Errors
+/// When it is no address of a WebSocket service of that protocol.
+pub fn address(text: &str, path: &str) -> Result<Url, Error> {
+    let wrong = |reason: String| Error::Address { text: text.into(), reason, path: path.into() };
+    let mut url = Url::parse(text).map_err(|error| wrong(format!("no address: {error}")))?;
+    match url.scheme() {
+        "ws" => {}
+        "wss" => return Err(wrong("TLS is not spoken".into())),
+        other => return Err(wrong(format!("\"{other}\" is not WebSocket's scheme"))),
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("it names no host".into()));
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("the workers say themselves who they are and what they want".into()));
+    }
+    if !["", "/", path].contains(&url.path()) {
+        return Err(wrong(format!("services of this protocol don't speak at {}", url.path())));
+    }
+    url.set_path(path);
+    Ok(url)
+}
+
+/// `host:port` of an address.
+pub fn authority(url: &Url) -> String {
+    // `ws` has a port that goes without saying.
+    format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default())
+}
+
+/// Takes out of a plan what can't be done with a service that runs already; what was changed, in words.
+///
+/// # Errors
+/// When nothing is left, or what is left can't be done either.
+pub fn fit(wire: &mut WirePlan) -> Result<Vec<String>, Error> {
+    if wire.services.len() != 1 {
+        return Err(Error::Services(wire.services.join(", ")));
+    }
+    let share = wire.cpu.service.cpus;
+    if share.fract() != 0.0 {
+        return Err(Error::Share(share));
+    }
+    let mut words = Vec::new();
+    wire.ladders.retain(|ladder| {
+        let reason = in_the_way(ladder);
+        words.extend(reason.map(|reason| format!("{}/{} is left out: {reason}", ladder.workload, ladder.variant)));
+        reason.is_none()
+    });
+    if wire.ladders.is_empty() {
+        return Err(Error::NothingLeft(words.join("; ")));
+    }
+    if wire.service_process == ServiceProcess::Repeat {
+        wire.service_process = ServiceProcess::Tier;
+        words.push("all repeats are on the process that runs already, in place of a fresh one for each".into());
+    }
+    Ok(words)
+}
+
+/// Why a ladder can't be climbed with a service that runs already.
+fn in_the_way(ladder: &WireLadder) -> Option<&'static str> {
+    let not_read = |objective: &Objective| {
+        matches!(objective.figure, Figure::ServiceCpuSecondsPerMillion | Figure::ServiceBytesPerConnection)
+    };
+    if !ladder.service_env.is_empty() {
+        return Some("its service_env can't reach what runs already");
+    }
+    if !ladder.inference_env.is_empty() {
+        return Some("its inference_env can't reach what runs already");
+    }
+    ladder.objectives.iter().any(not_read).then_some("it has an objective on CPU or memory, which are not read")
+}
+
+/// Waits until the service takes connections and answers as the one that is wanted; its version.
+///
+/// # Errors
+/// When it doesn't, or is another.
+pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
+    let Outside { url, metrics_address } = outside;
+    reach(url).await?;
+    let counters =
+        |reason: String| Error::Counters { url: url.clone(), metrics_address: metrics_address.clone(), reason };
+    let client = ServiceClient::new(metrics_address);
+    let stats = match timeout(PATIENCE, client.stats()).await {
+        Ok(stats) => stats.map_err(|error: readings::Error| counters(error.to_string()))?,
+        Err(_) => return Err(counters(late("/stats did not answer"))),
+    };
+    if stats.service != wanted {
+        return Err(Error::Other { url: url.clone(), found: stats.service, wanted: wanted.into() });
+    }
+    if stats.version.is_empty() {
+        return Err(Error::NoVersion(url.clone()));
+    }
+    let ready = async {
+        while !client.ready().await {
+            sleep(POLL).await;
+        }
+    };
+    timeout(PATIENCE, ready).await.map_err(|_| counters(late("/readyz did not answer 200")))?;
+    Ok(stats.version)
+}
+
+/// Opens a TCP connection to the service and closes it.
+async fn reach(url: &str) -> Result<(), Error> {
+    let unreachable = |reason: String| Error::Unreachable { url: url.into(), reason };
+    let parsed = Url::parse(url).map_err(|error| unreachable(error.to_string()))?;
+    match timeout(PATIENCE, TcpStream::connect(authority(&parsed))).await {
+        Ok(connected) => connected.map(drop).map_err(|error| unreachable(error.to_string())),
+        Err(_) => Err(unreachable(late("it took no connection"))),
+    }
+}
+
+fn late(what: &str) -> String {
+    format!("{what} within {} s", PATIENCE.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::check::fixture::minimal;
+
+    fn refused(text: &str) -> String {
+        address(text, "/ws/stt").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_path_may_be_left_out_and_the_port_if_it_is_80() {
+        let read = |text: &str| address(text, "/ws/stt").map(|url| (url.to_string(), authority(&url))).unwrap();
+        let whole = ("ws://127.0.0.1:8080/ws/stt".to_owned(), "127.0.0.1:8080".to_owned());
+        for text in ["ws://127.0.0.1:8080/ws/stt", "ws://127.0.0.1:8080/", "ws://127.0.0.1:8080"] {
+            assert_eq!(read(text), whole, "{text}");
+        }
+        assert_eq!(read("ws://gateway").1, "gateway:80");
+        assert_eq!(read("ws://[::1]:9").1, "[::1]:9");
+    }
+
+    #[test]
+    fn another_scheme_is_named_with_the_way_out() {
+        assert_eq!(
+            refused("http://a:1/ws/stt"),
+            "--url http://a:1/ws/stt: \"http\" is not WebSocket's scheme; give ws://HOST:PORT/ws/stt"
+        );
+        assert!(refused("wss://a:1").contains("TLS is not spoken"));
+        assert!(refused("localhost:8080").contains("\"localhost\" is not WebSocket's scheme"));
+        assert!(refused("127.0.0.1:8080").contains("no address: relative URL without a base"));
+    }
+
+    #[test]
+    fn a_path_of_another_protocol_a_query_and_an_account_are_refused() {
+        assert!(refused("ws://a:1/wse").contains("services of this protocol don't speak at /wse"));
+        assert!(refused("ws://a:1/ws/stt?token=x").contains("the workers say themselves"));
+        assert!(refused("ws://me:word@a:1").contains("the workers say themselves"));
+    }
+
+    #[test]
+    fn one_address_is_of_one_service() {
+        let mut wire = minimal();
+        wire.services.push("theirs".into());
+        assert!(
+            fit(&mut wire).unwrap_err().to_string().contains("the plan climbs ours, theirs; name one with --service")
+        );
+    }
+
+    #[test]
+    fn what_only_a_start_could_do_is_left_out_in_words() {
+        let mut wire = minimal();
+        wire.service_process = ServiceProcess::Repeat;
+        wire.ladders.push(wire.ladders[0].clone());
+        wire.ladders[1].variant = "dict".into();
+        wire.ladders[1].service_env = [("DELIVERY".into(), "dict".into())].into();
+        let words = fit(&mut wire).unwrap();
+        assert_eq!(words[0], "throughput/dict is left out: its service_env can't reach what runs already");
+        assert!(words[1].contains("in place of a fresh one"), "{words:?}");
+        assert_eq!((wire.ladders.len(), wire.service_process), (1, ServiceProcess::Tier));
+    }
+
+    #[test]
+    fn a_plan_of_which_nothing_is_left_and_a_share_that_can_not_be_given_are_refused() {
+        let mut wire = minimal();
+        wire.ladders[0].inference_env = [("MODEL_DELAY_MS".into(), "0".into())].into();
+        assert!(fit(&mut wire).unwrap_err().to_string().contains("throughput/standard is left out: its inference_env"));
+        let mut wire = minimal();
+        let figure = Figure::ServiceBytesPerConnection;
+        wire.ladders[0].objectives = vec![Objective { figure, at_most: Some(1.0), at_least: None }];
+        assert!(fit(&mut wire).unwrap_err().to_string().contains("it has an objective on CPU or memory"));
+        let mut wire = minimal();
+        wire.cpu.service.cpus = 0.5;
+        assert!(fit(&mut wire).unwrap_err().to_string().starts_with("cpu.service.cpus 0.5: the share of a service"));
+    }
+}

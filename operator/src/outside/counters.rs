@@ -1,0 +1,123 @@
+//! Where the counters of a service are that somebody else started on this machine: the kernel says which process listens at its
+//! address, and on what other ports that process listens; one of those answers `/stats`.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    time::Duration,
+};
+
+use procfs::{
+    net::{TcpState, tcp, tcp6},
+    process::{FDTarget, Process, all_processes},
+};
+use tokio::time::timeout;
+
+use crate::readings::ServiceClient;
+
+/// Longest wait for a port that may not speak HTTP at all.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Listening {
+    address: SocketAddr,
+    inode: u64,
+}
+
+/// Finds the metrics port of the service at `host:port`.
+///
+/// # Errors
+/// In words, when the address isn't this machine's, the process can't be seen, or none of its ports answers.
+pub async fn find(authority: &str) -> Result<String, String> {
+    let mut resolved = authority.to_socket_addrs().map_err(|error| format!("{authority}: {error}"))?;
+    let address = resolved.find(|address| address.ip().is_loopback());
+    let address = address.ok_or_else(|| format!("{authority} is no loopback address of this machine"))?;
+    let others = beside(address, &listening()?)?;
+    for other in &others {
+        let answer = timeout(PATIENCE, ServiceClient::new(&other.to_string()).stats()).await;
+        if answer.is_ok_and(|stats| stats.is_ok()) {
+            return Ok(other.to_string());
+        }
+    }
+    let list: Vec<String> = others.iter().map(SocketAddr::to_string).collect();
+    Err(format!("of what else its process listens on, none answers /stats by the contract ({})", list.join(", ")))
+}
+
+/// The other addresses on which the process listens that listens at `address`.
+fn beside(address: SocketAddr, all: &[Listening]) -> Result<BTreeSet<SocketAddr>, String> {
+    let here = |one: &&Listening| one.address == address || is_wildcard_of(one.address, address);
+    let wanted: BTreeSet<u64> = all.iter().filter(here).map(|one| one.inode).collect();
+    if wanted.is_empty() {
+        return Err(format!("nobody listens at {address}"));
+    }
+    let processes = all_processes().map_err(|error| format!("failed to list processes: {error}"))?;
+    let owned = processes.flatten().map(|process| sockets(&process)).find(|own| !own.is_disjoint(&wanted));
+    let owned = owned.ok_or_else(|| format!("the process that listens at {address} is another user's"))?;
+    let others = all.iter().filter(|one| owned.contains(&one.inode) && !wanted.contains(&one.inode));
+    Ok(others.map(|one| reachable(one.address)).collect())
+}
+
+/// All listening sockets of this network namespace.
+fn listening() -> Result<Vec<Listening>, String> {
+    let failed = |error| format!("failed to read which sockets listen: {error}");
+    let mut entries = tcp().map_err(failed)?;
+    // A kernel without IPv6 has no such file.
+    entries.extend(tcp6().unwrap_or_default());
+    let listens = entries.into_iter().filter(|entry| entry.state == TcpState::Listen);
+    Ok(listens.map(|entry| Listening { address: entry.local_address, inode: entry.inode }).collect())
+}
+
+/// The sockets that a process has open; none where it may not be looked at.
+fn sockets(process: &Process) -> BTreeSet<u64> {
+    let open = process.fd().into_iter().flatten().flatten();
+    let inode = |target| if let FDTarget::Socket(inode) = target { Some(inode) } else { None };
+    open.filter_map(|fd| inode(fd.target)).collect()
+}
+
+/// Whether a socket that listens on all addresses takes connections to this one.
+fn is_wildcard_of(listens: SocketAddr, address: SocketAddr) -> bool {
+    let takes = listens.is_ipv6() || address.is_ipv4();
+    listens.ip().is_unspecified() && listens.port() == address.port() && takes
+}
+
+/// Where a socket that listens on all addresses can be reached.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_else_a_process_listens_on_is_found() {
+        let [first, second] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let wildcard = TcpListener::bind("0.0.0.0:0").unwrap();
+        let address = first.local_addr().unwrap();
+        let others = beside(address, &listening().unwrap()).unwrap();
+        assert!(others.contains(&second.local_addr().unwrap()) && !others.contains(&address), "{others:?}");
+        assert!(others.contains(&SocketAddr::from(([127, 0, 0, 1], wildcard.local_addr().unwrap().port()))));
+        let through_wildcard = SocketAddr::from(([127, 0, 0, 1], wildcard.local_addr().unwrap().port()));
+        assert!(beside(through_wildcard, &listening().unwrap()).unwrap().contains(&address));
+    }
+
+    #[test]
+    fn an_address_at_which_nobody_listens_is_named() {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(beside(gone, &[]).unwrap_err(), format!("nobody listens at {gone}"));
+    }
+
+    #[tokio::test]
+    async fn another_machine_s_process_can_not_be_looked_at() {
+        let reason = find("192.0.2.1:80").await.unwrap_err();
+        assert_eq!(reason, "192.0.2.1:80 is no loopback address of this machine");
+    }
+}

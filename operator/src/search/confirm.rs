@@ -1,0 +1,325 @@
+//! What a search found, confirmed with trials as long as the objectives need them: `confirmed ↔ borderline ↔ first
+//! solid fail`. Pure.
+//!
+//! A load is measured several times. All pass: confirmed; all fail: a solid fail; else it is borderline. It goes down
+//! from the lower bound until something is confirmed, up from the upper one until something fails for certain, in
+//! strides that double, and then closes the gap between the two.
+
+use std::collections::BTreeMap;
+
+use super::{ATTEMPTS, Fault, grid::Grid};
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The largest load that meets all goals.
+    pub lower: Option<u32>,
+    /// The smallest that doesn't.
+    pub upper: Option<u32>,
+    /// The smallest load that the generator could not offer.
+    pub generator_limit: Option<u32>,
+}
+
+/// One confirming trial, in the order in which they were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// Its load.
+    pub load: u32,
+    /// What it showed.
+    pub shown: Shown,
+}
+
+/// What a confirming trial showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It met every objective.
+    Passed,
+    /// It didn't.
+    Failed,
+    /// No measurement.
+    Invalid(Fault),
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A trial at this load.
+    Measure(u32),
+    /// Nothing: this is confirmed.
+    Done(Bracket),
+}
+
+/// What was confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bracket {
+    /// The largest load that passed every trial, below the first solid fail.
+    pub confirmed: Option<u32>,
+    /// Loads above it that passed and failed, below the first solid fail.
+    pub borderline: Vec<u32>,
+    /// The smallest load that failed every trial.
+    pub first_solid_fail: Option<u32>,
+    /// The smallest load that the generator could not offer.
+    pub generator_limit: Option<u32>,
+    /// The load at which trials stayed invalid for another reason.
+    pub given_up_at: Option<u32>,
+}
+
+/// The trials at a load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    passed: u32,
+    failed: u32,
+    /// One after another, since the last valid one.
+    invalid: usize,
+    blamed: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Open,
+    Confirmed,
+    Borderline,
+    SolidFail,
+}
+
+impl Tally {
+    fn add(&mut self, shown: Shown) {
+        match shown {
+            Shown::Passed => *self = Self { passed: self.passed + 1, failed: self.failed, ..Self::default() },
+            Shown::Failed => *self = Self { failed: self.failed + 1, passed: self.passed, ..Self::default() },
+            Shown::Invalid(fault) => {
+                self.invalid += 1;
+                self.blamed += usize::from(fault == Fault::Generator);
+            }
+        }
+    }
+
+    fn standing(&self, repeats: u32) -> Standing {
+        match (self.passed, self.failed) {
+            (passed, failed) if passed + failed < repeats => Standing::Open,
+            (_, 0) => Standing::Confirmed,
+            (0, _) => Standing::SolidFail,
+            _ => Standing::Borderline,
+        }
+    }
+}
+
+/// Decides what comes after `trials`, `repeats` of them at each load.
+pub fn next(grid: &Grid, start: Start, repeats: u32, trials: &[Trial]) -> Next {
+    Confirming::new(grid, start, repeats, trials).next()
+}
+
+struct Confirming<'a> {
+    grid: &'a Grid,
+    start: Start,
+    standings: BTreeMap<usize, Standing>,
+    /// The last place that may be measured; absent when none may.
+    last: Option<usize>,
+    generator_limit: Option<u32>,
+    given_up_at: Option<u32>,
+}
+
+impl<'a> Confirming<'a> {
+    fn new(grid: &'a Grid, start: Start, repeats: u32, trials: &[Trial]) -> Self {
+        let mut tallies: BTreeMap<usize, Tally> = BTreeMap::new();
+        for trial in trials {
+            tallies.entry(grid.place(trial.load.into())).or_default().add(trial.shown);
+        }
+        let spoiled = |tally: &Tally| tally.invalid >= ATTEMPTS;
+        let blamed = |tally: &Tally| 2 * tally.blamed > tally.invalid;
+        let limit =
+            tallies.iter().find(|(_, tally)| spoiled(tally) && blamed(tally)).map(|(place, _)| grid.load(*place));
+        let given_up = tallies.iter().find(|(_, tally)| spoiled(tally) && !blamed(tally));
+        let generator_limit = [start.generator_limit, limit].into_iter().flatten().min();
+        let last = match generator_limit {
+            Some(limit) => grid.place(limit.into()).checked_sub(1),
+            None => Some(grid.last()),
+        };
+        let allowed = |place: &usize| last.is_some_and(|last| *place <= last);
+        Self {
+            grid,
+            start,
+            last,
+            generator_limit,
+            given_up_at: given_up.map(|(place, _)| grid.load(*place)),
+            standings: tallies
+                .iter()
+                .filter(|(p, _)| allowed(p))
+                .map(|(p, tally)| (*p, tally.standing(repeats)))
+                .collect(),
+        }
+    }
+
+    fn next(&self) -> Next {
+        match self.wanted() {
+            Some(place) if self.given_up_at.is_none() => Next::Measure(self.grid.load(place)),
+            _ => Next::Done(self.bracket()),
+        }
+    }
+
+    fn wanted(&self) -> Option<usize> {
+        let last = self.last?;
+        if let Some(place) = self.places(Standing::Open).next() {
+            return Some(place);
+        }
+        let Some(lowest) = self.standings.keys().next().copied() else {
+            let lower = self.start.lower.map_or(0, |load| self.grid.place(load.into()));
+            return Some(lower.min(last));
+        };
+        let (confirmed, fail) = (self.confirmed(), self.fail());
+        match (confirmed, fail) {
+            (None, _) => (lowest > 0).then(|| lowest.saturating_sub(self.stride())),
+            (Some(_), None) => self.higher(last),
+            (Some(low), Some(high)) => {
+                let between: Vec<usize> = (low + 1..high).filter(|place| !self.standings.contains_key(place)).collect();
+                between.get(between.len() / 2).copied()
+            }
+        }
+    }
+
+    /// Nothing has failed for certain: the search's upper bound, then further up.
+    fn higher(&self, last: usize) -> Option<usize> {
+        let highest = self.standings.keys().next_back().copied()?;
+        let upper = self.start.upper.map(|load| self.grid.place(load.into())).filter(|upper| *upper > highest);
+        (highest < last).then(|| upper.unwrap_or(highest + self.stride()).min(last))
+    }
+
+    /// Doubles with every load that was measured.
+    fn stride(&self) -> usize {
+        1 << (self.standings.len() - 1).min(16)
+    }
+
+    fn places(&self, wanted: Standing) -> impl DoubleEndedIterator<Item = usize> {
+        self.standings.iter().filter(move |(_, standing)| **standing == wanted).map(|(place, _)| *place)
+    }
+
+    fn fail(&self) -> Option<usize> {
+        self.places(Standing::SolidFail).next()
+    }
+
+    /// A load that passes above one that fails for certain is not trusted.
+    fn confirmed(&self) -> Option<usize> {
+        let fail = self.fail().unwrap_or(usize::MAX);
+        self.places(Standing::Confirmed).rfind(|place| *place < fail)
+    }
+
+    fn bracket(&self) -> Bracket {
+        let (confirmed, fail) = (self.confirmed(), self.fail());
+        let between = |place: &usize| confirmed.is_none_or(|low| low < *place) && fail.is_none_or(|high| *place < high);
+        let load = |place| self.grid.load(place);
+        Bracket {
+            confirmed: confirmed.map(load),
+            borderline: self.places(Standing::Borderline).filter(between).map(load).collect(),
+            first_solid_fail: fail.map(load),
+            generator_limit: self.generator_limit,
+            given_up_at: self.given_up_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100, 111, 123, 136, 151, 167, 185, 205, 227, 252, 259.
+    fn grid() -> Grid {
+        Grid::new(100, 259, 0.1)
+    }
+
+    fn start(lower: u32, upper: u32) -> Start {
+        let known = |load| (load > 0).then_some(load);
+        Start { lower: known(lower), upper: known(upper), generator_limit: None }
+    }
+
+    /// Confirms against a service that says how it stands (load, number of the trial there).
+    fn confirm(start: Start, service: impl Fn(u32, usize) -> Shown) -> (Bracket, Vec<u32>) {
+        let mut trials: Vec<Trial> = Vec::new();
+        loop {
+            match next(&grid(), start, 2, &trials) {
+                Next::Done(bracket) => return (bracket, trials.iter().map(|trial| trial.load).collect()),
+                Next::Measure(load) => {
+                    let number = trials.iter().filter(|trial| trial.load == load).count();
+                    trials.push(Trial { load, shown: service(load, number) });
+                    assert!(trials.len() < 100, "it does not end");
+                }
+            }
+        }
+    }
+
+    fn below(capacity: u32) -> impl Fn(u32, usize) -> Shown {
+        move |load, _| if load <= capacity { Shown::Passed } else { Shown::Failed }
+    }
+
+    fn bracket(confirmed: u32, borderline: &[u32], fail: u32) -> Bracket {
+        let known = |load| (load > 0).then_some(load);
+        Bracket {
+            confirmed: known(confirmed),
+            borderline: borderline.to_vec(),
+            first_solid_fail: known(fail),
+            ..Bracket::default()
+        }
+    }
+
+    #[test]
+    fn what_the_search_found_is_measured_twice_on_both_sides() {
+        let (found, loads) = confirm(start(151, 167), below(155));
+        assert_eq!((found, loads), (bracket(151, &[], 167), vec![151, 151, 167, 167]));
+    }
+
+    #[test]
+    fn one_pass_and_one_fail_is_borderline_and_the_search_goes_on_downwards() {
+        let shaky = |load, number| match (load, number) {
+            (151, 0) => Shown::Passed,
+            (151, _) => Shown::Failed,
+            _ => below(151)(load, number),
+        };
+        let (found, loads) = confirm(start(151, 167), shaky);
+        assert_eq!((found, loads), (bracket(136, &[151], 167), vec![151, 151, 136, 136, 167, 167]));
+    }
+
+    #[test]
+    fn where_long_windows_fail_far_below_the_gap_is_closed() {
+        let (found, loads) = confirm(start(227, 252), below(125));
+        assert_eq!(found, bracket(123, &[], 136));
+        assert!(loads.len() <= 12, "{loads:?}");
+    }
+
+    #[test]
+    fn an_upper_bound_that_passes_moves_the_bracket_up() {
+        assert_eq!(confirm(start(123, 136), below(155)).0, bracket(151, &[], 167));
+    }
+
+    #[test]
+    fn nothing_that_fails_leaves_no_upper_end() {
+        assert_eq!(confirm(start(259, 0), below(1000)).0, bracket(259, &[], 0));
+        assert_eq!(confirm(start(0, 100), below(0)), (bracket(0, &[], 100), vec![100, 100]));
+    }
+
+    #[test]
+    fn a_load_that_the_generator_cannot_offer_ends_the_way_up() {
+        let weak = |load, number| match load {
+            load if load >= 167 => Shown::Invalid(Fault::Generator),
+            _ => below(1000)(load, number),
+        };
+        let (found, loads) = confirm(start(151, 167), weak);
+        assert_eq!(found, Bracket { generator_limit: Some(167), ..bracket(151, &[], 0) });
+        assert_eq!(loads, [151, 151, 167, 167, 167]);
+        let (found, loads) = confirm(Start { generator_limit: Some(167), ..start(151, 0) }, weak);
+        assert_eq!((found.generator_limit, found.confirmed, loads), (Some(167), Some(151), vec![151, 151]));
+    }
+
+    #[test]
+    fn an_invalid_trial_is_repeated_and_three_in_a_row_end_it() {
+        let spoiled = |load, number| if number == 0 { Shown::Invalid(Fault::Other) } else { below(155)(load, number) };
+        assert_eq!(confirm(start(151, 167), spoiled).0, bracket(151, &[], 167));
+        let (found, loads) = confirm(start(151, 167), |_, _| Shown::Invalid(Fault::Other));
+        assert_eq!((found.given_up_at, found.confirmed, loads.len()), (Some(151), None, ATTEMPTS));
+    }
+
+    #[test]
+    fn a_pass_above_a_solid_fail_is_not_trusted() {
+        let twice = |load, shown| [Trial { load, shown }; 2];
+        let trials = [twice(185, Shown::Passed), twice(136, Shown::Failed), twice(123, Shown::Passed)].concat();
+        assert_eq!(next(&grid(), start(185, 205), 2, &trials), Next::Done(bracket(123, &[], 136)));
+    }
+}

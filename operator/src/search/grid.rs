@@ -1,0 +1,96 @@
+//! The loads that a search may ask for: whole numbers, each one width above the last.
+//!
+//! Inside the search a load is its place on this grid and a width is a number of places, so that halving and doubling
+//! are exact and an interval of one place is as narrow as the goal wants it.
+
+use super::Goal;
+
+/// Loads in rising order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid(Vec<u32>);
+
+impl Grid {
+    /// From the smallest load to the largest. Neighbours differ by at most `width`, as a share of the larger, or by 1.
+    pub fn new(from: u32, to: u32, width: f64) -> Self {
+        let mut loads = vec![from];
+        let mut last = from;
+        while last < to {
+            last = ((f64::from(last) / (1.0 - width)) as u32).max(last + 1).min(to);
+            loads.push(last);
+        }
+        Self(loads)
+    }
+
+    /// The load at a place.
+    pub fn load(&self, place: usize) -> u32 {
+        self.0[place]
+    }
+
+    /// The last place.
+    pub fn last(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// The place of the largest load that isn't above `load`; the first when all are.
+    pub fn place(&self, load: f64) -> usize {
+        self.0.partition_point(|known| f64::from(*known) <= load).saturating_sub(1)
+    }
+}
+
+/// How many places a goal's width is on a grid whose neighbours are `unit` apart.
+pub(super) fn places(goal: &Goal, unit: f64) -> usize {
+    // The ratio of equal widths may come out a hair below 1.
+    let places = (-goal.width).ln_1p() / (-unit).ln_1p() * (1.0 + 1e-9);
+    (places as usize).max(1)
+}
+
+/// Where to split an interval that is wider than `width`: in the middle where that is all it takes, else so that one
+/// part is `width` times a power of two, because such a part can be halved down to `width` without a rest.
+pub(super) fn split(lower: usize, upper: usize, width: usize) -> usize {
+    let span = upper - lower;
+    let mut part = width;
+    while span < 2 * part {
+        if part % 2 == 1 {
+            return lower + span / 2;
+        }
+        part /= 2;
+    }
+    while span > 4 * part {
+        part *= 2;
+    }
+    // Of the two ways to cut there the one with the more even parts.
+    lower + if 3 * part > span { part } else { span - 2 * part }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_a_width_apart_or_one() {
+        let grid = Grid::new(10, 5000, 0.02);
+        for pair in grid.0.windows(2) {
+            let (low, high) = (pair[0], pair[1]);
+            assert!(low < high && (high - low == 1 || f64::from(high - low) / f64::from(high) <= 0.02), "{pair:?}");
+        }
+        assert_eq!((grid.load(0), grid.load(grid.last())), (10, 5000));
+        assert!(grid.last() < 330, "{}", grid.last());
+    }
+
+    #[test]
+    fn a_load_between_two_places_is_rounded_down() {
+        let grid = Grid::new(100, 110, 0.02);
+        assert_eq!(grid.0, [100, 102, 104, 106, 108, 110]);
+        assert_eq!([0.0, 100.0, 103.9, 104.0, 1e9].map(|load| grid.place(load)), [0, 0, 1, 2, 5]);
+    }
+
+    #[test]
+    fn a_split_leaves_a_part_that_can_be_halved_to_the_width() {
+        assert_eq!(split(0, 2, 1), 1);
+        assert_eq!(split(0, 3, 1), 1);
+        assert_eq!(split(10, 110, 1), 10 + 100 - 64, "64 can be halved six times");
+        assert_eq!(split(0, 13, 1), 5, "5 and 8 rather than 4 and 9");
+        assert_eq!(split(0, 90, 1), 32, "32 and 58 rather than 26 and 64");
+        assert_eq!(split(0, 3, 2), 1, "less than twice the width");
+    }
+}

@@ -1,0 +1,301 @@
+//! Objectives as goals of a search, and what a finished trial shows of them. Pure.
+//!
+//! "p95 of a histogram is at most T" allows five in a hundred to be lost, where lost is whatever failed and, of the
+//! rest, what took longer than T. A share is a loss ratio already. Any other objective holds, and nothing is lost, or
+//! doesn't, and all is.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{Histogram, Recorder},
+    plan::{Figure, Objective, Thresholds, WireSearch},
+    result::{BoundBy, ReasonKind, TrialResult, Validity},
+};
+
+use super::{Fault, Goal, Outcome, confirm::Shown};
+use crate::verdict;
+
+/// Targets with shorter trials before a goal's own, as MLRsearch has them.
+const PRECEDING_TARGETS: u32 = 2;
+/// By how much an interval grows while it holds no bound, as MLRsearch has it.
+const EXPANSION: usize = 2;
+/// Nothing is left to lose at 1.
+const LARGEST_RATIO: f64 = 0.999_999;
+
+/// The goals that a ladder's objectives are.
+pub fn goals(search: &WireSearch, objectives: &[Objective]) -> Vec<Goal> {
+    let goal = |objective: &Objective| Goal {
+        loss_ratio: loss_ratio(objective).clamp(0.0, LARGEST_RATIO),
+        exceed_ratio: search.exceed_ratio,
+        width: search.width,
+        initial_trial_seconds: search.initial_trial_seconds.unwrap_or(search.final_trial_seconds),
+        final_trial_seconds: search.final_trial_seconds,
+        duration_sum_seconds: search.duration_sum_seconds,
+        preceding_targets: PRECEDING_TARGETS,
+        expansion: EXPANSION,
+    };
+    objectives.iter().map(goal).collect()
+}
+
+/// The share that an objective allows to be lost.
+fn loss_ratio(objective: &Objective) -> f64 {
+    match (&objective.figure, objective.at_most, objective.at_least) {
+        (Figure::PercentileMs { percentile, .. }, Some(_), None) => (100.0 - percentile) / 100.0,
+        (Figure::FailedShare | Figure::ErrorShare, Some(share), None) => share,
+        _ => 0.0,
+    }
+}
+
+/// What a search needs of a finished trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    /// For the bounds.
+    pub outcome: Outcome,
+    /// For their confirmation.
+    pub shown: Shown,
+    /// The objectives that it missed, by which factor.
+    pub missed: Vec<(Objective, f64)>,
+    /// Something failed, not only took long.
+    pub errors: bool,
+    /// What bound it.
+    pub bound_by: Option<BoundBy>,
+}
+
+impl Brief {
+    /// Of a trial with a result.
+    pub fn of(result: &TrialResult, objectives: &[Objective], thresholds: &Thresholds) -> Self {
+        let pushed_back = pushed_back(result, thresholds);
+        let fault = fault(&result.validity).filter(|_| !pushed_back);
+        // A share needs no samples for a percentile: short trials add up, and only confirming ones need a verdict.
+        let short = only(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
+        let verdict =
+            result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result)));
+        let judged = verdict.iter().flat_map(|verdict| &verdict.objectives);
+        let missed = judged.filter(|judged| !judged.passed).map(|judged| {
+            let factor = judged.seen.map_or(f64::INFINITY, |seen| excess(&judged.objective, seen));
+            (judged.objective.clone(), factor)
+        });
+        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && !pushed_back;
+        let some = |share: Option<f64>| share.is_some_and(|share| share > 0.0);
+        Self {
+            outcome: match fault.filter(|_| !short) {
+                Some(fault) => Outcome::Invalid(fault),
+                None => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
+            },
+            shown: match (fault, passed) {
+                (Some(fault), _) => Shown::Invalid(fault),
+                (None, true) => Shown::Passed,
+                (None, false) => Shown::Failed,
+            },
+            missed: missed.collect(),
+            errors: some(result.figures.failed_share) || some(result.figures.error_share),
+            bound_by: result.bound_by.or(pushed_back.then_some(BoundBy::Service)),
+        }
+    }
+
+    /// Of a trial under which the service ended: everything was lost.
+    pub fn service_ended(objectives: &[Objective]) -> Self {
+        Self {
+            outcome: Outcome::Measured(vec![1.0; objectives.len()]),
+            shown: Shown::Failed,
+            missed: objectives.iter().map(|objective| (objective.clone(), f64::INFINITY)).collect(),
+            errors: true,
+            bound_by: None,
+        }
+    }
+
+    /// Of a trial without a result.
+    pub fn not_measured() -> Self {
+        let (outcome, shown) = (Outcome::Invalid(Fault::Other), Shown::Invalid(Fault::Other));
+        Self { outcome, shown, missed: Vec::new(), errors: false, bound_by: None }
+    }
+}
+
+/// Whether a trial is invalid for these reasons and no other.
+fn only(validity: &Validity, kinds: &[ReasonKind]) -> bool {
+    matches!(validity, Validity::Invalid { reasons } if reasons.iter().all(|reason| kinds.contains(&reason.kind)))
+}
+
+/// Whether what was not sent in time was the service's doing: it has used up its CPU and takes nothing more from its
+/// sockets, while the generator has CPU to spare. Such a trial tells nothing of latencies, but it did lose what was not
+/// sent.
+fn pushed_back(result: &TrialResult, thresholds: &Thresholds) -> bool {
+    use ReasonKind::{GeneratorLate, SendRate, WindowShort};
+    let Validity::Invalid { reasons } = &result.validity else { return false };
+    let unsent = reasons.iter().any(|reason| reason.kind == SendRate);
+    let used_up = result.figures.service_cpu_share.is_some_and(|share| share >= thresholds.bound_share);
+    unsent && used_up && only(&result.validity, &[SendRate, GeneratorLate, WindowShort])
+}
+
+fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
+    let decode = |(name, histogram): (&String, &Histogram)| Some((name.clone(), Recorder::decode(histogram).ok()?));
+    result.histograms.iter().filter_map(decode).collect()
+}
+
+/// Who is to blame for an invalid trial.
+fn fault(validity: &Validity) -> Option<Fault> {
+    let Validity::Invalid { reasons } = validity else { return None };
+    let ours = reasons.iter().any(|reason| beyond_us(reason.kind));
+    Some(if ours { Fault::Generator } else { Fault::Other })
+}
+
+/// Whether a reason says that our side could not offer the load.
+fn beyond_us(kind: ReasonKind) -> bool {
+    use ReasonKind::{GeneratorCpu, GeneratorLate, InferenceCpu, SendRate};
+    matches!(kind, GeneratorLate | GeneratorCpu | SendRate | InferenceCpu)
+}
+
+/// By which factor a figure misses its bound.
+fn excess(objective: &Objective, seen: f64) -> f64 {
+    match (objective.at_most, objective.at_least) {
+        (Some(most), _) if seen > most => seen / most,
+        (_, Some(least)) => least / seen,
+        _ => 1.0,
+    }
+}
+
+/// The share of a valid trial that was lost for an objective.
+fn loss(objective: &Objective, result: &TrialResult) -> f64 {
+    let figures = &result.figures;
+    let lost = match (&objective.figure, objective.at_most, objective.at_least) {
+        (Figure::PercentileMs { histogram, .. }, Some(most_ms), None) => {
+            let failed = figures.failed_share.unwrap_or(0.0);
+            failed + (1.0 - failed) * late_share(result, histogram, most_ms)
+        }
+        (Figure::FailedShare, Some(_), None) => figures.failed_share.unwrap_or(1.0),
+        (Figure::ErrorShare, Some(_), None) => figures.error_share.unwrap_or(1.0),
+        _ => f64::from(u8::from(!verdict::met(objective, figures))),
+    };
+    lost.clamp(0.0, 1.0)
+}
+
+/// The share of samples that took longer; all of them where none was taken.
+fn late_share(result: &TrialResult, histogram: &str, most_ms: f64) -> f64 {
+    let recorder = result.histograms.get(&format!("{histogram}_ns")).map(Recorder::decode);
+    let Some(Ok(recorder)) = recorder else { return 1.0 };
+    let all = recorder.count() + recorder.overflow();
+    if all == 0 {
+        return 1.0;
+    }
+    let in_time = recorder.values().count_between(0, (most_ms * 1e6) as u64);
+    1.0 - in_time as f64 / all as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::result::{Judged, Reason, Verdict};
+
+    use super::*;
+    use crate::judge::{fixture::open, judge};
+
+    fn percentile(percentile: f64, at_most: f64) -> Objective {
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile };
+        Objective { figure, at_most: Some(at_most), at_least: None }
+    }
+
+    fn objective(figure: Figure, at_most: Option<f64>, at_least: Option<f64>) -> Objective {
+        Objective { figure, at_most, at_least }
+    }
+
+    /// A valid trial: 90 responses of 100 ms, 10 of 400 ms.
+    fn result() -> TrialResult {
+        let (mut result, _) = judge(&open()).unwrap();
+        let mut recorder = Recorder::new();
+        (0..100).for_each(|number| recorder.record(if number < 90 { 100_000_000 } else { 400_000_000 }));
+        result.histograms.insert("response_ns".into(), recorder.encode());
+        result.figures.failed_share = Some(0.0);
+        result
+    }
+
+    fn losses(result: &TrialResult, objective: Objective) -> f64 {
+        let Outcome::Measured(losses) = Brief::of(result, &[objective], &Thresholds::default()).outcome else {
+            panic!("invalid")
+        };
+        losses[0]
+    }
+
+    #[test]
+    fn a_percentile_allows_the_rest_to_be_late() {
+        assert_eq!([50.0, 95.0, 100.0].map(|p| loss_ratio(&percentile(p, 1.0))), [0.5, 0.05, 0.0]);
+        assert_eq!(loss_ratio(&objective(Figure::ErrorShare, Some(1e-5), None)), 1e-5);
+        assert_eq!(loss_ratio(&objective(Figure::DeliveredPerSecond, None, Some(9.0))), 0.0);
+    }
+
+    #[test]
+    fn what_failed_and_what_was_late_is_lost() {
+        let mut result = result();
+        let late = losses(&result, percentile(50.0, 200.0));
+        assert!((late - 0.1).abs() < 1e-9, "{late}");
+        result.figures.failed_share = Some(0.5);
+        let both = losses(&result, percentile(50.0, 200.0));
+        assert!((both - 0.55).abs() < 1e-9, "{both}");
+        result.histograms.clear();
+        assert_eq!(losses(&result, percentile(50.0, 200.0)), 1.0);
+    }
+
+    #[test]
+    fn a_share_is_lost_as_it_is_and_a_ceiling_wholly_or_not_at_all() {
+        let mut result = result();
+        result.figures.failed_share = Some(0.25);
+        assert_eq!(losses(&result, objective(Figure::FailedShare, Some(0.1), None)), 0.25);
+        let ceiling = objective(Figure::ServiceBytesPerConnection, Some(10.0), None);
+        result.figures.service_bytes_per_connection = Some(30.0);
+        let judged = Judged { objective: ceiling.clone(), seen: Some(30.0), passed: false };
+        result.verdict = Some(Verdict { passed: false, objectives: vec![judged] });
+        assert_eq!(losses(&result, ceiling.clone()), 1.0);
+        assert_eq!(Brief::of(&result, std::slice::from_ref(&ceiling), &Thresholds::default()).missed, [(ceiling, 3.0)]);
+    }
+
+    #[test]
+    fn a_window_too_short_for_a_percentile_still_has_a_share() {
+        let mut result = result();
+        let reasons = |kind| vec![Reason { kind, detail: String::new() }];
+        result.validity = Validity::Invalid { reasons: reasons(ReasonKind::WindowShort) };
+        result.verdict = None;
+        let late = losses(&result, percentile(50.0, 200.0));
+        assert!((late - 0.1).abs() < 1e-9, "{late}");
+        assert_eq!(
+            Brief::of(&result, &[], &Thresholds::default()).shown,
+            Shown::Invalid(Fault::Other),
+            "it confirms nothing"
+        );
+        result.figures.window_seconds = 0.0;
+        assert_eq!(
+            Brief::of(&result, &[], &Thresholds::default()).outcome,
+            Outcome::Invalid(Fault::Other),
+            "no window, no share"
+        );
+    }
+
+    #[test]
+    fn what_a_service_without_cpu_does_not_take_is_its_own_loss() {
+        let brief = |service_cpu_share, kinds: &[ReasonKind]| {
+            let mut result = result();
+            let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
+            result.validity = Validity::Invalid { reasons: kinds.iter().map(reason).collect() };
+            (result.verdict, result.figures.failed_share) = (None, Some(0.2));
+            result.figures.service_cpu_share = Some(service_cpu_share);
+            Brief::of(&result, &[percentile(50.0, 200.0)], &Thresholds::default())
+        };
+        let (late, unsent) = (ReasonKind::GeneratorLate, ReasonKind::SendRate);
+        let pushed_back = brief(0.99, &[late, unsent]);
+        let Outcome::Measured(losses) = pushed_back.outcome else { panic!("{pushed_back:?}") };
+        assert!((losses[0] - 0.28).abs() < 1e-9, "{losses:?}");
+        assert_eq!((pushed_back.shown, pushed_back.errors), (Shown::Failed, true));
+        let ours = Shown::Invalid(Fault::Generator);
+        assert_eq!(brief(0.5, &[late, unsent]).shown, ours, "the service had time");
+        assert_eq!(brief(0.99, &[late]).shown, ours, "all was sent, only late");
+        assert_eq!(brief(0.99, &[unsent, ReasonKind::GeneratorCpu]).shown, ours, "the generator had no time");
+    }
+
+    #[test]
+    fn a_trial_that_our_side_spoiled_is_the_generators_fault() {
+        let fault = |kind| {
+            let mut result = result();
+            result.validity = Validity::Invalid { reasons: vec![Reason { kind, detail: String::new() }] };
+            Brief::of(&result, &[], &Thresholds::default()).shown
+        };
+        assert_eq!(fault(ReasonKind::SendRate), Shown::Invalid(Fault::Generator));
+        assert_eq!(fault(ReasonKind::ClockStep), Shown::Invalid(Fault::Other));
+    }
+}

@@ -1,0 +1,171 @@
+//! One goal's pursuit of its bounds: which load it would measure next.
+//!
+//! It has a current target of its [`chain`](super::target::chain) and asks, in this order: is half of the interval that
+//! the last target left narrow enough? do the last target's bounds hold under this one? which way to extend where a
+//! bound is missing? where to split the interval? When none of them has anything to ask for, the next target's turn has
+//! come.
+
+use super::{
+    grid::split,
+    limits::Limits,
+    record::{Bounds, Record},
+    target::Target,
+};
+
+/// What a pursuit would measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Nomination {
+    /// Where.
+    pub(super) place: usize,
+    /// For how long.
+    pub(super) seconds: f64,
+    /// The width that all pursuits extend by at least, once this is measured.
+    pub(super) width: usize,
+}
+
+impl Nomination {
+    /// Whether this is measured rather than `other`: the smaller load, then the longer trial, then the larger width,
+    /// then the earlier goal.
+    pub(super) fn before(&self, other: &Self) -> bool {
+        (self.place, -self.seconds) < (other.place, -other.seconds)
+            || (self.place == other.place && self.seconds == other.seconds && self.width >= other.width)
+    }
+}
+
+/// Which bound the measured load has to become for the next extension to be twice as wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Lower,
+    Upper,
+}
+
+/// Where a goal's search stands.
+#[derive(Debug)]
+pub(super) struct Pursuit {
+    /// Targets to come, the goal's own first.
+    ahead: Vec<Target>,
+    target: Target,
+    /// The last target's bounds.
+    inherited: Bounds,
+    /// How far the next extension goes.
+    reach: usize,
+    grows_on: Option<Side>,
+    limits: Limits,
+}
+
+impl Pursuit {
+    /// Begins with the last target of a chain and two loads between which the bounds may be.
+    pub(super) fn new(mut chain: Vec<Target>, start: (usize, usize), limits: Limits) -> Self {
+        let target = chain.pop().expect("a chain has at least the goal's own target");
+        let inherited = Bounds { lower: Some(start.0), upper: Some(start.1) };
+        let mut pursuit = Self { ahead: chain, target, inherited, reach: 0, grows_on: None, limits };
+        pursuit.reach_out();
+        pursuit
+    }
+
+    /// What to measure next; absent when the goal's own target is met. `shared` is the width that all pursuits extend
+    /// by at least.
+    pub(super) fn nominate(&mut self, record: &Record, shared: usize) -> Option<Nomination> {
+        loop {
+            let bounds = record.bounds(&self.target);
+            self.grows_on = None;
+            let found = self.halve(bounds).or_else(|| self.refine(bounds)).or_else(|| self.extend(bounds, shared));
+            if let Some((place, width)) = found.or_else(|| self.narrow_down(bounds, shared)) {
+                return Some(Nomination { place, seconds: self.target.trial_seconds, width });
+            }
+            self.target = self.ahead.pop()?;
+            self.inherited = bounds;
+            self.reach_out();
+        }
+    }
+
+    /// What this pursuit asked for was measured: an extension that only moved the bound reaches further next time. The
+    /// new shared width, where it changes.
+    pub(super) fn measured(&mut self, place: usize, record: &Record) -> Option<usize> {
+        let bounds = record.bounds(&self.target);
+        let moved = match self.grows_on? {
+            Side::Lower => bounds.lower == Some(place),
+            Side::Upper => bounds.upper == Some(place),
+        };
+        moved.then(|| {
+            self.reach = self.longer(self.reach);
+            self.reach
+        })
+    }
+
+    fn longer(&self, width: usize) -> usize {
+        width.saturating_mul(self.target.expansion).min(self.limits.last - self.limits.first)
+    }
+
+    /// A new target begins with the interval that it inherits.
+    fn reach_out(&mut self) {
+        let interval = self.inherited.lower.zip(self.inherited.upper).map_or(0, |(lower, upper)| upper - lower);
+        self.reach = self.longer(interval.max(self.target.width));
+    }
+
+    /// The interval is inherited or split: an extension after this begins small again.
+    fn settle(&mut self, width: usize) {
+        self.reach = self.longer(width.max(self.target.width));
+    }
+
+    /// An inherited interval of at most two widths needs one trial in its middle, and with luck none at its ends.
+    fn halve(&mut self, bounds: Bounds) -> Option<(usize, usize)> {
+        let (lower, upper) = self.inherited.lower.zip(self.inherited.upper)?;
+        let width = self.target.width;
+        let halvable = upper - lower > width && upper - lower <= 2 * width;
+        let middle = halvable.then(|| split(lower, upper, width)).filter(|middle| bounds.worth(*middle, width))?;
+        self.settle(width);
+        Some((middle, width))
+    }
+
+    /// Inherited bounds have to hold for this target too.
+    fn refine(&mut self, bounds: Bounds) -> Option<(usize, usize)> {
+        let width = self.target.width;
+        let ends = [self.inherited.lower, self.inherited.upper];
+        let end = ends.into_iter().flatten().find(|end| bounds.worth(*end, width))?;
+        self.settle(width);
+        Some((end, width))
+    }
+
+    /// Where one bound is missing, the search moves away from the other.
+    fn extend(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
+        let width = self.reach.max(shared);
+        let (wanted, side) = match (bounds.lower, bounds.upper) {
+            (Some(lower), None) if lower < self.limits.last => (lower + width, Side::Lower),
+            (None, Some(upper)) if upper > self.limits.first => (upper.saturating_sub(width), Side::Upper),
+            _ => return None,
+        };
+        let place = self.limits.clear(wanted, self.target.width, bounds)?;
+        self.grows_on = Some(side);
+        Some((place, width))
+    }
+
+    /// Both bounds are known and too far apart: one stride from a bound that has left the inherited interval, for the
+    /// other is likely near, else in between.
+    fn narrow_down(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
+        let (lower, upper) = bounds.lower.zip(bounds.upper)?;
+        if bounds.narrow(self.target.width) {
+            return None;
+        }
+        let middle = split(lower, upper, self.target.width);
+        let width = self.reach.max(shared);
+        let clear = |wanted| self.limits.clear(wanted, self.target.width, bounds);
+        let down = self
+            .inherited
+            .upper
+            .filter(|old| middle < *old)
+            .and_then(|old| clear(upper.saturating_sub(width)).filter(|place| middle < *place && *place < old));
+        let up = self
+            .inherited
+            .lower
+            .filter(|old| *old < middle)
+            .and_then(|old| clear(lower + width).filter(|place| old < *place && *place < middle));
+        if let Some(place) = down.or(up) {
+            self.grows_on = Some(if down.is_some() { Side::Upper } else { Side::Lower });
+            return Some((place, width));
+        }
+        let width = (middle - lower).min(upper - middle);
+        self.settle(width);
+        Some((middle, width))
+    }
+}

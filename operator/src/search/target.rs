@@ -1,0 +1,66 @@
+//! A goal as a chain of targets: short trials and wide intervals first, so that the long trials of the goal itself are
+//! spent only near its bounds.
+
+use super::{Goal, grid};
+
+/// What the search is after at the moment, for one goal.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    /// Whose losses count, by its place among the goals.
+    pub(super) goal: usize,
+    /// A trial that loses more is bad.
+    pub(super) loss_ratio: f64,
+    /// Share of the duration that may be bad.
+    pub(super) exceed_ratio: f64,
+    /// An interval of so many places is narrow enough.
+    pub(super) width: usize,
+    /// Duration of a full trial.
+    pub(super) trial_seconds: f64,
+    /// Duration over all trials at a load that decides what it is.
+    pub(super) sum_seconds: f64,
+    /// By how much an interval grows while it holds no bound.
+    pub(super) expansion: usize,
+}
+
+/// The targets of a goal, its own first. Each one before it has twice the width and a shorter duration sum, down to one
+/// initial trial.
+pub(super) fn chain(index: usize, goal: &Goal, unit: f64, last: usize) -> Vec<Target> {
+    let count = goal.preceding_targets;
+    let own = Target {
+        goal: index,
+        loss_ratio: goal.loss_ratio,
+        exceed_ratio: goal.exceed_ratio,
+        width: grid::places(goal, unit).min(last),
+        trial_seconds: goal.final_trial_seconds,
+        sum_seconds: goal.duration_sum_seconds,
+        expansion: goal.expansion,
+    };
+    let shrink = (goal.initial_trial_seconds / goal.duration_sum_seconds).powf(1.0 / f64::from(count));
+    let preceding = |back: u32| {
+        let sum_seconds = match back {
+            back if back == count => goal.initial_trial_seconds,
+            back => goal.duration_sum_seconds * shrink.powf(f64::from(back)),
+        };
+        let trial_seconds = goal.final_trial_seconds.min(sum_seconds);
+        Target { width: (own.width << back).min(last), trial_seconds, sum_seconds, ..own.clone() }
+    };
+    std::iter::once(own.clone()).chain((1..=count).map(preceding)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_preceding_target_is_shorter_and_wider() {
+        let goal = Goal {
+            duration_sum_seconds: 16.0,
+            initial_trial_seconds: 1.0,
+            final_trial_seconds: 2.0,
+            ..Goal::of_loss(0.0, 0.01)
+        };
+        let chain = chain(0, &goal, 0.01, 1000);
+        let told: Vec<_> = chain.iter().map(|t| (t.width, t.trial_seconds, t.sum_seconds)).collect();
+        assert_eq!(told, [(1, 2.0, 16.0), (2, 2.0, 4.0), (4, 1.0, 1.0)]);
+    }
+}

@@ -1,0 +1,202 @@
+//! `ladder run --url`: a service that somebody else started, climbed, read and left alone.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use bench_format::{
+    result::{ReasonKind, Validity},
+    run::{RunState, TrialState},
+    service::Started,
+};
+use fakes::{Checkout, is_alive, wait_for, words};
+use rustix::process::{Pid, Signal, kill_process};
+
+mod fakes;
+
+/// A service that the test started by hand, in the checkout's own way. Ends with the test.
+struct ByHand {
+    child: Child,
+    started: Started,
+}
+
+impl ByHand {
+    /// A service that calls itself by this name.
+    fn start(checkout: &Checkout, name: &str, flaw: &str) -> Self {
+        let mut child = Command::new(checkout.path("bin/fake-service"))
+            .env("FAKE_NAME", name)
+            .env("FAKE_FLAW", flaw)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let ready = lines.into_iter().find(|line| line.starts_with('{')).expect("it says that it is ready");
+        Self { child, started: serde_json::from_str(&ready).unwrap() }
+    }
+
+    /// The command that climbs it.
+    fn run(&self, plan: &str) -> String {
+        let Started { address, metrics_address, .. } = &self.started;
+        format!("run {plan} --run-id r --no-report --url ws://{address} --metrics {metrics_address}")
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An address at which nobody listens.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// What a command that must be refused says; nothing was begun.
+fn refused(checkout: &Checkout, arguments: &str) -> String {
+    let output = checkout.run(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert!(!checkout.path("results/r").exists(), "a bundle was begun: {}", words(&output));
+    words(&output)
+}
+
+#[test]
+fn a_service_that_runs_already_is_accounted_for_and_left_running() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 2\nservice_process: repeat\n", "");
+    let service = ByHand::start(&checkout, "honest", "honest");
+    let output = checkout.run(&service.run("fake"));
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert!(is_alive(service.started.pid), "ladder stopped what it had not started");
+    assert!(words(&output).contains("in place of a fresh one for each"), "{}", words(&output));
+    let run = checkout.run_file();
+    let outside = run.outside.clone().unwrap();
+    assert_eq!(outside.metrics_address, service.started.metrics_address);
+    assert_eq!(run.versions["honest"], "fake 1");
+    assert!(run.cpu_roles["service"].contains("started by somebody else"), "{:?}", run.cpu_roles);
+    let trials: Vec<(u32, u32)> = run.trials.iter().map(|entry| (entry.trial.process, entry.trial.repeat)).collect();
+    assert_eq!(trials, [(1, 1), (1, 2)], "both on the one process");
+    for result in checkout.results() {
+        assert_eq!(result.validity, Validity::Valid);
+        assert_eq!((result.messages.sent, result.messages.delivered), (40, 40));
+        assert!(result.figures.delivered_per_second.is_some());
+        assert!(result.reproduce.contains(&format!(" --url {} --metrics ", outside.url)), "{}", result.reproduce);
+    }
+}
+
+#[test]
+fn what_can_not_be_read_of_a_foreign_process_is_absent_and_not_zero() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "honest");
+    assert_eq!(checkout.run(&service.run("fake")).status.code(), Some(0));
+    let result = &checkout.results()[0];
+    for reading in [&result.service.before, &result.service.window_start, &result.service.window_end] {
+        let reading = reading.as_ref().unwrap();
+        assert_eq!((reading.pid, reading.cpu_ns, reading.rss_bytes, reading.cpu_limit), (None, None, None, None));
+    }
+    let figures = &result.figures;
+    assert_eq!((figures.service_cpu_seconds, figures.service_cpu_share), (None, None));
+    assert_eq!((figures.service_cpu_seconds_per_million, figures.service_rss_bytes), (None, None));
+    assert_eq!((figures.service_bytes_per_connection, result.bound_by), (None, None));
+}
+
+#[test]
+fn a_foreign_service_that_lies_is_caught() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "liar");
+    let output = checkout.run(&service.run("fake"));
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let Validity::Invalid { reasons } = &checkout.results()[0].validity else { panic!("valid") };
+    assert_eq!(reasons[0].kind, ReasonKind::Unaccounted);
+}
+
+#[test]
+fn a_foreign_service_that_dies_under_load_makes_its_trial_invalid_and_the_next_says_why_it_is_missing() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "");
+    let service = ByHand::start(&checkout, "honest", "dies");
+    let output = checkout.run(&service.run("fake"));
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    let run = checkout.run_file();
+    let Validity::Invalid { reasons } = &checkout.result(&run.trials[0].trial).validity else { panic!("valid") };
+    assert!(reasons.iter().any(|reason| reason.kind == ReasonKind::Conformance), "{reasons:?}");
+    let TrialState::Failed { reason } = &run.trials[1].state else { panic!("{:?}", run.trials[1]) };
+    assert!(reason.starts_with("failed to get /stats from the service"), "{reason}");
+}
+
+#[test]
+fn an_address_at_which_nobody_listens_is_named_before_anything_is_begun() {
+    let checkout = Checkout::new();
+    let free = free_address();
+    let found = refused(&checkout, &format!("run honest-plan --run-id r --url ws://{free} --metrics {free}"));
+    assert!(found.contains("\"honest-plan\" is neither a plan"), "{found}");
+    let found = refused(&checkout, &format!("run fake --run-id r --url ws://{free} --metrics {free}"));
+    assert!(found.contains(&format!("failed to reach ws://{free}/: Connection refused")), "{found}");
+    let found = refused(&checkout, &format!("run fake --run-id r --url ws://{free}"));
+    assert!(found.contains(&format!("nobody listens at {free}; give --metrics HOST:PORT")), "{found}");
+}
+
+#[test]
+fn a_service_whose_counters_are_not_there_is_not_climbed() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "honest");
+    let (address, free) = (&service.started.address, free_address());
+    let found = refused(&checkout, &format!("run fake --run-id r --url ws://{address} --metrics {free}"));
+    assert!(found.contains(&format!("failed to read the counters of ws://{address}/ at http://{free}")), "{found}");
+    // Its only port serves both, and is no other port of it.
+    let found = refused(&checkout, &format!("run fake --run-id r --url ws://{address}"));
+    assert!(found.contains("none answers /stats by the contract"), "{found}");
+}
+
+#[test]
+fn another_service_at_the_address_is_not_measured_under_a_wrong_name() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "other", "honest");
+    let found = refused(&checkout, &service.run("fake"));
+    assert!(found.contains("is other and not honest, say its counters; give --service other"), "{found}");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_named_with_the_way_out() {
+    let checkout = Checkout::new();
+    checkout.plan("two", "services: [honest, liar]\n", "");
+    checkout.plan("told", "services: [honest]\n", "  service_env: {DELIVERY: dict}\n");
+    for (arguments, expected) in [
+        ("run fake --url http://127.0.0.1:1 --metrics 127.0.0.1:2", "\"http\" is not WebSocket's scheme; give ws://"),
+        ("run fake --url wss://127.0.0.1:1 --metrics 127.0.0.1:2", "TLS is not spoken"),
+        ("run fake --url ws://127.0.0.1:1/elsewhere --metrics 127.0.0.1:2", "don't speak at /elsewhere"),
+        ("run fake --url ws://127.0.0.1:1 --metrics here", "--metrics here: no address; give HOST:PORT"),
+        ("run two --url ws://127.0.0.1:1 --metrics 127.0.0.1:2", "climbs honest, liar; name one with --service"),
+        ("run told --url ws://127.0.0.1:1 --metrics 127.0.0.1:2", "its service_env can't reach what runs already"),
+        ("run fake --metrics 127.0.0.1:2", "--url <URL>"),
+        ("run --resume r --url ws://127.0.0.1:1", "cannot be used with"),
+    ] {
+        let found = refused(&checkout, &format!("{arguments} --no-report"));
+        assert!(found.contains(expected), "{arguments}: {found}");
+    }
+}
+
+#[test]
+fn an_interrupted_climb_of_a_foreign_service_is_resumed_at_its_address() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "  window_seconds: 1\n");
+    let service = ByHand::start(&checkout, "honest", "honest");
+    let mut ladder = checkout.start(&service.run("fake"));
+    let log = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json");
+    wait_for("the first trial", || fs::exists(&log).unwrap());
+    kill_process(Pid::from_raw(ladder.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(ladder.wait().unwrap().code(), Some(130));
+    assert!(is_alive(service.started.pid));
+    let output = checkout.run("run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(checkout.run_file().state, RunState::Finished);
+    drop(service);
+    let output = checkout.run("run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert!(words(&output).contains("failed to reach ws://"), "{}", words(&output));
+}

@@ -1,0 +1,138 @@
+//! `ladder search` as a process, against a service whose capacity is known: what it finds, and that it decides the same
+//! when it is taken up again.
+
+use std::fs;
+
+use bench_format::{
+    result::Validity,
+    run::{Edge, Run, RunState, SearchStep, SearchTrial, TrialState},
+    timeline::TimelineStep,
+};
+use fakes::{Checkout, wait_for, words};
+use rustix::process::{Pid, Signal, kill_process};
+
+mod fakes;
+
+/// Connections up to which the fake service answers in time.
+const CAPACITY: &str = "21";
+
+/// A checkout with a plan that searches the largest number of connections with a median response of 100 ms.
+fn checkout(service: &str) -> Checkout {
+    let checkout = Checkout::new();
+    let text = format!(
+        "schema: 1
+name: fake
+why: a test
+seed: 1
+services: [{service}]
+warmup_seconds: 0
+window_seconds: 1
+drain_seconds: 2
+ladders:
+  - workload: throughput
+    load: {{ model: open, rate_per_second: 10 }}
+    objectives:
+      - {{ figure: {{ percentile_ms: {{ histogram: response, percentile: 50 }} }}, at_most: 100 }}
+    search:
+      from: 4
+      to: 80
+      final_trial_seconds: 0.1
+      duration_sum_seconds: 0.1
+      width: 0.05
+      confirm: {{ window_seconds: 0.2 }}
+"
+    );
+    fs::write(checkout.path("plans/fake-search.yaml"), text).unwrap();
+    checkout
+}
+
+fn search(checkout: &Checkout, arguments: &str) -> std::process::Output {
+    checkout.ladder(arguments).env("FAKE_CAPACITY", CAPACITY).output().unwrap()
+}
+
+/// What was decided: load and purpose of each valid trial. On a busy machine one may be invalid and repeated.
+fn decisions(run: &Run) -> Vec<(u32, Option<SearchTrial>)> {
+    let valid = |state: &TrialState| matches!(state, TrialState::Finished { validity: Validity::Valid, .. });
+    let decided = run.trials.iter().filter(|entry| valid(&entry.state));
+    decided.map(|entry| (entry.trial.tier, entry.search)).collect()
+}
+
+#[test]
+fn the_capacity_of_a_service_is_found_and_confirmed() {
+    let checkout = checkout("honest");
+    let output = search(&checkout, "search honest --run-id r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let run = checkout.run_file();
+    let found = run.searches[0].found.as_ref().unwrap();
+    assert_eq!((found.confirmed, found.first_solid_fail), (Some(21), Some(22)), "{found:?}");
+    assert_eq!((found.edge, found.gates.len(), found.at_least), (Some(Edge::Latency), 1, false));
+    assert_eq!((found.goals[0].lower, found.goals[0].upper), (Some(21), Some(22)));
+    assert!(
+        words(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
+        "{}",
+        words(&output)
+    );
+    // One process for all trials that look for bounds, and one for each confirmed load.
+    let timeline = operator::store::read_timeline(&checkout.path("results/r"));
+    let starts = timeline.iter().filter(|entry| entry.step == TimelineStep::StartService).count();
+    assert_eq!(starts, 3);
+    let confirming = &run.trials.last().unwrap().trial;
+    assert_eq!((confirming.tier, confirming.process), (22, 2));
+    assert_eq!(checkout.result(confirming).figures.window_seconds, 0.2);
+    assert_eq!(
+        checkout.run("assert results/r").status.code(),
+        Some(0),
+        "trials that fail are what a search is made of"
+    );
+}
+
+#[test]
+fn a_search_that_is_taken_up_again_decides_the_same() {
+    let whole = checkout("honest");
+    search(&whole, "search honest --run-id r --no-report");
+    let broken = checkout("honest");
+    let mut command = broken.ladder("search fake-search --run-id r --no-report");
+    let mut child = command.env("FAKE_CAPACITY", CAPACITY).spawn().unwrap();
+    let many = || {
+        let run = operator::store::read_run(&broken.path("results/r"));
+        run.is_ok_and(|run| run.trials.len() >= 4)
+    };
+    wait_for("a few trials", many);
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(broken.run_file().searches[0].found.is_none());
+    let output = search(&broken, "run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let (whole, broken) = (whole.run_file(), broken.run_file());
+    assert_eq!((decisions(&broken), &broken.searches), (decisions(&whole), &whole.searches));
+    assert_eq!(broken.state, RunState::Finished);
+}
+
+#[test]
+fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
+    let checkout = checkout("dies");
+    let output = search(&checkout, "search fake-search --run-id r --no-report");
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    let run = checkout.run_file();
+    let found = run.searches[0].found.as_ref().unwrap();
+    assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
+    let steps: Vec<SearchStep> = run.trials.iter().map(|entry| entry.search.unwrap().step).collect();
+    assert_eq!(steps.iter().filter(|step| **step == SearchStep::Confirm).count(), 2);
+}
+
+#[test]
+fn what_cannot_be_searched_is_said_in_words() {
+    let checkout = checkout("honest");
+    let output = checkout.run("search nothing");
+    assert!(words(&output).contains("\"nothing\" is neither a plan in plans/ nor a service"), "{}", words(&output));
+    let output = checkout.run("search fake");
+    assert!(
+        words(&output).contains("plans/fake.yaml has a search; plans/stt-search.yaml shows one"),
+        "{}",
+        words(&output)
+    );
+    let output = checkout.run("run fake-search");
+    assert!(words(&output).contains("it has no tiers: use ladder search"), "{}", words(&output));
+    let output = checkout.run("search honest --from 90");
+    assert!(words(&output).contains("ladders[0].search.to: 80 is not above from (90)"), "{}", words(&output));
+}

@@ -1,0 +1,58 @@
+//! A service that breaks its protocol has no figures, an honest one isn't accused, and the check leaves no trace in the
+//! figures of the load.
+
+use bench_format::result::{ReasonKind, TrialResult, Validity};
+
+use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
+
+/// Connections of the load, by the plan.
+const TIER: u64 = 5;
+/// The variants of the plan's two ladders.
+const VARIANTS: [&str; 2] = ["standard", "storm"];
+
+/// The check was made, found nothing, and its two connections are in the books and in no count of the load.
+fn check_honest(result: &TrialResult, run: &Run) -> Checked {
+    sound(result)?;
+    let counts = &result.connections;
+    ensure((counts.attempted, counts.open) == (TIER, TIER), || format!("counted as load: {counts:?}"))?;
+    let worker = run.workers(&result.trial.service, &result.trial.variant).remove(0);
+    let check = worker.conformance.ok_or("worker 0 made no check")?;
+    ensure(check.before.is_empty() && check.after.is_empty(), || format!("accused: {check:?}"))?;
+    ensure(check.opened == 2, || format!("not one connection before and one after: {check:?}"))?;
+    let compared = result.books.connections.as_ref().map(|books| books.compared);
+    ensure(compared == Some(TIER + 2), || format!("not all connections in the books: {:?}", result.books))
+}
+
+/// Nothing but the protocol is wrong, and both checks found it.
+fn check_gullible(result: &TrialResult) -> Checked {
+    ensure(reasons(result) == [ReasonKind::Conformance], || format!("{:?}", result.validity))?;
+    ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
+    let Validity::Invalid { reasons } = &result.validity else { return Err("valid".into()) };
+    let words = &reasons[0].detail;
+    let both = words.contains("before the load: with a token of another secret: an error AUTH_FAILED was due")
+        && words.contains("after the load: with a token of another secret");
+    ensure(both, || format!("not the bad token, twice: {words}"))
+}
+
+#[test]
+fn a_service_that_lets_in_a_bad_token_has_no_figures_and_the_honest_one_has() {
+    let mut tries = Tries::of("protocol-check");
+    for variant in VARIANTS {
+        let (honest, run) = tries.trial("self-test-none", variant);
+        assert_eq!(check_honest(&honest, run), Ok(()), "{variant}\n{}", run.output);
+        assert!(check_gullible(&honest).is_err());
+        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        let (gullible, run) = tries.trial("self-test-gullible", variant);
+        assert_eq!(check_gullible(&gullible), Ok(()), "{variant}\n{}", run.output);
+        assert!(check_honest(&gullible, run).is_err());
+    }
+}
+
+#[test]
+fn a_service_without_a_protocol_is_not_held_to_one() {
+    let mut tries = Tries::of("protocol-check");
+    let (null, run) = tries.trial("self-test-null", "standard");
+    assert_eq!(sound(&null), Ok(()), "\n{}", run.output);
+    let worker = run.workers("self-test-null", "standard").remove(0);
+    assert_eq!(worker.conformance, None);
+}

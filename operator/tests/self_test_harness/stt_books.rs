@@ -1,0 +1,103 @@
+//! Every way of losing audio must show in the books, and an honest gateway must not be accused.
+
+use bench_format::result::{ReasonKind, TrialResult, WorkerResult};
+
+use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
+
+/// The k of the registry's gateway that leaves frames out.
+const EVERY: u64 = 100;
+
+type Check = fn(&TrialResult, &[WorkerResult]) -> Checked;
+
+/// Each gateway and variant with the check that only its own result may pass.
+const CHECKS: [(&str, &str, Check); 4] = [
+    ("self-test-gateway-none", "standard", check_honest),
+    ("self-test-gateway-none", "overflow", check_overflow),
+    ("self-test-gateway-silent-drop", "standard", check_silent_drop),
+    ("self-test-gateway-lost-batch", "standard", check_lost_batch),
+];
+
+fn check_honest(result: &TrialResult, _: &[WorkerResult]) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    ensure(messages.sent > 0 && messages.delivered == messages.sent, || format!("not all arrived: {messages:?}"))?;
+    ensure(result.failures == Default::default(), || format!("{:?}", result.failures))?;
+    ensure(result.figures.error_share == Some(0.0), || format!("{:?}", result.figures.error_share))
+}
+
+/// A drop that the gateway tells of is an outcome; each error frame is a failure, and the books name it.
+fn check_overflow(result: &TrialResult, _: &[WorkerResult]) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    let dropped = messages.dropped.get("overflow").copied().unwrap_or(0);
+    let share = dropped as f64 / messages.sent as f64;
+    ensure((0.1..0.3).contains(&share), || format!("{share} of all frames found no room: {messages:?}"))?;
+    ensure(messages.delivered == messages.sent - dropped, || format!("not the rest: {messages:?}"))?;
+    let named = |name: &str, left: u64| name.starts_with("dropped(overflow)") && left == dropped;
+    let equations = &result.books.equations;
+    ensure(equations.iter().any(|equation| named(&equation.name, equation.left)), || format!("{equations:?}"))?;
+    let failures = result.failures.window.get("websocket_receive/overflow").copied().unwrap_or(0);
+    ensure(failures > 0 && result.figures.error_share > Some(0.0), || format!("{:?}", result.failures))
+}
+
+/// What is missing is exactly one frame in k of each session, in the workers' books and in the gateway's.
+fn check_silent_drop(result: &TrialResult, workers: &[WorkerResult]) -> Checked {
+    check_unaccounted(result)?;
+    let sent = workers.iter().flat_map(|worker| &worker.books).map(|book| book.sent);
+    let lost: u64 = sent.map(|sent| sent / EVERY).sum();
+    ensure(lost > 0 && result.messages.lost == lost, || format!("not one in {EVERY}: {:?}", result.messages))?;
+    let missing = result.books.equations.iter().any(|equation| equation.left.abs_diff(equation.right) == lost);
+    ensure(missing, || format!("no equation misses {lost} frames: {:?}", result.books))
+}
+
+/// All of the gateway's own counts agree; only the workers know that a batch of each session never came.
+fn check_lost_batch(result: &TrialResult, _: &[WorkerResult]) -> Checked {
+    check_unaccounted(result)?;
+    let broken: Vec<_> = result.books.equations.iter().filter(|equation| !equation.holds()).collect();
+    let [only] = broken[..] else { return Err(format!("not one equation is broken: {broken:?}")) };
+    ensure(only.name == "delivered (service) = answered (workers)", || format!("{only:?}"))?;
+    ensure(only.left - only.right == result.messages.lost, || format!("{only:?}: {:?}", result.messages))
+}
+
+fn check_unaccounted(result: &TrialResult) -> Checked {
+    ensure(reasons(result) == [ReasonKind::Unaccounted], || format!("{:?}", result.validity))?;
+    ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
+    ensure(!result.books.balance(), || "the books balance".into())?;
+    ensure(result.messages.lost > 0, || "nothing is lost".into())
+}
+
+#[test]
+fn every_way_of_losing_audio_is_told_from_every_other() {
+    let mut tries = Tries::of("stt-books");
+    for (gateway, variant, _) in CHECKS {
+        let (result, run) = tries.trial(gateway, variant);
+        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        let workers = run.workers(gateway, variant);
+        for (other, other_variant, check) in CHECKS {
+            let checked = check(&result, &workers);
+            assert_eq!(
+                checked.is_ok(),
+                (other, other_variant) == (gateway, variant),
+                "{gateway}/{variant} under the check of {other}/{other_variant}: {checked:?}\n{}",
+                run.output
+            );
+        }
+        if (gateway, variant) == ("self-test-gateway-none", "standard") {
+            refuses_cooked_books(&result, run);
+        }
+    }
+}
+
+/// An honest result with one number changed is refused.
+fn refuses_cooked_books(honest: &TrialResult, run: &Run) {
+    let workers = run.workers("self-test-gateway-none", "standard");
+    let cook = |change: fn(&mut TrialResult)| {
+        let mut cooked = honest.clone();
+        change(&mut cooked);
+        check_honest(&cooked, &workers)
+    };
+    assert!(cook(|result| result.messages.delivered -= 1).is_err());
+    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
+    assert!(cook(|result| _ = result.failures.window.insert("session/reset".into(), 1)).is_err());
+    assert_eq!(cook(|_| ()), Ok(()));
+}

@@ -1,0 +1,135 @@
+//! What may go wrong in the middle of a run of sessions: the gateway dies, the disk is full. What was measured before is
+//! kept, and somebody says what happened where.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use bench_format::run::{Run as RunFile, TrialState};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::run::{GLANCE, checkout, programs, start};
+
+const GATEWAY: &str = "self-test-gateway-none";
+/// Longest wait for a step of ladder's.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_gateway_that_dies_in_the_window_costs_its_own_trial_alone() {
+    let mut climbing = start("stt-deaths");
+    let first = climbing.service("gateway-none");
+    let second = climbing.service_after("gateway-none", first.pid);
+    // Half a second of audio of twenty sessions beyond the warm-up's: the window has begun.
+    climbing.wait_for_stats(&second, "load in the window", |stats| stats.messages.received > 20 * 50);
+    kill_process(Pid::from_raw(second.pid as i32).unwrap(), Signal::KILL).unwrap();
+    let run = climbing.finish();
+    assert_eq!(run.exit, Some(2), "{}", run.output);
+    let states = run.states();
+    let [TrialState::Finished { .. }, TrialState::Failed { reason }] = &states[..] else { panic!("{states:?}") };
+    assert_eq!(reason.lines().next(), Some(&*format!("the trial broke off: {GATEWAY} ended (signal: 9 (SIGKILL))")));
+    // Both are listed, and the first is there to be read.
+    for listed in ["10-p1-r1  valid", "20-p1-r1  not measured: the trial broke off"] {
+        assert!(run.output.contains(listed), "{listed}: {}", run.output);
+    }
+    assert!(run.trial(GATEWAY, "standard").messages.delivered > 0);
+}
+
+/// A run whose results are on a disk of its own, so small that the test can fill it: a mount that only it sees.
+struct OnASmallDisk {
+    ladder: std::process::Child,
+    folder: tempfile::TempDir,
+}
+
+/// Mounts the disk, runs ladder, and keeps what the disk holds at the end: the mount goes with the process.
+const SCRIPT: &str = r#"
+mount -t tmpfs -o size=4m tmpfs "$1/disk" || exit 99
+"$2" run plans/self-test/stt-deaths.yaml --no-report --run-id r --results "$1/disk" 2> "$1/said" > "$1/printed"
+code=$?
+rm -f "$1/disk/filler"
+cp -a "$1/disk/." "$1/kept"
+exit $code
+"#;
+
+impl OnASmallDisk {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        fs::create_dir(folder.path().join("kept")).unwrap();
+        let mut command = Command::new("unshare");
+        command.arg("--mount");
+        if !geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let ladder = command
+            .args(["sh", "-c", SCRIPT, "sh"])
+            .args([folder.path(), &programs().join("ladder")])
+            .current_dir(checkout())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { ladder, folder }
+    }
+
+    /// The disk, as the process sees it.
+    fn disk(&self) -> PathBuf {
+        let seen = format!("/proc/{}/root", self.ladder.id());
+        PathBuf::from(seen + self.folder.path().to_str().unwrap()).join("disk")
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
+    }
+
+    fn wait_until(&mut self, what: &str, is: impl Fn(&RunFile) -> bool) {
+        let begun = Instant::now();
+        let path = self.disk().join("r/run.json");
+        let read = || fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        while !read().as_ref().is_some_and(&is) {
+            let ended = self.ladder.try_wait().unwrap();
+            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what} ({ended:?}): {}", self.said());
+            sleep(GLANCE);
+        }
+    }
+
+    /// Writes until nothing more goes onto the disk.
+    fn fill(&self) {
+        let mut filler = File::create(self.disk().join("filler")).unwrap();
+        for size in [1 << 16, 1] {
+            while filler.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_trial_at_hand_alone_and_is_named() {
+    let mut run = OnASmallDisk::start();
+    run.wait_until("second trial", |run| {
+        matches!(run.trials[0].state, TrialState::Finished { .. })
+            && matches!(run.trials[1].state, TrialState::Started { .. })
+    });
+    run.fill();
+    let exit = run.ladder.wait().unwrap();
+    assert_eq!(exit.code(), Some(2), "{}", run.said());
+    let said = run.said();
+    assert!(said.contains("failed to write ") && said.contains("No space left on device"), "{said}");
+    assert!(said.contains(run.folder.path().join("disk/r").to_str().unwrap()), "{said}");
+    let kept = run.folder.path().join("kept/r");
+    let file = operator::store::read_run(&kept).unwrap();
+    assert!(matches!(file.trials[0].state, TrialState::Finished { .. }), "{:?}", file.trials);
+    assert!(matches!(file.trials[1].state, TrialState::Started { .. }), "{:?}", file.trials);
+    let first = operator::store::read_result(&kept, &file.trials[0].trial).unwrap();
+    assert!(first.messages.delivered > 0 && first.books.balance(), "{:?}", first.books);
+}
+
+impl Drop for OnASmallDisk {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is the usual case.
+        let _ = self.ladder.kill();
+        let _ = self.ladder.wait();
+    }
+}

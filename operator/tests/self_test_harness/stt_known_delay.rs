@@ -1,0 +1,78 @@
+//! A gateway whose partials wait for a known delay must come back with that delay, at both ends of what they cover.
+
+use bench_format::{
+    histogram::{Recorder, percentile_ns},
+    result::TrialResult,
+};
+
+use crate::{
+    known_delay::{changed, tolerance},
+    run::{Checked, Run, Tries, ensure, histogram, sound},
+};
+
+/// Sessions of the plan.
+const SESSIONS: u64 = 60;
+/// What a delay is judged by.
+const BOTH: [f64; 2] = [50.0, 99.0];
+/// What an answer at once is judged by: its tail is the kernel's scheduling, which both sides see differently.
+const MEDIAN: [f64; 1] = [50.0];
+
+/// What a gateway recorded of its partials: the ages of their newest and their oldest frame.
+struct Recorded {
+    newest: Recorder,
+    oldest: Recorder,
+}
+
+impl Recorded {
+    fn of(run: &Run, flaw: &str) -> Self {
+        Self {
+            newest: run.recorded(&format!("gateway-{flaw}")),
+            oldest: run.read_recorded(&format!("gateway-{flaw}-recorded-oldest.json")),
+        }
+    }
+
+    fn changed(&self, change: impl Fn(u64) -> u64) -> Self {
+        Self { newest: changed(&self.newest, &change), oldest: changed(&self.oldest, &change) }
+    }
+}
+
+/// Whether the measured ages are what the gateway recorded, at these percentiles.
+fn check(result: &TrialResult, recorded: &Recorded, percentiles: &[f64]) -> Checked {
+    sound(result)?;
+    for (name, recorded) in [("newest_ns", &recorded.newest), ("oldest_ns", &recorded.oldest)] {
+        let seen = histogram(result, name)?;
+        // The gateway doesn't record the last partial of a session, but some of it reach the worker in the drain only.
+        ensure(recorded.count().abs_diff(seen.count()) <= SESSIONS, || {
+            format!("{name}: the gateway sent {} partials, the histogram holds {}", recorded.count(), seen.count())
+        })?;
+        for &percentile in percentiles {
+            let of = |recorder| percentile_ns(recorder, percentile).ok_or("too few samples".to_owned());
+            let (seen, expected) = (of(&seen)?, of(recorded)?);
+            ensure(seen.abs_diff(expected) <= tolerance(expected), || {
+                format!("p{percentile} of {name} is {seen}, the gateway recorded {expected}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_known_delay_of_partials_is_measured_as_that_delay() {
+    let mut tries = Tries::of("stt-known-delay");
+    let (delayed, run) = tries.trial("self-test-gateway-delay", "delayed");
+    let recorded = Recorded::of(run, "delay");
+    assert_eq!(check(&delayed, &recorded, &BOTH), Ok(()), "\n{}", run.output);
+    let (honest, run) = tries.trial("self-test-gateway-none", "honest");
+    let at_once = Recorded::of(run, "none");
+    assert_eq!(check(&honest, &at_once, &MEDIAN), Ok(()), "\n{}", run.output);
+
+    // What must be refused: a gateway five per cent slower or faster than measured, one two milliseconds slower, and each of
+    // the two for the other.
+    for share in [-0.05, 0.05] {
+        let other = recorded.changed(|ns| (ns as f64 * (1.0 + share)) as u64);
+        assert!(check(&delayed, &other, &BOTH).is_err(), "a record off by {share} passes");
+    }
+    assert!(check(&honest, &at_once.changed(|ns| ns + 2_000_000), &MEDIAN).is_err(), "a record off by 2 ms passes");
+    assert!(check(&honest, &recorded, &MEDIAN).is_err(), "an honest gateway passes for a delayed one");
+    assert!(check(&delayed, &at_once, &BOTH).is_err(), "a delayed gateway passes for an honest one");
+}

@@ -1,0 +1,44 @@
+//! A harness that is short of CPU, at either end of the gateway, must accuse itself.
+
+use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
+
+use crate::{
+    run::{Checked, Tries, ensure, reasons, run},
+    slow_generator::{STARVED_NS, ran},
+};
+
+/// Sessions: invalid for the generator's sake, and not judged.
+fn check_generator(result: &TrialResult) -> Checked {
+    let reasons = reasons(result);
+    let own_fault = |kind: &ReasonKind| matches!(kind, ReasonKind::GeneratorLate | ReasonKind::GeneratorCpu);
+    ensure(reasons.iter().any(own_fault), || format!("the generator isn't accused: {:?}", result.validity))?;
+    let p99 = result.percentiles.get("delay_ns").and_then(|delay| *delay.get("p99")?);
+    ensure(p99.is_some_and(|ns| ns > STARVED_NS), || format!("p99 of delay is {p99:?} ns: it wasn't starved"))?;
+    ensure(result.verdict.is_none(), || format!("its latency was judged: {:?}", result.verdict))
+}
+
+/// Inference that ran out of CPU: the gateway isn't judged by it.
+fn check_inference(result: &TrialResult) -> Checked {
+    let reasons = reasons(result);
+    ensure(reasons.contains(&ReasonKind::InferenceCpu), || format!("it isn't accused: {:?}", result.validity))?;
+    ensure(result.bound_by == Some(BoundBy::Inference), || format!("bound by {:?}", result.bound_by))?;
+    ensure(result.verdict.is_none(), || format!("the gateway was judged: {:?}", result.verdict))
+}
+
+#[test]
+fn a_harness_short_of_cpu_accuses_itself_and_one_with_enough_does_not() {
+    let gateway = "self-test-gateway-none";
+    let slow = ran(run("stt-slow-generator"));
+    assert_eq!(check_generator(&slow.trial(gateway, "standard")), Ok(()), "\n{}", slow.output);
+    assert_eq!(slow.exit, Some(2), "\n{}", slow.output);
+    let mut starved = Tries::of("stt-slow-inference");
+    let accused = starved.until(|run| reasons(&run.trial(gateway, "standard")).contains(&ReasonKind::InferenceCpu));
+    assert_eq!(check_inference(&accused.trial(gateway, "standard")), Ok(()), "\n{}", accused.output);
+
+    // What must be refused: the same load from a harness with whole CPUs.
+    let mut tries = Tries::of("stt-fast");
+    let (result, fast) = tries.trial(gateway, "standard");
+    assert!(check_generator(&result).is_err() && check_inference(&result).is_err(), "\n{}", fast.output);
+    assert_eq!(result.validity, Validity::Valid, "\n{}", fast.output);
+    assert!(result.verdict.as_ref().is_some_and(|verdict| verdict.passed), "\n{}", fast.output);
+}
