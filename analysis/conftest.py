@@ -1,8 +1,9 @@
-"""Makes the package and the fixtures importable wherever pytest is started from."""
+"""Makes the package, the fixtures and the tools that use it importable wherever pytest is started from."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.bundles import TrialSpec, bundle
-from ws_ladder_analysis.charts import draw
+from ws_ladder_analysis.bench_format.histogram import Values
+from ws_ladder_analysis.charts import _curve, draw
 from ws_ladder_analysis.drawing import Chart
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
@@ -77,3 +78,9 @@ def test_an_svg_brings_no_address_and_no_id_of_another(tmp_path: Path) -> None:
         assert 'viewBox="0 0 340 240"' in chart.svg
         ids += re.findall(r' id="([^"]+)"', chart.svg)
     assert len(ids) == len(set(ids))
+
+
+def test_a_curve_on_a_logarithmic_axis_has_no_zero() -> None:
+    rows = _curve("flush_lateness_ns", Values({0: 50, 2_000_000: 50}))
+    assert rows
+    assert all(float(str(row["value"])) > 0 for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,27 @@ def test_an_honest_bundle_agrees_with_itself(example_bundle: Bundle) -> None:
 @pytest.mark.parametrize("spec", [CLOSED, OPEN, STORM, INVALID], ids=["closed", "open", "storm", "invalid"])
 def test_every_kind_of_trial_agrees_with_itself(tmp_path: Path, spec: TrialSpec) -> None:
     assert found(bundle(tmp_path, [spec])) == []
+
+
+def test_a_service_that_somebody_else_started_has_no_figures_of_its_process_and_its_books_are_checked(
+    tmp_path: Path,
+) -> None:
+    process = ("pid", "cpu_ns", "rss_bytes", "cpu_limit")
+    absent = ("service_cpu_seconds", "service_cpu_share", "service_cpu_seconds_per_million", "service_rss_bytes")
+
+    def unread(result: Json) -> None:
+        for one in result["service"].values():
+            one.update(dict.fromkeys(process))
+        result["figures"].update(dict.fromkeys((*absent, "service_bytes_per_connection")))
+        result["bound_by"] = None
+
+    root = bundle(tmp_path, [CLOSED], outside={"url": "ws://127.0.0.1:8080/wse", "metrics_address": "127.0.0.1:9100"})
+    file = root / "trials" / CLOSED.folder / "result.json"
+    edit(file, unread)
+    edit(file.with_name("service.json"), lambda service: unread({"service": service["readings"], "figures": {}}))
+    assert found(root) == []
+    edit(file, lambda result: result["figures"].update(received_per_second=1.0))
+    assert any(words.startswith("received_per_second is 1 but the counters say") for words in found(root))
 
 
 def test_a_merged_histogram_that_lost_a_value_is_found(tmp_path: Path) -> None:
@@ -148,7 +170,7 @@ def test_a_doctored_verdict_is_found(tmp_path: Path, change: Callable[[Json], ob
 def test_a_late_generator_that_was_called_valid_is_found(tmp_path: Path) -> None:
     late = TrialSpec(**{**OPEN.__dict__, "latencies": {"response_ns": (1e6, 0.5), "delay_ns": (30e6, 0.8)}})
     words = found(bundle(tmp_path, [late]))
-    assert any(one.startswith("it is called valid although p99 of delay is") for one in words)
+    assert any(one.startswith("it is called valid although p99 of its lateness is") for one in words)
 
 
 def test_an_objective_of_time_allows_the_generator_a_twentieth_of_it(tmp_path: Path) -> None:
@@ -182,3 +204,31 @@ def test_a_missing_result_is_found(tmp_path: Path) -> None:
     root = bundle(tmp_path, [CLOSED])
     (root / "trials" / CLOSED.folder / "result.json").unlink()
     assert found(root) == ["run.json and result.json disagree on whether it ended"]
+
+
+def test_a_trial_of_a_search_is_judged_by_the_window_that_the_search_chose(tmp_path: Path) -> None:
+    root = bundle(tmp_path, [CLOSED])
+    file = root / "trials" / CLOSED.folder / "result.json"
+
+    def read_late(result: Json) -> None:
+        """The second edge was read a tenth of a window late: rates are over the time between the readings."""
+        start, end = (result["service"][f"window_{edge}"] for edge in ("start", "end"))
+        end["unix_ns"] = start["unix_ns"] + int((end["unix_ns"] - start["unix_ns"]) * 1.1)
+        seconds = (end["unix_ns"] - start["unix_ns"]) / 1e9
+        received = end["stats"]["messages"]["received"] - start["stats"]["messages"]["received"]
+        result["figures"]["received_per_second"] = received / seconds
+        result["figures"]["delivered_per_second"] /= 1.1
+
+    edit(file, read_late)
+    edit(
+        file.with_name("service.json"),
+        lambda service: service.update(readings=json.loads(file.read_text(encoding="utf-8"))["service"]),
+    )
+    assert found(root) == []
+
+    def of_a_long_plan(run: Json) -> None:
+        run["plan"]["window_seconds"] = 45.0
+        run["trials"][0]["search"] = {"step": "bounds", "window_seconds": CLOSED.seconds, "service_ended": False}
+
+    edit(root / "run.json", of_a_long_plan)
+    assert found(root) == []

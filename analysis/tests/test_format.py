@@ -15,7 +15,13 @@ from ws_ladder_analysis.bench_format import SCHEMA, books, environment, plan, po
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "loadgen/bench-format/src"
 # Where the Python name differs, or a Rust enum with fields became a class of its own.
-RENAMED = {"Histogram": "WireHistogram", "WireLadder": "Ladder", "WirePlan": "Plan"}
+RENAMED = {
+    "Histogram": "WireHistogram",
+    "WireLadder": "Ladder",
+    "WirePlan": "Plan",
+    "WireSearch": "SearchPlan",
+    "WireConfirm": "Confirm",
+}
 
 
 def rust_text(module: str) -> str:
@@ -52,7 +58,7 @@ def test_every_struct_has_the_fields_of_its_rust_twin(module: str) -> None:
     for name, rust_fields in twins.items():
         if name not in ELSEWHERE and rust_fields:
             kind = getattr(MODULES[module], name)
-            assert {field.name for field in dataclasses.fields(kind)} == rust_fields, name
+            assert {field.name.removesuffix("_") for field in dataclasses.fields(kind)} == rust_fields, name
 
 
 def test_a_trial_id_has_the_fields_of_its_rust_twin() -> None:

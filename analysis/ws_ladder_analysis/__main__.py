@@ -1,4 +1,7 @@
-"""`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and says where it is."""
+"""`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and says where it is.
+
+`python -m ws_ladder_analysis clients BUNDLE...`: prints what each client got out of its service, one bundle of each.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .load import BundleError
+from .checks import check
+from .clients import clients, markdown, published
+from .load import BundleError, read_bundle
 from .report import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 written, 1 the bundle can't be read."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return _clients(words[1:]) if words[:1] == ["clients"] else _report(words)
+
+
+def _report(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m ws_ladder_analysis", description="Writes the report of a bundle.")
     parser.add_argument("bundle", type=Path, help="folder of a run, such as results/<run-id>")
     parser.add_argument("--output", type=Path, help="folder for the report; default: report/ inside the bundle")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     try:
         page, report = write_report(options.bundle, options.output)
     except BundleError as error:
@@ -25,6 +35,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for one in report.checked.disagreements:
         print(f"the files disagree: {one.where}: {one.words}", file=sys.stderr)
     print(page)
+    return 0
+
+
+def _clients(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m ws_ladder_analysis clients", description="Clients side by side, as Markdown."
+    )
+    parser.add_argument("bundles", type=Path, nargs="+", help="folders of runs, one for each client")
+    options = parser.parse_args(words)
+    try:
+        bundles = [read_bundle(folder) for folder in options.bundles]
+    except BundleError as error:
+        print(f"failed to compare: {error}", file=sys.stderr)
+        return 1
+    for bundle in bundles:
+        for one in check(bundle).disagreements:
+            print(f"the files of {bundle.run.id} disagree: {one.where}: {one.words}", file=sys.stderr)
+    print(markdown([clients(bundles), published()]), end="")
     return 0
 
 

@@ -6,43 +6,80 @@ Draws nothing that has no figure; says in words what each chart shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from . import drawing, wording
 from .bench_format import histogram
+from .bench_format.plan import Objective, PercentileMs
 from .drawing import Chart
 from .ladders import Getter, Ladder, Tier, figure, percentile
+from .tables import cpu_per_session
 
 # Distribution charts in one report; beyond, only the lowest and highest tier of each ladder is drawn.
 MOST_DISTRIBUTIONS = 60
 # Services beside each other, in the plan's order.
 _SERVICES = ("blue", "orange", "green", "violet", "red", "grey")
-_HISTOGRAMS = {"response_ns": "blue", "service_ns": "green", "delay_ns": "orange", "handshake_ns": "violet"}
+_HISTOGRAMS = {
+    "response_ns": "blue",
+    "service_ns": "green",
+    "delay_ns": "orange",
+    "handshake_ns": "violet",
+    "newest_ns": "blue",
+    "oldest_ns": "green",
+    "flush_lateness_ns": "red",
+}
+# Received minus sent beside received minus due: in the tables, and in a chart only clutter.
+_LEFT_OUT = {"newest_service_ns", "oldest_service_ns", "lateness_ns"}
 _OUTCOMES = {"written": "grey", "delivered": "blue", "dropped": "red"}
 _SIDES = {"service": "blue", "generator": "orange"}
+_MEMORY = {"connections": ("KiB per connection", "memory"), "sessions": ("KiB per session", "memory")}
 _PERCENTILES = {"p50": "green", "p99": "blue", "p99.9": "violet"}
+# Of sessions, whose objectives are about these; their lines stand in the charts.
+_SESSION_PERCENTILES = {"p50": "green", "p95": "blue"}
 NS_PER_MS = 1e6
 
 Rows = list[dict[str, object]]
 
 
-def draw(group: Sequence[Ladder], every_distribution: bool) -> Iterator[Chart]:
-    """All charts of one workload and variant."""
+def draw(group: Sequence[Ladder], every_distribution: bool, judged: Sequence[Objective] = ()) -> Iterator[Chart]:
+    """All charts of one workload and variant; bounds of its objectives `judged` stand in those of sessions."""
+    yield from _sessions(group, judged) if group[0].is_sessions else _messages(group)
+    yield from _beside(group, figure("service_bytes_per_connection"), "memory", *_MEMORY[group[0].unit], 1024)
+    for ladder in group:
+        whole = every_distribution or len(ladder.tiers) < 3
+        for tier in ladder.tiers if whole else (ladder.tiers[0], ladder.tiers[-1]):
+            yield from _distribution(ladder, tier)
+
+
+def _messages(group: Sequence[Ladder]) -> Iterator[Chart]:
+    """What a load of messages is about: outcomes, response, cost."""
     rates: dict[str, Getter] = {name: figure(f"{name}_per_second") for name in _OUTCOMES}
     yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "messages")
     yield from _beside(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
     for name in ("response_ns", "handshake_ns"):
-        yield from _latency(group, name)
+        yield from _latency(group, name, _PERCENTILES)
     costs = {
         side: figure(f"{role}_cpu_seconds_per_million")
         for side, role in zip(_SIDES, ("service", "worker"), strict=True)
     }
     yield from _bars(group, costs, _SIDES, "cpu", "CPU seconds per million", "CPU cost")
-    yield from _beside(group, figure("service_bytes_per_connection"), "memory", "KiB per connection", "memory", 1024)
-    for ladder in group:
-        whole = every_distribution or len(ladder.tiers) < 3
-        for tier in ladder.tiers if whole else (ladder.tiers[0], ladder.tiers[-1]):
-            yield from _distribution(ladder, tier)
+
+
+def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[Chart]:
+    """What sessions are about: how old the newest and the oldest audio of a reply is, against the objective."""
+    for name in ("newest_ns", "oldest_ns", "flush_lateness_ns"):
+        yield from _latency(group, name, _SESSION_PERCENTILES, _marks(name, judged))
+    yield from _beside(group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS)
+
+
+def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
+    """The bounds that objectives set to percentiles of a histogram, in milliseconds, by the percentile's name."""
+    bounds = [(one.figure.what, one.at_most) for one in judged]
+    return {
+        wording.percentile_name(what.percentile): bound
+        for what, bound in bounds
+        if isinstance(what, PercentileMs) and f"{what.histogram}_ns" == name and bound is not None
+    }
 
 
 def count_distributions(ladders: Sequence[Ladder]) -> int:
@@ -93,7 +130,7 @@ def _bars(
             words = (
                 f"{', '.join(_shown(colours, found))}: {unit} at each tier of {ladder.name} against {ladder.service}."
             )
-            chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, (0, highest))
+            chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, (0, highest), ladder.unit)
             yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
 
 
@@ -106,39 +143,45 @@ def _beside(
     lowest, highest = _ends(rows) if rows else (0, 0)
     if highest <= 0:
         return
-    words = f"{title.capitalize()} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
-    chart = drawing.bars(rows, _tiers(group), colours, unit, (min(lowest, 0), highest))
-    yield drawing.render(_file(group[0], file, shared=True), title.capitalize(), words, chart)
+    head = title[0].upper() + title[1:]
+    words = f"{head} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
+    chart = drawing.bars(rows, _tiers(group), colours, unit, (min(lowest, 0), highest), group[0].unit)
+    yield drawing.render(_file(group[0], file, shared=True), head, words, chart)
 
 
-def _latency(group: Sequence[Ladder], name: str) -> Iterator[Chart]:
+def _latency(
+    group: Sequence[Ladder], name: str, colours: dict[str, str], marks: Mapping[str, float] | None = None
+) -> Iterator[Chart]:
     """Percentiles over tiers, one chart for each service, on one scale. A single tier has no course to draw."""
     if len(_tiers(group)) < 2:
         return
-    series = {label: percentile(name, float(label[1:])) for label in _PERCENTILES}
+    series = {label: percentile(name, float(label[1:])) for label in colours}
     rows = [(ladder, _rows(ladder, series, NS_PER_MS)) for ladder in group]
+    bounds = marks or {}
     ends = [_ends(found) for _, found in rows if found]
     if not ends:
         return
-    domain = (min(low for low, _ in ends) * 0.8, max(high for _, high in ends) * 1.25)
+    domain = (min(low for low, _ in ends) * 0.8, max([high for _, high in ends] + list(bounds.values())) * 1.25)
     what = wording.histogram(name)
     for ladder, found in rows:
         if found:
-            words = (
-                f"p50, p99 and p99.9 of {what} in milliseconds at each tier of {ladder.name} against {ladder.service}."
-            )
-            chart = drawing.lines(found, _tiers(group), _shown(_PERCENTILES, found), "milliseconds", domain)
-            yield drawing.render(_file(ladder, what), f"{ladder.service}: {what}", words, chart)
+            lines = "".join(f" The objective asks for {label} ≤ {bound:g} ms." for label, bound in bounds.items())
+            words = f"{', '.join(colours)} of {what} in milliseconds at each tier of {ladder.name}: {ladder.service}."
+            shown = _shown(colours, found)
+            drawn = {label: (bound, shown[label]) for label, bound in bounds.items() if label in shown}
+            chart = drawing.lines(found, _tiers(group), shown, "milliseconds", domain, drawn, ladder.unit)
+            yield drawing.render(_file(ladder, what), f"{ladder.service}: {what}", words + lines, chart)
 
 
 def _distribution(ladder: Ladder, tier: Tier) -> Iterator[Chart]:
     """Percentile curves of one tier, from the merged histograms of its valid trials."""
-    rows = [row for name, values in tier.histograms.items() if values.count for row in _curve(name, values)]
+    drawn = {name: values for name, values in tier.histograms.items() if values.count and name not in _LEFT_OUT}
+    rows = [row for name, values in drawn.items() for row in _curve(name, values)]
     if not rows:
         return
-    colours = {wording.histogram(name): _HISTOGRAMS.get(name, "grey") for name in tier.histograms}
-    farthest = max(values.total for values in tier.histograms.values()) * 2.0
-    load = wording.connections(tier.connections)
+    colours = {wording.histogram(name): _HISTOGRAMS.get(name, "grey") for name in drawn}
+    farthest = max(values.total for values in drawn.values()) * 2.0
+    load = ladder.load_of(tier)
     words = f"Percentile curves of {', '.join(colours)} at {load} of {ladder.name} against {ladder.service}."
     chart = drawing.curves(rows, colours, "milliseconds", farthest)
     yield drawing.render(_file(ladder, f"distribution-{tier.connections}"), f"{ladder.service}: {load}", words, chart)
@@ -148,6 +191,9 @@ def _curve(name: str, values: histogram.Values) -> Rows:
     """Points of a curve; the first unsupported one starts at the last supported, so that the line has no hole."""
     rows: Rows = []
     for point in histogram.curve(values):
+        if point.value_ns == 0:
+            # A timer that was on time to the nanosecond has no place on a logarithmic axis.
+            continue
         inverse = min(1 / (1 - point.quantile), 2.0 * values.total) if point.quantile < 1 else 2.0 * values.total
         row: dict[str, object] = {
             "series": wording.histogram(name),

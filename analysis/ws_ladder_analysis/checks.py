@@ -13,8 +13,8 @@ from typing import Any
 from . import wording
 from .bench_format import histogram
 from .bench_format.histogram import Values
-from .bench_format.plan import Objective, PercentileMs, Thresholds
-from .bench_format.result import BoundBy, Reading, TrialResult, Witness
+from .bench_format.plan import Objective, Open, PercentileMs, Sessions, Thresholds
+from .bench_format.result import BoundBy, Reading, TrialResult, WindowCounts, Witness
 from .bench_format.run import Finished, Run, RunState
 from .bench_format.wire import FormatError
 from .ladders import objectives, planned_window
@@ -77,7 +77,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         *_outcomes(trial.result),
         *_sums(trial, trial.result),
         *_verdict(trial, trial.result, judges),
-        *_rates(trial, trial.result, planned_window(run.plan, trial.id.workload, trial.id.variant)),
+        *_rates(trial, trial.result, planned_window(run.plan, trial)),
         *_readings(trial.result),
         *_validity(trial, trial.result, run.plan.validity, judges),
     ]:
@@ -268,7 +268,7 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
         "written_per_second": sum(window.sent for window in windows) / figures.window_seconds,
     }
     if result.witness is Witness.REPLY:
-        again["delivered_per_second"] = sum(window.replies for window in windows) / figures.window_seconds
+        again["delivered_per_second"] = _answered(windows) / figures.window_seconds
     if figures.accepted_per_second is not None:
         again["accepted_per_second"] = result.connections.open / figures.window_seconds
     start, end = result.service.window_start, result.service.window_end
@@ -280,15 +280,19 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
             yield f"{name} is {told:g} but the counters say {found:g}", _close(told, found, RATE_TOLERANCE)
 
 
+def _answered(windows: list[WindowCounts]) -> int:
+    """Messages that replies were for; a worker that says nothing of it got one reply for each."""
+    return sum(window.answered or window.replies for window in windows)
+
+
 def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: float) -> dict[str, float]:
     """Rates from the service's counters at the window's edges; a load that ended by itself has its own window."""
     between = (end.unix_ns - start.unix_ns) / 1e9
     window = result.figures.window_seconds
     seconds = window if window < planned * ENDED_EARLY else between
-    again = {
-        "service_cpu_seconds": (end.cpu_ns - start.cpu_ns) / 1e9,
-        "received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds,
-    }
+    again = {"received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds}
+    if start.cpu_ns is not None and end.cpu_ns is not None:
+        again["service_cpu_seconds"] = (end.cpu_ns - start.cpu_ns) / 1e9
     before, after = start.stats.application, end.stats.application
     if result.witness is Witness.APPLICATION and after is not None:
         again["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
@@ -322,20 +326,25 @@ def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tup
     """Rules that a valid trial must have met, judged again from the files."""
     if not result.validity.valid:
         return
-    if not result.load.is_open:
+    if isinstance(result.load.model, Open):
+        yield "it is an open loop and yet says what bound it", result.bound_by is None
+    else:
         bound = _bound(result, limits)
         yield f"it is called bound by {result.bound_by} but the CPU shares say {bound}", result.bound_by == bound
+    if not result.load.is_open:
         return
-    yield "it is an open loop and yet says what bound it", result.bound_by is None
-    delay = trial.histograms.get("delay_ns")
+    # A generator that tells how late it tried is judged by that: what a blocked socket adds is the service's doing.
+    tried = trial.histograms.get("lateness_ns")
+    delay = tried or trial.histograms.get("delay_ns")
     late = None if delay is None else histogram.percentile_ns(delay, 99)
     if late is not None:
         allowed = max(limits.delay_p99_ms, 0.05 * _strictest_ms(judges))
-        words = f"it is called valid although p99 of delay is {late / 1e6:g} ms, allowed {allowed:g} ms"
+        words = f"it is called valid although p99 of its lateness is {late / 1e6:g} ms, allowed {allowed:g} ms"
         yield words, late / 1e6 <= allowed * (1 + 1e-3)
     window_due = sum(worker.window.due for worker in trial.workers)
     if window_due:
-        sent = sum(worker.window.sent for worker in trial.workers) / window_due
+        offered = sum(worker.window.sent for worker in trial.workers) if tried is None else tried.total
+        sent = offered / window_due
         yield f"it is called valid although {sent:.2%} of the schedule was sent", sent >= limits.send_share
 
 
@@ -346,7 +355,13 @@ def _strictest_ms(judges: tuple[Objective, ...]) -> float:
 
 
 def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
-    """What limited a closed loop, from both sides' CPU shares; unknown without them."""
+    """What limited a closed loop or sessions, from the CPU shares; unknown without them.
+
+    Sessions that a service carries are limited by their own pace, unless a CPU was used up.
+    """
+    inference = result.figures.inference_cpu_share
+    if inference is not None and inference >= limits.bound_share:
+        return BoundBy.INFERENCE
     service, worker = result.figures.service_cpu_share, result.figures.worker_cpu_share
     if service is None or worker is None:
         return None
@@ -356,4 +371,7 @@ def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
         (False, True): BoundBy.GENERATOR,
         (False, False): BoundBy.NEITHER,
     }
-    return sides[service >= limits.bound_share, worker >= limits.bound_share]
+    bound = sides[service >= limits.bound_share, worker >= limits.bound_share]
+    failed = result.verdict is not None and not result.verdict.passed
+    carried = isinstance(result.load.model, Sessions) and bound is BoundBy.NEITHER and not failed
+    return None if carried else bound

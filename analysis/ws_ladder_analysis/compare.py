@@ -29,9 +29,12 @@ class Compared:
 
 FIGURES = (
     Compared("delivered per second", figure("delivered_per_second"), wording.rate, True, is_rate=True),
+    Compared("received per second", figure("received_per_second"), wording.rate, True, is_rate=True),
     Compared("accepted per second", figure("accepted_per_second"), wording.rate, True, is_rate=True),
     Compared("p50 of response", percentile("response_ns", 50), wording.duration, False),
     Compared("p99 of response", percentile("response_ns", 99), wording.duration, False),
+    Compared("p50 of newest", percentile("newest_ns", 50), wording.duration, False),
+    Compared("p95 of newest", percentile("newest_ns", 95), wording.duration, False),
     Compared("p50 of handshake", percentile("handshake_ns", 50), wording.duration, False),
     Compared("p99 of handshake", percentile("handshake_ns", 99), wording.duration, False),
     Compared("CPU per million messages", figure("service_cpu_seconds_per_million"), wording.seconds, False),

@@ -71,11 +71,17 @@ def bars(
     colours: dict[str, str],
     title: str,
     domain: tuple[float, float],
+    unit: str = "connections",
 ) -> Drawing:
-    """Grouped bars over tiers, with the range over repeats. Rows have tier, series, value, low and high."""
+    """Grouped bars over tiers, with the range over repeats. Rows have tier, series, value, low and high.
+
+    `unit` is what a tier counts.
+    """
     axis = alt.Axis(tickCount=5, labelExpr=_NUMBER)
     y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=list(domain), nice=True), axis=axis)
-    base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers), xOffset=alt.XOffset("series:N", sort=list(colours)))
+    base = alt.Chart(pl.DataFrame(rows)).encode(
+        x=_tiers(tiers, unit), xOffset=alt.XOffset("series:N", sort=list(colours))
+    )
     drawn = base.mark_bar().encode(y=y, color=_colour(colours))
     ranges = base.mark_rule(color=COLOURS["ink"], strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
     return alt.layer(drawn, ranges)
@@ -87,14 +93,28 @@ def lines(
     colours: dict[str, str],
     title: str,
     domain: tuple[float, float],
+    marks: Mapping[str, tuple[float, str]] | None = None,
+    unit: str = "connections",
 ) -> Drawing:
-    """Lines over tiers on a logarithmic axis, with the range over repeats. Rows as for `bars`."""
+    """Lines over tiers on a logarithmic axis, with the range over repeats. Rows as for `bars`.
+
+    `marks` are bounds: a dashed line at a value, in a colour's name, with the bound written above it.
+    """
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     y = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(values=_steps(*domain), labelExpr=_NUMBER))
-    base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers), color=_colour(colours))
+    base = alt.Chart(pl.DataFrame(rows)).encode(x=_tiers(tiers, unit), color=_colour(colours))
     drawn = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=34, filled=True)).encode(y=y)
     ranges = base.mark_rule(strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
-    return alt.layer(ranges, drawn)
+    return alt.layer(ranges, drawn, *(layer for one in (marks or {}).items() for layer in _bound(*one)))
+
+
+def _bound(label: str, mark: tuple[float, str]) -> tuple[Drawing, Drawing]:
+    """A dashed line at a bound, and its words above it at the left."""
+    value, colour = mark
+    base = alt.Chart(pl.DataFrame([{"value": value, "words": f"{label} ≤ {value:g}"}])).encode(y="value:Q")
+    line = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.2, color=COLOURS[colour])
+    words = base.mark_text(align="left", dx=4, dy=-6, fontSize=10, color=COLOURS[colour])
+    return line, words.encode(text="words:N", x=alt.value(0))
 
 
 def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title: str, farthest: float) -> Drawing:
@@ -139,8 +159,8 @@ def _titled(svg: str, title: str) -> str:
     )
 
 
-def _tiers(tiers: list[str]) -> alt.X:
-    return alt.X("tier:O", title="connections", sort=tiers, scale=alt.Scale(domain=tiers), axis=alt.Axis(labelAngle=0))
+def _tiers(tiers: list[str], unit: str) -> alt.X:
+    return alt.X("tier:O", title=unit, sort=tiers, scale=alt.Scale(domain=tiers), axis=alt.Axis(labelAngle=0))
 
 
 def _steps(low: float, high: float) -> list[float]:

@@ -38,6 +38,9 @@ def roles(bundle: Bundle) -> Table:
     """Which CPUs each role had, and how much of them."""
     plan = bundle.run.plan
     shapes = {"service": plan.cpu.service.cpus, "worker": plan.cpu.worker.cpus}
+    if bundle.run.outside is not None:
+        # Somebody else started it: the plan's share was not given to it.
+        del shapes["service"]
     rows = [
         (Cell(role), Cell(cpus), _text(f"{shapes[role]:g}" if role in shapes else ""))
         for role, cpus in bundle.run.cpu_roles.items()

@@ -139,7 +139,7 @@ def _trial(trial: Trial) -> Row:
         "reasons": "; ".join(map(wording.reason, result.validity.reasons)) or None,
         "bound_by": result.bound_by,
         "witness": result.witness,
-        "load_model": "open" if result.load.is_open else "closed",
+        "load_model": result.load.name,
         "rate_per_second": load.rate_per_second if isinstance(load, Open) else None,
         "format": result.message.format,
         "size_bytes": result.message.size_bytes,

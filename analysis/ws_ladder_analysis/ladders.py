@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
+from . import wording
 from .bench_format import histogram
 from .bench_format.histogram import Values
-from .bench_format.plan import Objective, Plan
+from .bench_format.plan import Objective, Plan, Sessions
 from .bench_format.result import BoundBy, TrialResult, Witness
 from .load import Bundle, Trial
 from .statistics import Spread, spread
@@ -84,6 +85,20 @@ class Ladder:
         return self.workload if self.variant == "standard" else f"{self.workload} · {self.variant}"
 
     @property
+    def is_sessions(self) -> bool:
+        """Whether its load is sessions at their own pace."""
+        return self.sample is not None and isinstance(self.sample.load.model, Sessions)
+
+    @property
+    def unit(self) -> str:
+        """What a tier counts."""
+        return "sessions" if self.is_sessions else "connections"
+
+    def load_of(self, tier: Tier) -> str:
+        """`1 session`, `1 000 connections`."""
+        return wording.number_of(tier.connections, self.unit)
+
+    @property
     def trials(self) -> tuple[Trial, ...]:
         """All trials, in climbing order."""
         return tuple(trial for tier in self.tiers for trial in tier.trials)
@@ -126,11 +141,13 @@ def objectives(plan: Plan, workload: str, variant: str) -> tuple[Objective, ...]
     )
 
 
-def planned_window(plan: Plan, workload: str, variant: str) -> float:
-    """Seconds of the window that the plan gives to trials of a ladder."""
-    found = [ladder for ladder in plan.ladders if (ladder.workload, ladder.variant) == (workload, variant)]
-    own = [ladder.window_seconds for ladder in found if ladder.window_seconds is not None]
-    return own[0] if own else plan.window_seconds
+def planned_window(plan: Plan, trial: Trial) -> float:
+    """Seconds of a trial's window as it was meant: a search chooses those of its own trials, the plan all others."""
+    if trial.entry.search is not None:
+        return trial.entry.search.window_seconds
+    of = (trial.id.workload, trial.id.variant)
+    own = [ladder.window_seconds for ladder in plan.ladders if (ladder.workload, ladder.variant) == of]
+    return next((seconds for seconds in own if seconds is not None), plan.window_seconds)
 
 
 def percentile(name: str, at: float) -> Getter:

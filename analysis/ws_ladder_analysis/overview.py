@@ -17,7 +17,8 @@ from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
 def headlines(ladders: Sequence[Ladder]) -> Table:
     """One row for each ladder: the tier that says most about it."""
     titles = ("carries", "latency", "verdict", "bound by", "valid trials", "load", "witness")
-    columns = [Column("ladder", number=False), Column("connections")]
+    units = dict.fromkeys(ladder.unit for ladder in ladders) or ["connections"]
+    columns = [Column("ladder", number=False), Column(" or ".join(units))]
     columns += [Column(title, number=False) for title in titles]
     return Table("The tier of each ladder that says most", tuple(columns), tuple(_headline(one) for one in ladders))
 
@@ -62,11 +63,11 @@ def _floods(result: TrialResult) -> bool:
 
 
 def _latency(tier: Tier) -> Cell:
-    for name in ("response", "handshake"):
+    for name, at in (("response", 99.0), ("newest", 95.0), ("handshake", 99.0)):
         if f"{name}_ns" in tier.histograms:
-            found = tier.spread(percentile(f"{name}_ns", 99))
+            found = tier.spread(percentile(f"{name}_ns", at))
             return Cell(
-                f"p99 {name} {wording.duration(found.median if found else None)}",
+                f"{wording.percentile_name(at)} {name} {wording.duration(found.median if found else None)}",
                 tone=Tone.PLAIN if found else Tone.MUTED,
             )
     return NOTHING
@@ -87,7 +88,7 @@ def comparisons(found: Sequence[Comparison]) -> Table | None:
         return None
     first = found[0]
     several = len({one.other for one in found}) > 1
-    columns = [Column("connections"), Column("figure", number=False)]
+    columns = [Column(first.ladder.unit), Column("figure", number=False)]
     columns += [Column("against", number=False)] * several
     columns += [Column(first.service), Column("other" if several else first.other), Column("ratio")]
     columns += [Column("95 % interval"), Column("what it shows", number=False)]

@@ -22,6 +22,17 @@ READING = (
     "Histograms of workers and repeats are added, never averaged. A value is exact to three digits.",
 )
 
+BESIDE = (
+    "What others published for the same kind of load and as many connections, what that really counted, and what this "
+    "run has beside it. The published figures can’t be repeated here: they are of one large machine that client and "
+    "server shared. So a rate stands per core of that machine, and ours per CPU that the service had; latency, memory "
+    "and numbers of connections have no figure per core.",
+    "A CPU here is what the kernel calls one. Where that is a hardware thread, the smaller line per hardware thread is "
+    "the one to read; and since the published cores did the client’s work too, so is ours per CPU of both sides.",
+    "There is no ratio in this section. Most of these figures count different things, and a ratio that means something "
+    "needs both services in one run.",
+)
+
 GLOSSARY = (
     ("service", "the system under test"),
     ("workload", "a kind of load, such as connection-storm, ping-latency or throughput"),

@@ -15,8 +15,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import __version__, charts, drawing, evidence, overview, reading, tables, wording
+from . import __version__, brackets, charts, drawing, evidence, overview, reading, tables, wording
 from .bench_format.run import Run, RunState
+from .beside import beside
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
@@ -40,6 +41,7 @@ class Section:
     charts: tuple[Chart, ...]
     distributions: tuple[Chart, ...]
     percentiles: tuple[Table, ...]
+    failures: tuple[Table, ...]
     trials: tuple[Table, ...]
 
 
@@ -53,8 +55,12 @@ class Report:
     unfinished: str
     checked: Checked
     headlines: Table
+    # What searches found, and the bounds behind it.
+    capacity: tuple[Table, ...]
     unusable: Table | None
     sections: tuple[Section, ...]
+    # Published figures and ours; empty where none correspond.
+    beside: tuple[Table, ...]
     books: tuple[Table, ...]
     books_held: str
     evidence: tuple[Table, ...]
@@ -71,6 +77,9 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
     target = output or folder / "report"
     target.mkdir(parents=True, exist_ok=True)
     frames(bundle, found, compared).write(target)
+    for old in target.glob("*.png"):
+        # An earlier report may have had charts that this one hasn't.
+        old.unlink()
     for section in report.sections:
         for chart in (*section.charts, *section.distributions):
             _put(target / f"{chart.name}.png", chart.png)
@@ -91,8 +100,10 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         unfinished=_unfinished(bundle),
         checked=check(bundle),
         headlines=overview.headlines(found),
+        capacity=tuple(filter(None, [brackets.brackets(bundle.run), brackets.bounds(bundle.run)])),
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
+        beside=beside(found),
         books=tuple(tables.books(ladder) for ladder in found if ladder.sample is not None),
         books_held=_books_held(bundle),
         evidence=(
@@ -121,15 +132,14 @@ def render(report: Report, template: str) -> str:
     environment.filters["cell"] = _markdown_cell
     page = environment.get_template(template)
     twins = [(light, drawing.DARK[name]) for name, light in drawing.COLOURS.items()]
-    text = page.render(
-        report=report, run=report.run, twins=twins, wording=wording, reading=reading.READING, glossary=reading.GLOSSARY
-    )
+    text = page.render(report=report, run=report.run, twins=twins, wording=wording, reading=reading)
     return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
 
 
 def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Comparison], every: bool) -> Section:
     first = group[0]
-    drawn = tuple(charts.draw(group, every))
+    judged = objectives(bundle.run.plan, first.workload, first.variant)
+    drawn = tuple(charts.draw(group, every, judged))
     own = [one for one in compared if (one.ladder.workload, one.ladder.variant) == (first.workload, first.variant)]
     return Section(
         title=first.name,
@@ -140,6 +150,7 @@ def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Compari
         charts=tuple(chart for chart in drawn if "-distribution-" not in chart.name),
         distributions=tuple(chart for chart in drawn if "-distribution-" in chart.name),
         percentiles=tuple(table for ladder in group if (table := tables.percentiles(ladder))),
+        failures=tuple(table for ladder in group if (table := tables.failures(ladder))),
         trials=tuple(tables.trials(ladder) for ladder in group),
     )
 

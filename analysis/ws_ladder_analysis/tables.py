@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from . import wording
 from .bench_format import histogram
-from .bench_format.plan import Closed
+from .bench_format.plan import Closed, Sessions
 from .bench_format.result import BoundBy
 from .bench_format.run import Failed, Finished, Started
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
@@ -29,6 +29,24 @@ class _Figure:
     shown: Callable[[float | None], str]
     # Whether the generator can bound it.
     is_rate: bool = False
+    # Only where sessions keep their own pace, or only where they don't; `None`: everywhere.
+    sessions: bool | None = None
+    # What it is read from, so that a histogram that is too small for it shows as such.
+    histogram: str = ""
+
+
+def _errors(trial: Trial) -> float | None:
+    """Failures for each 100 000 replies, as objectives of sessions are written."""
+    found = figure("error_share")(trial)
+    return None if found is None else found * 1e5
+
+
+def cpu_per_session(trial: Trial) -> float | None:
+    """CPU time of the service for one session in one second, in nanoseconds."""
+    used, result = figure("service_cpu_seconds")(trial), trial.result
+    if used is None or result is None or not isinstance(result.load.model, Sessions):
+        return None
+    return used * 1e9 / (result.figures.window_seconds * trial.id.tier)
 
 
 def both_sides(trial: Trial) -> float | None:
@@ -41,22 +59,30 @@ def both_sides(trial: Trial) -> float | None:
 # Before a rate that the generator bound.
 AT_LEAST = ">=" + wording.GAP
 
+
+def _percentile(name: str, at: float, sessions: bool) -> _Figure:
+    title = f"{wording.percentile_name(at)} {wording.histogram(name)}"
+    return _Figure(title, percentile(name, at), wording.duration, sessions=sessions, histogram=name)
+
+
 _FIGURES = (
-    _Figure("written/s", figure("written_per_second"), wording.rate),
+    _Figure("written/s", figure("written_per_second"), wording.rate, sessions=False),
     _Figure("delivered/s", figure("delivered_per_second"), wording.rate, is_rate=True),
     _Figure("dropped/s", figure("dropped_per_second"), wording.rate),
     _Figure("accepted/s", figure("accepted_per_second"), wording.rate, is_rate=True),
-    *(
-        _Figure(f"p{at:g} {name}", percentile(f"{name}_ns", at), wording.duration)
-        for name in ("response", "handshake")
-        for at in (50.0, 99.0, 99.9)
-    ),
+    *(_percentile(name, at, False) for name in ("response_ns", "handshake_ns") for at in (50.0, 99.0, 99.9)),
+    *(_percentile(name, at, True) for name in ("newest_ns", "oldest_ns") for at in (50.0, 95.0)),
+    _percentile("flush_lateness_ns", 95.0, True),
+    _Figure("errors per 100k replies", _errors, wording.plain_number, sessions=True),
+    _Figure("service CPU per session", cpu_per_session, wording.per_second, sessions=True),
     _Figure("service CPU per million", figure("service_cpu_seconds_per_million"), wording.seconds),
     _Figure("with generator", both_sides, wording.seconds),
     _Figure("service CPU", figure("service_cpu_share"), wording.share),
     _Figure("generator CPU", figure("worker_cpu_share"), wording.share),
-    _Figure("memory per connection", figure("service_bytes_per_connection"), wording.memory),
-    _Figure("failed", figure("failed_share"), wording.share),
+    _Figure("inference CPU", figure("inference_cpu_share"), wording.share, sessions=True),
+    _Figure("memory per connection", figure("service_bytes_per_connection"), wording.memory, sessions=False),
+    _Figure("memory per session", figure("service_bytes_per_connection"), wording.memory, sessions=True),
+    _Figure("failed", figure("failed_share"), wording.share, sessions=False),
 )
 
 
@@ -65,12 +91,12 @@ def tiers(ladder: Ladder) -> Table:
     shown = [one for one in _FIGURES if _applies(ladder, one)]
     bound = any(tier.bounds for tier in ladder.tiers)
     judged = any(tier.verdicts for tier in ladder.tiers)
-    columns = [Column("connections"), Column("valid trials", number=False)]
+    columns = [Column(ladder.unit), Column("valid trials", number=False)]
     columns += [Column("verdict", number=False)] * judged + [Column("bound by", number=False)] * bound
     columns += [Column(one.title) for one in shown]
     rows = []
     for tier in ladder.tiers:
-        row = [Cell(wording.count(tier.connections)), _validity(tier)]
+        row = [Cell(wording.count(tier.connections)), validity_cell(tier)]
         row += [verdict_cell(tier)] * judged + [bound_cell(tier)] * bound
         rows.append((*row, *(_figure(tier, one) for one in shown)))
     return Table(f"{ladder.service}: {ladder.name}", tuple(columns), tuple(rows), bound_notes(ladder))
@@ -78,8 +104,9 @@ def tiers(ladder: Ladder) -> Table:
 
 def _applies(ladder: Ladder, one: _Figure) -> bool:
     """Whether the figure makes sense here: some trial has it, or has the histogram that is too small for it."""
-    name = one.title.split()[-1]
-    if one.title.startswith("p") and f"{name}_ns" in {key for trial in ladder.trials for key in trial.histograms}:
+    if one.sessions not in (None, ladder.is_sessions):
+        return False
+    if one.histogram in {key for trial in ladder.trials for key in trial.histograms}:
         return True
     return any(one.getter(trial) is not None for trial in ladder.trials)
 
@@ -89,7 +116,7 @@ def _figure(tier: Tier, one: _Figure) -> Cell:
     if found is None:
         return NOTHING
     sign = AT_LEAST if one.is_rate and tier.at_least else ""
-    return Cell(sign + one.shown(found.median), _range(found, one.shown))
+    return Cell(sign + one.shown(found.median), over_repeats(found, one.shown))
 
 
 def rate_cell(tier: Tier) -> Cell:
@@ -100,7 +127,7 @@ def rate_cell(tier: Tier) -> Cell:
     return NOTHING
 
 
-def _range(found: Spread, shown: Callable[[float | None], str]) -> str:
+def over_repeats(found: Spread, shown: Callable[[float | None], str]) -> str:
     """The range over repeats; nothing where it would only say the median again."""
     low, high = shown(found.low), shown(found.high)
     if found.samples < 2 or low == high == shown(found.median):
@@ -134,7 +161,8 @@ def _of(passed: int, verdicts: Sequence[bool]) -> str:
     return f"{passed} of {len(verdicts)}" if len(verdicts) > 1 else ""
 
 
-def _validity(tier: Tier) -> Cell:
+def validity_cell(tier: Tier) -> Cell:
+    """How many of a tier's trials are valid."""
     valid, made = len(tier.valid), len(tier.trials)
     tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
     return Cell(f"{valid} of {made}", tone=tone)
@@ -147,7 +175,7 @@ def bound_notes(ladder: Ladder) -> tuple[str, ...]:
         for bound in tier.bounds:
             if bound is not BoundBy.SERVICE:
                 words = wording.ROUND_TRIPS if _round_trips(tier, bound) else wording.BOUNDS[bound]
-                notes.append(f"{wording.connections(tier.connections)}: {words}.{_wanted(tier, bound)}")
+                notes.append(f"{ladder.load_of(tier)}: {words}.{_wanted(tier, bound)}")
     return tuple(notes)
 
 
@@ -179,7 +207,7 @@ def _wanted(tier: Tier, bound: BoundBy) -> str:
 
 def percentiles(ladder: Ladder) -> Table | None:
     """Percentiles of every histogram at every tier, all valid trials merged."""
-    columns = [Column("connections"), Column("of", number=False)]
+    columns = [Column(ladder.unit), Column("of", number=False)]
     columns += [Column("max" if at == 100 else wording.percentile_name(at)) for at in PERCENTILES]
     columns += [Column("samples")]
     rows = []
@@ -234,6 +262,25 @@ def ended(trial: Trial) -> Cell:
         return Cell("its result is missing", tone=Tone.BAD)
     words = wording.reasons(trial.result.validity.reasons)
     return Cell(words, tone=Tone.GOOD if trial.valid else Tone.BAD)
+
+
+def failures(ladder: Ladder) -> Table | None:
+    """What failed at each tier, by kind, in the window and around it; nothing where nothing failed."""
+    rows = []
+    for tier in ladder.tiers:
+        results = [trial.result for trial in tier.trials if trial.result is not None]
+        kinds = dict.fromkeys(kind for one in results for kind in sorted({*one.failures.window, *one.failures.outside}))
+        for kind in kinds:
+            sums = (
+                sum(one.failures.window.get(kind, 0) for one in results),
+                sum(one.failures.outside.get(kind, 0) for one in results),
+            )
+            counts = (Cell(wording.count(number), tone=Tone.BAD if number else Tone.MUTED) for number in sums)
+            rows.append((Cell(wording.count(tier.connections)), Cell(kind), *counts))
+    if not rows:
+        return None
+    columns = (Column(ladder.unit), Column("what failed", number=False), Column("in the window"), Column("outside it"))
+    return Table(f"{ladder.service}: failures, all trials together", columns, tuple(rows))
 
 
 def books(ladder: Ladder) -> Table:

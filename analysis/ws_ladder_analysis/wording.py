@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .bench_format.plan import Load, Message, Objective, Open, PercentileMs
+from .bench_format.plan import Load, Message, Objective, Open, PercentileMs, Sessions
 from .bench_format.result import BoundBy, Reason, ReasonKind, Witness
 
 NOT_AVAILABLE = "n/a"
@@ -19,11 +19,12 @@ REASONS = {
     ReasonKind.GENERATOR_LATE: "the generator was late",
     ReasonKind.GENERATOR_CPU: "the generator ran out of CPU",
     ReasonKind.SEND_RATE: "too little of the schedule was sent",
+    ReasonKind.INFERENCE_CPU: "the inference behind the service ran out of CPU",
     ReasonKind.SERVICE_RESTARTED: "the service died or was replaced during the trial",
     ReasonKind.CLOCK_STEP: "a clock jumped",
     ReasonKind.READING_LATE: "the service's counters were not read at the window's edges",
     ReasonKind.WINDOW_SHORT: "too few samples for an objective's percentile",
-    ReasonKind.CONFORMANCE: "the service didn't answer a reading as its contract says",
+    ReasonKind.CONFORMANCE: "the service didn't answer as its contract says",
     ReasonKind.ISOLATION: "the service had no CPU of its own",
 }
 
@@ -32,6 +33,7 @@ BOUNDS = {
     BoundBy.GENERATOR: "the generator gave out first: the service can do at least this",
     BoundBy.BOTH: "service and generator gave out together",
     BoundBy.NEITHER: "neither side was busy: look for a lock, a window or a single-threaded stage",
+    BoundBy.INFERENCE: "the inference behind the service gave out: this says nothing about the service",
 }
 
 ROUND_TRIPS = "neither side was busy: every connection waits for its answer, so this is a round trip, not a capacity"
@@ -125,6 +127,9 @@ def load(one: Load) -> str:
     """How load was offered."""
     if isinstance(one.model, Open):
         return f"open, {rate(one.model.rate_per_second)} messages/s, {one.model.arrivals}"
+    if isinstance(one.model, Sessions):
+        ramp = one.model.ramp_seconds + one.model.spread_ms / 1e3
+        return f"sessions at their own pace, started over {digits(ramp)}{GAP}s"
     if one.model.messages_per_connection is not None:
         return f"closed, {count(one.model.messages_per_connection)} messages per connection"
     return "closed"
@@ -156,9 +161,19 @@ def message(one: Message) -> str:
 
 def histogram(name: str) -> str:
     """A histogram's name without its unit."""
-    return name.removesuffix("_ns")
+    return name.removesuffix("_ns").replace("_", " ")
 
 
-def connections(number: int) -> str:
-    """`1 connection`, `1 000 connections`."""
-    return f"{count(number)} connection{'' if number == 1 else 's'}"
+def number_of(number: int, things: str) -> str:
+    """`1 connection`, `1 000 sessions`; the word is given in the plural."""
+    return f"{count(number)} {things.removesuffix('s') if number == 1 else things}"
+
+
+def plain_number(value: float | None) -> str:
+    """A number that may be small and may be 0."""
+    return NOT_AVAILABLE if value is None else digits(value)
+
+
+def per_second(value_ns: float | None) -> str:
+    """A time spent in each second."""
+    return NOT_AVAILABLE if value_ns is None else f"{duration(value_ns)}/s"

@@ -27,6 +27,13 @@ def figures(spec: TrialSpec) -> Json:
         "service_bytes_per_connection": spec.bytes_per_connection,
         "failed_share": spec.failed / spec.tier if spec.storm else (spec.dropped + spec.lost) / spec.due,
     }
+    if spec.replies:
+        found |= {
+            "replies_per_second": spec.replies / spec.seconds,
+            "error_share": sum(spec.failures[0].values()) / spec.replies,
+            "inference_cpu_seconds": 0.1 * spec.seconds,
+            "inference_cpu_share": 0.1,
+        }
     if spec.storm:
         return found | {"accepted_per_second": (spec.tier - spec.failed) / spec.seconds}
     return found | {
@@ -120,6 +127,7 @@ def trial_result(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]
         "percentiles": values,
         "histograms": {name: histogram(sum_) for name, sum_ in sums.items()},
         "books": books(spec),
+        "failures": dict(zip(("window", "outside"), spec.failures, strict=True)),
         "service": readings(spec),
         "workers": [evidence(spec)] * spec.workers,
         "reproduce": f"ladder run plans/example.yaml --only {spec.folder}",

@@ -39,6 +39,9 @@ class TrialSpec:
     reasons: tuple[tuple[str, str], ...] = ()
     objectives: tuple[Json, ...] = ()
     workers: int = 2
+    # What failed in the window and outside it, by kind; an error share where there are replies.
+    failures: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    replies: int = 0
     # A service that keeps no books on single connections.
     totals_only: bool = False
     state: Json | None = None

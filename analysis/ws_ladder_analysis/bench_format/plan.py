@@ -39,25 +39,40 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class Load:
-    """How load is offered: exactly one of the two models."""
+class Sessions:
+    """Each session sends at the pace that its protocol fixes, whatever the service does."""
 
-    model: Open | Closed
+    ramp_seconds: float = 0.0
+    spread_ms: float = 0.0
+    in_flight: int = 256
+
+
+MODELS = {"open": Open, "closed": Closed, "sessions": Sessions}
+
+
+@dataclass(frozen=True)
+class Load:
+    """How load is offered: exactly one of the models."""
+
+    model: Open | Closed | Sessions
 
     @property
     def is_open(self) -> bool:
         """Whether a schedule says when messages are due."""
-        return isinstance(self.model, Open)
+        return not isinstance(self.model, Closed)
+
+    @property
+    def name(self) -> str:
+        """The model's word in a plan."""
+        return next(name for name, kind in MODELS.items() if isinstance(self.model, kind))
 
     @classmethod
     def from_wire(cls, value: object, where: str) -> Load:
-        """From `{"model": "open", …}` or `{"model": "closed", …}`."""
+        """From `{"model": "open", …}`."""
         model, fields = tagged(value, "model", where)
-        if model == "open":
-            return cls(decode(Open, fields, where))
-        if model == "closed":
-            return cls(decode(Closed, fields, where))
-        raise FormatError(f"{where}.model is {model!r}; known are open, closed")
+        if model in MODELS:
+            return cls(decode(MODELS[model], fields, where))
+        raise FormatError(f"{where}.model is {model!r}; known are {', '.join(MODELS)}")
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,7 @@ class CpuShapes:
 
     service: CpuShape = field(default_factory=CpuShape)
     worker: CpuShape = field(default_factory=CpuShape)
+    inference: CpuShape = field(default_factory=CpuShape)
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,7 @@ class PlainFigure(StrEnum):
 
     DELIVERED_PER_SECOND = "delivered_per_second"
     FAILED_SHARE = "failed_share"
+    ERROR_SHARE = "error_share"
     SERVICE_CPU_SECONDS_PER_MILLION = "service_cpu_seconds_per_million"
     SERVICE_BYTES_PER_CONNECTION = "service_bytes_per_connection"
 
@@ -145,20 +162,62 @@ class Objective:
         return (self.at_most is None or seen <= self.at_most) and (self.at_least is None or seen >= self.at_least)
 
 
+class SearchOver(StrEnum):
+    """What grows in a search."""
+
+    CONNECTIONS = "connections"
+    RATE_PER_SECOND = "rate_per_second"
+
+
+class SearchStart(StrEnum):
+    """Where a search begins."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """How what a search found is confirmed."""
+
+    window_seconds: float = 45.0
+    repeats: int = 2
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search for the largest load that meets the objectives."""
+
+    final_trial_seconds: float
+    duration_sum_seconds: float
+    to: int
+    from_: int
+    over: SearchOver = SearchOver.CONNECTIONS
+    connections: int | None = None
+    start: SearchStart = SearchStart.LOW
+    initial_trial_seconds: float | None = None
+    width: float = 0.02
+    exceed_ratio: float = 0.5
+    confirm: Confirm = field(default_factory=Confirm)
+
+
 @dataclass(frozen=True)
 class Ladder:
     """Tiers of one workload in one variant."""
 
     workload: str
-    tiers: list[int]
     load: Load
+    tiers: list[int] = field(default_factory=list)
     variant: str = "standard"
     message: Message = field(default_factory=Message)
     service_env: dict[str, str] = field(default_factory=dict)
+    inference_env: dict[str, str] = field(default_factory=dict)
     services: list[str] = field(default_factory=list)
     warmup_seconds: float | None = None
     window_seconds: float | None = None
+    samples: bool = False
     objectives: list[Objective] = field(default_factory=list)
+    search: SearchPlan | None = None
 
 
 @dataclass(frozen=True)

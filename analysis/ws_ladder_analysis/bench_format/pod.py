@@ -10,6 +10,7 @@ class PodRole(StrEnum):
     """What a pod did."""
 
     SERVICE = "service"
+    INFERENCE = "inference"
     WORKER = "worker"
 
 

@@ -47,12 +47,13 @@ class Witness(StrEnum):
 
 
 class BoundBy(StrEnum):
-    """What limited a closed-loop trial."""
+    """What limited a closed-loop trial or one of sessions."""
 
     SERVICE = "service"
     GENERATOR = "generator"
     BOTH = "both"
     NEITHER = "neither"
+    INFERENCE = "inference"
 
 
 class ReasonKind(StrEnum):
@@ -64,6 +65,7 @@ class ReasonKind(StrEnum):
     GENERATOR_LATE = "generator_late"
     GENERATOR_CPU = "generator_cpu"
     SEND_RATE = "send_rate"
+    INFERENCE_CPU = "inference_cpu"
     SERVICE_RESTARTED = "service_restarted"
     CLOCK_STEP = "clock_step"
     READING_LATE = "reading_late"
@@ -134,6 +136,23 @@ class MessageCounts:
 
 
 @dataclass(frozen=True)
+class Failures:
+    """Failures by kind, each counted once, where it happened."""
+
+    window: dict[str, int] = field(default_factory=dict)
+    outside: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """The protocol check of the service before and after the load: what was wrong."""
+
+    before: list[str]
+    after: list[str]
+    opened: int = 0
+
+
+@dataclass(frozen=True)
 class WindowCounts:
     """Counters over the measured window only, from the worker's side."""
 
@@ -143,6 +162,7 @@ class WindowCounts:
     replies: int
     writes: int
     cpu_ns: int
+    answered: int = 0
 
 
 @dataclass(frozen=True)
@@ -183,6 +203,8 @@ class WorkerResult:
     environment: Environment
     intervals: list[Raw] = field(default_factory=list)
     books: list[Raw] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)
+    conformance: Conformance | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +245,22 @@ class Figures:
     service_rss_bytes: int | None = None
     service_bytes_per_connection: float | None = None
     failed_share: float | None = None
+    replies_per_second: float | None = None
+    error_share: float | None = None
+    inference_cpu_seconds: float | None = None
+    inference_cpu_share: float | None = None
+
+
+@dataclass(frozen=True)
+class ProcessReading:
+    """What the kernel says of a process."""
+
+    pid: int
+    cpu_ns: int
+    rss_bytes: int
+    cpu_limit: float
+    throttled_periods: int | None
+    periods: int | None
 
 
 @dataclass(frozen=True)
@@ -230,12 +268,14 @@ class Reading:
     """One reading of the service."""
 
     unix_ns: int
-    pid: int
-    cpu_ns: int
-    rss_bytes: int
-    cpu_limit: float
     throttled_periods: int | None
     stats: ServiceStats
+    pid: int | None = None
+    cpu_ns: int | None = None
+    rss_bytes: int | None = None
+    cpu_limit: float | None = None
+    periods: int | None = None
+    inference: ProcessReading | None = None
 
 
 @dataclass(frozen=True)
@@ -282,3 +322,4 @@ class TrialResult:
     workers: list[WorkerEvidence]
     reproduce: str
     pods: list[Pod] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .environment import Environment
-from .plan import Plan
-from .result import TrialId, Validity
+from .plan import Objective, Plan
+from .result import BoundBy, TrialId, Validity
 from .wire import FormatError, decode, tagged
 
 
@@ -68,12 +68,81 @@ class TrialState:
         return cls(decode(kinds[name], fields, where))
 
 
+class SearchStep(StrEnum):
+    """A part of a search."""
+
+    BOUNDS = "bounds"
+    CONFIRM = "confirm"
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """What a search wants a trial for."""
+
+    step: SearchStep
+    window_seconds: float
+    service_ended: bool = False
+
+
 @dataclass(frozen=True)
 class TrialEntry:
     """One trial of the run."""
 
     trial: TrialId
     state: TrialState
+    search: SearchTrial | None = None
+
+
+class Edge(StrEnum):
+    """What failing an objective looks like."""
+
+    LATENCY = "latency"
+    ERRORS = "errors"
+
+
+@dataclass(frozen=True)
+class GoalBounds:
+    """The relevant bounds of one objective."""
+
+    objective: Objective
+    lower: int | None
+    upper: int | None
+    conditional_throughput: float | None
+
+
+@dataclass(frozen=True)
+class SearchFound:
+    """What a search found: confirmed, borderline, first solid fail."""
+
+    goals: list[GoalBounds]
+    conditional_throughput: float | None
+    confirmed: int | None
+    borderline: list[int]
+    first_solid_fail: int | None
+    at_least: bool
+    gates: list[Objective]
+    edge: Edge | None
+    bound_by: BoundBy | None
+    generator_limit: int | None
+    given_up_at: int | None
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: for a service in a ladder."""
+
+    service: str
+    workload: str
+    variant: str
+    found: SearchFound | None
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A service that somebody else started."""
+
+    url: str
+    metrics_address: str
 
 
 @dataclass(frozen=True)
@@ -93,3 +162,5 @@ class Run:
     machines: list[Environment]
     cpu_roles: dict[str, str]
     trials: list[TrialEntry]
+    searches: list[Search] = field(default_factory=list)
+    outside: Outside | None = None

@@ -47,6 +47,19 @@ class ApplicationStats:
 
 
 @dataclass(frozen=True)
+class InferenceStats:
+    """A gateway's requests to the inference behind it."""
+
+    requests: int
+    answered: int
+    failed: dict[str, int]
+    abandoned: int
+    in_flight: int
+    ticks_skipped: int
+    buffered_bytes: int
+
+
+@dataclass(frozen=True)
 class ServiceStats:
     """One consistent reading of the service's counters."""
 
@@ -57,3 +70,4 @@ class ServiceStats:
     messages: MessageStats
     bytes: ByteStats
     application: ApplicationStats | None
+    inference: InferenceStats | None = None

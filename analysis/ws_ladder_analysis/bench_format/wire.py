@@ -68,14 +68,16 @@ def _decode(kind: Any, value: object, where: str) -> object:
 
 def _dataclass(kind: type, value: object, where: str) -> object:
     given, hints = table(value, where), _hints(kind)
-    unknown = sorted(given.keys() - hints.keys())
+    # A field whose name is a word of Python (`from`) ends in an underscore here.
+    unknown = sorted(given.keys() - {name.removesuffix("_") for name in hints})
     if unknown:
         raise FormatError(f"{where or 'the file'} has fields that this program doesn't know: {', '.join(unknown)}")
     arguments: dict[str, object] = {}
     for field in dataclasses.fields(kind):
-        place = f"{where}.{field.name}" if where else field.name
-        if field.name in given:
-            arguments[field.name] = _decode(hints[field.name], given[field.name], place)
+        name = field.name.removesuffix("_")
+        place = f"{where}.{name}" if where else name
+        if name in given:
+            arguments[field.name] = _decode(hints[field.name], given[name], place)
         elif _is_optional(hints[field.name]):
             arguments[field.name] = None
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:

@@ -1,0 +1,89 @@
+"""What the report shows of a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bundles import TrialSpec, bundle
+from tests.bundles.histograms import Json
+from tests.test_sessions import OBJECTIVE, SESSIONS
+from ws_ladder_analysis.bench_format.plan import CpuShape
+from ws_ladder_analysis.bench_format.run import Run
+from ws_ladder_analysis.brackets import bounds, brackets
+from ws_ladder_analysis.cells import Table
+from ws_ladder_analysis.load import read_bundle
+from ws_ladder_analysis.report import write_report
+
+FOUND: Json = {
+    "goals": [{"objective": OBJECTIVE, "lower": 620, "upper": 640, "conditional_throughput": 612.4}],
+    "conditional_throughput": 612.4,
+    "confirmed": 600,
+    "borderline": [620],
+    "first_solid_fail": 640,
+    "at_least": False,
+    "gates": [OBJECTIVE],
+    "edge": "latency",
+    "bound_by": "service",
+    "generator_limit": None,
+    "given_up_at": None,
+}
+
+
+def run(folder: Path, found: Json | None, cpus: float = 0.1) -> Run:
+    """A run with one search, on a share of a CPU."""
+    search = {"service": "rust-sync", "workload": "sessions", "variant": "standard", "found": found}
+    made = read_bundle(bundle(folder, [SESSIONS], searches=[search])).run
+    return replace(made, plan=replace(made.plan, cpu=replace(made.plan.cpu, service=CpuShape(cpus))))
+
+
+def cells(table: Table | None) -> dict[str, str]:
+    """The first row by its column."""
+    assert table is not None
+    return {column.title: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
+
+
+def test_a_bracket_names_its_three_loads_what_failed_and_how(tmp_path: Path) -> None:
+    found = cells(brackets(run(tmp_path, FOUND)))
+    assert (found["confirmed"], found["borderline"], found["first solid fail"]) == ("600", "620", "640")
+    assert (found["what failed"], found["edge"], found["bound by"]) == ("p95 of newest ≤ 350 ms", "latency", "service")
+
+
+def test_what_a_share_of_a_cpu_says_of_a_whole_one_is_called_a_projection(tmp_path: Path) -> None:
+    table = brackets(run(tmp_path, FOUND))
+    assert cells(table)["on a whole CPU (projection)"] == "about\u00a06000"
+    assert table is not None
+    assert "a projection, not a measurement" in table.notes[-1]
+
+
+def test_a_whole_cpu_needs_no_projection(tmp_path: Path) -> None:
+    assert "on a whole CPU (projection)" not in cells(brackets(run(tmp_path, FOUND, cpus=1)))
+
+
+def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) -> None:
+    endless = FOUND | {"at_least": True, "first_solid_fail": None, "borderline": [], "generator_limit": 700}
+    table = brackets(run(tmp_path, endless))
+    found = cells(table)
+    assert found["confirmed"] == ">=\u00a0600"
+    assert found["first solid fail"] == "—"
+    assert table is not None
+    assert "the generator could not offer 700" in table.notes[0]
+
+
+def test_a_search_that_was_broken_off_says_so(tmp_path: Path) -> None:
+    assert cells(brackets(run(tmp_path, None)))["confirmed"] == "not finished"
+    assert bounds(run(tmp_path / "again", None)) is None
+
+
+def test_each_objective_has_its_bounds(tmp_path: Path) -> None:
+    found = cells(bounds(run(tmp_path, FOUND)))
+    assert (found["largest load that meets it"], found["smallest that doesn't"]) == ("620", "640")
+
+
+def test_the_report_has_the_bracket_and_a_run_without_a_search_none(tmp_path: Path) -> None:
+    search = {"service": "rust-sync", "workload": "sessions", "variant": "standard", "found": FOUND}
+    specs: list[TrialSpec] = [SESSIONS]
+    with_search, _ = write_report(bundle(tmp_path / "search", specs, searches=[search]))
+    without, _ = write_report(bundle(tmp_path / "tiers", specs))
+    assert "first solid fail" in with_search.read_text()
+    assert "first solid fail" not in without.read_text()
