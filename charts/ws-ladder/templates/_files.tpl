@@ -10,12 +10,23 @@ into 1e+06.
 {{- define "ws-ladder.clusterFile" -}}
 {{- $protocols := dict -}}
 {{- range $name, $protocol := .Values.protocols -}}
-{{- $_ := set $protocols $name (pick $protocol "worker" "workloads" "formats") -}}
+{{- $entry := pick $protocol "worker" "workloads" "formats" "loads" -}}
+{{- with $protocol.inference }}{{ $_ := set $entry "inference" . }}{{ end -}}
+{{- with $protocol.told }}{{ $_ := set $entry "told" . }}{{ end -}}
+{{- $_ := set $protocols $name $entry -}}
 {{- end -}}
 {{- $services := dict -}}
 {{- range $name, $service := .Values.services -}}
 {{- if $service.enabled -}}
 {{- $entry := pick $service "description" "protocol" "books" -}}
+{{- with $service.protocolCheck }}{{ $_ := set $entry "protocol_check" . }}{{ end -}}
+{{- $told := dict -}}
+{{- range $key := dig $service.protocol "told" (list) $.Values.protocols -}}
+{{- if hasKey ($service.env | default dict) $key -}}
+{{- $_ := set $told $key (index $service.env $key | toString) -}}
+{{- end -}}
+{{- end -}}
+{{- with $told }}{{ $_ := set $entry "env" . }}{{ end -}}
 {{- $_ := set $entry "image" (include "ws-ladder.image" (dict "root" $ "image" $service.image)) -}}
 {{- $_ := set $services $name $entry -}}
 {{- end -}}
@@ -25,6 +36,9 @@ into 1e+06.
 {{- $target := pick . "service" "workload" "variant" "deployment" -}}
 {{- $_ := set $target "replicas" 1 -}}
 {{- $_ := set $target "ports" (dict "ws" 5006 "metrics" 9100 "evidence" 9101) -}}
+{{- with .inference -}}
+{{- $_ := set $target "inference" (dict "deployment" . "ports" (dict "http" 9000 "evidence" 9101)) -}}
+{{- end -}}
 {{- $targets = append $targets $target -}}
 {{- end -}}
 {{- $jobs := list -}}
@@ -39,6 +53,10 @@ lease: {{ include "ws-ladder.operator" . | quote }}
 coordinator_url: {{ include "ws-ladder.url" (dict "root" . "port" 8080) }}
 protocols:
   {{- toYaml $protocols | nindent 2 }}
+inference:
+  inference-sim:
+    description: {{ .Values.inferenceSim.description | quote }}
+    image: {{ include "ws-ladder.image" (dict "root" . "image" .Values.inferenceSim.image) | quote }}
 services:
   {{- toYaml $services | nindent 2 }}
 targets:

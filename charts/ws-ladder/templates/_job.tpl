@@ -53,11 +53,13 @@ template:
           - --worker
           - $(JOB_COMPLETION_INDEX)
         env:
+          {{- if $protocol.tokens }}
           - name: WSE_BENCH_SECRET
             valueFrom:
               secretKeyRef:
                 name: {{ include "ws-ladder.secret" .root | quote }}
                 key: jwt-secret
+          {{- end }}
           - name: COORDINATOR_TOKEN
             valueFrom:
               secretKeyRef:

@@ -17,7 +17,7 @@ other key by key here.
 {{- end -}}
 {{- end -}}
 
-{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, tiers}]. */}}
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, tiers}]. */}}
 {{- define "ws-ladder.climbs" -}}
 {{- $climbs := list -}}
 {{- $seen := dict -}}
@@ -33,21 +33,37 @@ other key by key here.
 {{- if or (not $ladder.services) (has $service $ladder.services) -}}
 {{- include "ws-ladder.service" (dict "root" $ "name" $service) -}}
 {{- $env := $ladder.service_env | default dict -}}
-{{- $deployment := include "ws-ladder.deployment" (dict "root" $ "service" $service "env" $env) -}}
-{{- $climbs = append $climbs (dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "deployment" $deployment "tiers" $ladder.tiers) -}}
+{{- $climb := dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "tiers" $ladder.tiers -}}
+{{- $identity := $env -}}
+{{- if (index $.Values.protocols (index $.Values.services $service).protocol).inference -}}
+{{- $behind := $ladder.inference_env | default dict -}}
+{{- $_ := set $climb "inferenceEnv" $behind -}}
+{{- $_ := set $climb "inference" (include "ws-ladder.deployment" (dict "root" $ "name" "inference-sim" "identity" $behind)) -}}
+{{- /* Another simulator behind it has another address. */}}
+{{- if $behind }}{{ $identity = list $env $behind }}{{ end -}}
+{{- end -}}
+{{- $_ := set $climb "deployment" (include "ws-ladder.deployment" (dict "root" $ "name" $service "identity" $identity)) -}}
+{{- $climbs = append $climbs $climb -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $climbs -}}
 {{- end -}}
 
-{{/* One Deployment for each service and environment, so that the operator never edits a pod template. */}}
+{{/* One Deployment for each program and environment, so that the operator never edits a pod template. */}}
 {{- define "ws-ladder.deployment" -}}
-{{- $name := printf "%s-%s" (include "ws-ladder.fullname" .root) (include "ws-ladder.part" .service) -}}
-{{- if .env -}}
-{{- $name = printf "%s-%s" $name (toJson .env | sha256sum | trunc 8) -}}
+{{- $name := printf "%s-%s" (include "ws-ladder.fullname" .root) (include "ws-ladder.part" .name) -}}
+{{- if .identity -}}
+{{- $name = printf "%s-%s" $name (toJson .identity | sha256sum | trunc 8) -}}
 {{- end -}}
 {{- include "ws-ladder.cut" (dict "text" $name "max" 52) -}}
+{{- end -}}
+
+{{/* Something where a simulator stands behind a service of the plan. */}}
+{{- define "ws-ladder.hasInference" -}}
+{{- range include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- with .inference }}{{ . }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Maps of variables, later over earlier, as a list of `env`. */}}

@@ -34,6 +34,30 @@ requests:
 {{- end -}}
 {{- end -}}
 
+{{/* Beside a container whose CPU clocks and cgroup it reads: the pod has to share its process namespace. */}}
+{{- define "ws-ladder.evidence" -}}
+- name: evidence
+  image: {{ include "ws-ladder.image" (dict "root" . "image" .Values.operator.image) | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  args:
+    - evidence
+    - --host
+    - 0.0.0.0
+    - --port
+    - "9101"
+  ports:
+    - name: evidence
+      containerPort: 9101
+  readinessProbe:
+    tcpSocket:
+      port: evidence
+    periodSeconds: 2
+  resources:
+    {{- include "ws-ladder.resources" .Values.evidence.resources | nindent 4 }}
+  securityContext:
+    {{- include "ws-ladder.containerSecurity" . | nindent 4 }}
+{{- end -}}
+
 {{- define "ws-ladder.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities:
