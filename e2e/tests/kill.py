@@ -7,17 +7,19 @@ from pathlib import Path
 from cluster import Cluster, Object
 
 
-def kill_container(cluster: Cluster, pod: Object, container: str) -> None:
-    """Kill the first process of a container, where the node is this machine; else the whole pod."""
+def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, ...]:
+    """Kill a container's first process, where the node is this machine; else the whole pod. How that may be called."""
     statuses = pod["status"]["containerStatuses"]
     container_id = next(status["containerID"] for status in statuses if status["name"] == container)
     processes = processes_of(container_id.rpartition("/")[2])
-    if processes:
+    # Only root may kill what a node runs.
+    if processes and os.geteuid() == 0:
         # The lowest number is the first process: those that it started came later.
         os.kill(min(processes), signal.SIGKILL)
-        return
+        return "SIGKILL", "137"
     # Without grace the kubelet sends SIGKILL at once.
     cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
+    return "deleted", "gone", "SIGKILL", "137"
 
 
 def processes_of(container_id: str) -> list[int]:

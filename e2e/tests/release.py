@@ -15,6 +15,10 @@ HELM_3 = str(ROOT / ".tools/bin/helm3")
 HELM_4 = str(ROOT / ".tools/bin/helm")
 LADDER = ROOT / "target/release/ladder"
 
+# What the operator scales, and what it makes run.
+SCALED = "app.kubernetes.io/component in (service,inference)"
+STARTED = "app.kubernetes.io/component in (service,inference,worker)"
+
 INSTALL_SECONDS = 120
 RUN_SECONDS = 150
 
@@ -119,6 +123,12 @@ class Release:
             seconds,
         )
 
+    def wait_for_verdict(self) -> str:
+        """What `ladder assert --wait` says until the run has ended, in both streams' own order."""
+        done = self.cluster.attempt(*self.ladder_command("assert", "--wait"), seconds=RUN_SECONDS)
+        assert done.returncode == 0, f"{done.stderr}{done.stdout}{self.describe()}"
+        return done.stderr + done.stdout
+
     def until_said(self, words: str, seconds: float = 60) -> None:
         """Wait until `ladder status` says so; it reaches an operator that isn't ready, too."""
 
@@ -126,6 +136,12 @@ class Release:
             return words in self.cluster.attempt(*self.ladder_command("status")).stdout
 
         until(f"ladder status to say: {words}", said, seconds, self.describe)
+
+    def events(self, reason: str) -> list[Object]:
+        """Events of a reason about the operator's pod."""
+        pods = {pod["metadata"]["uid"] for pod in self.pods("operator")}
+        events = self.cluster.list("events.events.k8s.io")
+        return [event for event in events if event["reason"] == reason and event["regarding"]["uid"] in pods]
 
     def describe(self) -> str:
         """How things stand, for the message of a test that waited in vain."""
@@ -152,13 +168,10 @@ class Release:
 
     def is_put_back(self) -> bool:
         """Whether every service is scaled to none and every Job is suspended, and none of their pods is left."""
-        services = self.cluster.list("deployments", self.component("service"))
+        deployments = self.cluster.list("deployments", f"{self.instance},{SCALED}")
         jobs = self.cluster.list("jobs", self.instance)
-        pods = [
-            *self.cluster.list("pods", self.component("service")),
-            *self.cluster.list("pods", self.component("worker")),
-        ]
-        scaled = any(service["spec"]["replicas"] for service in services)
+        pods = self.cluster.list("pods", f"{self.instance},{STARTED}")
+        scaled = any(deployment["spec"]["replicas"] for deployment in deployments)
         return not scaled and all(job["spec"].get("suspend") for job in jobs) and not pods
 
     def until_put_back(self) -> None:

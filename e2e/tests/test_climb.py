@@ -13,6 +13,7 @@ from waiting import until
 
 TIERS = [10, 20]
 WORKERS = 2
+REASONS = ["RunBegan", "RunEnded", "TrialInvalid", "TrialFailed", "TrialInterrupted", "NotPutBack"]
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Climbed:
     release: Release
     releases: Releases
     jobs: list[Object]
+    waited: str
     bundle: Bundle
 
 
@@ -31,10 +33,10 @@ def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climb
     with Releases(release.cluster, release.instance) as releases:
         release.upgrade({"run": {"id": "first"}})
         jobs = release.cluster.list("jobs", release.instance)
-        release.until_run_ends("first")
+        waited = release.wait_for_verdict()
         release.until_put_back()
     bundle = Bundle(release.fetch("first", tmp_path_factory.mktemp("results")))
-    return Climbed(release, releases, jobs, bundle)
+    return Climbed(release, releases, jobs, waited, bundle)
 
 
 def tier(job: Object) -> int:
@@ -77,6 +79,20 @@ def total(workers: list[Any], group: str, count: str) -> int:
 def test_assert_and_status_say_that_the_run_passed(climbed: Climbed) -> None:
     assert "run first has ended: pass" in climbed.release.ladder("status")
     climbed.release.ladder("assert")
+
+
+def test_whoever_waits_sees_each_trial_as_it_ends_and_the_standing_at_the_end(climbed: Climbed) -> None:
+    lines = climbed.waited.splitlines()
+    trials = [f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS]
+    ended = [line.partition(": ")[0] for line in lines if ": passed, " in line]
+    assert ended == trials
+    assert lines[-1] == "run first: pass"
+
+
+def test_a_run_leaves_events_about_the_operators_pod(climbed: Climbed) -> None:
+    # The pod of the run: the next test takes it away.
+    told = [(event["type"], event["note"]) for reason in REASONS for event in climbed.release.events(reason)]
+    assert told == [("Normal", "climbing run first"), ("Normal", "run first has ended: pass")]
 
 
 def test_results_outlive_every_pod(climbed: Climbed, tmp_path: Path) -> None:
