@@ -2,13 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wse_engine::{JwtConfig, handshake, jwt::Gate};
+use wse_engine::{JwtConfig, JwtKey, handshake, jwt::Gate};
 
 fuzz_target!(|bytes: &[u8]| {
     let parsed = handshake::parse(bytes);
     if let Ok(Some(request)) = &parsed {
         assert!(request.end <= bytes.len() && request.end <= handshake::MAXIMAL_REQUEST);
-        let gate = Gate::new(&JwtConfig::new(*b"a secret that no input can know!"));
+        let key = JwtKey::secret(b"a secret that no input can know!").expect("it is long enough");
+        let gate = Gate::new(&JwtConfig::new(vec![key]));
         assert!(gate.admit(request.cookies.iter().copied(), request.authorization).is_err());
         // What stands behind the request doesn't matter.
         assert_eq!(handshake::parse(&bytes[..request.end]).as_ref(), Ok(&Some(handshake_of(bytes, request.end))));
