@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target/release"
@@ -55,13 +54,12 @@ def examples(*languages: str) -> Iterator[Example]:
 
 
 def of(*languages: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("example", [marked(example) for example in examples(*languages)], ids=str)
-
-
-def marked(example: Example) -> ParameterSet:
-    """An example, with the mark `cluster` if its commands need ladder's part for clusters."""
-    in_cluster = example.file.is_relative_to(ROOT / "charts")
-    return pytest.param(example, marks=[pytest.mark.cluster] if in_cluster else [])
+    """All examples in these languages, with the mark `cluster` where commands need ladder's part for clusters."""
+    found = [
+        pytest.param(example, marks=[pytest.mark.cluster] if example.file.is_relative_to(ROOT / "charts") else [])
+        for example in examples(*languages)
+    ]
+    return pytest.mark.parametrize("example", found, ids=str)
 
 
 @of("json")
@@ -101,16 +99,34 @@ def recipes() -> frozenset[str]:
     return frozenset(listed.stdout.split())
 
 
+@cache
+def flags(*command: str) -> frozenset[str]:
+    """Every flag that a client's help names."""
+    folder = ROOT / "loadgen/typescript" if command[0] == "npx" else ROOT
+    asked = subprocess.run([*command, "--help"], cwd=folder, capture_output=True, text=True, check=True)
+    return frozenset(re.findall(r"--[a-z][a-z0-9-]*", asked.stdout))
+
+
+def check_flags(example: Example, words: list[str]) -> None:
+    """A client of an interpreter: the program exists and knows the flags."""
+    program = next(place for place, word in enumerate(words) if word.endswith((".ts", ".py")))
+    used = {word.partition("=")[0] for word in words[program + 1 :] if word.startswith("--")}
+    unknown = used - flags(*words[: program + 1])
+    assert not unknown, f"{example}: {shlex.join(words)}: no flag {', '.join(sorted(unknown))}"
+
+
 def check_command(example: Example, words: list[str]) -> None:
     program = Path(words[0]).name
     if program in {"justw", "just"}:
         recipe = next((word for word in words[1:] if not word.startswith("-")), "default")
         assert recipe in recipes(), f"{example}: no recipe {recipe!r}"
-    elif program in {"ladder", "wse-bench", "self-test-service"}:
+    elif program in {"ladder", "wse-bench", "stt-loadgen", "self-test-service", "floor"}:
         # Read up to its end, where it asks for help: what stands before that was understood, and nothing is done.
         command = [str(RELEASE / program), *words[1:], "--help"]
         asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert asked.returncode == 0, f"{example}: {shlex.join(words)}\n{asked.stderr}"
+    elif words[:2] == ["npx", "tsx"] or words[0] == ".venv/bin/python":
+        check_flags(example, words)
 
 
 @of("sh")
