@@ -1,5 +1,7 @@
 # Every command that people and CI run. `./justw` fetches the pinned `just` where it is missing.
 set shell := ["bash", "-euo", "pipefail", "-c"]
+# Options reach a script as they were given, quotes and all: "$@".
+set positional-arguments
 
 python := ".venv/bin/python"
 tools := justfile_directory() / ".tools"
@@ -7,16 +9,36 @@ export PATH := tools / "bin:" + env("PATH")
 # The interpreter that the binding is built and tested with.
 export PYO3_PYTHON := justfile_directory() / python
 
+# What ladder needs on one machine, and what clusters need. Another set has other features, so crates are compiled again:
+# with BUILD_SET=all, where both are wanted in turn, they are one set.
+common := "-p operator -p wse-bench -p stt-bench -p inference-sim -p rust-axum -p rust-sync"
+machine := common + " -p self-test-service -p floor"
+cluster := common + " -p operator-kubernetes"
+one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }
+machine_programs := machine + if one_set != "" { " -p operator-kubernetes" } else { "" }
+cluster_programs := if one_set != "" { machine_programs } else { cluster }
+# What is linted and tested with the rest: ladder's part for clusters only in one set with it.
+linted := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
+tested := if one_set != "" { "--workspace --exclude wse-binding" } else { "" }
+
 # list the recipes
 default:
     @just --list --unsorted
 
-# climb a plan (plans/NAME.yaml) or a service with the default plan, and say where the report is
+# climb a plan (plans/NAME.yaml), or a service with its default plan (one that runs already: NAME ws://HOST:PORT/PATH)
 bench-ladder NAME="quick" *OPTIONS: _bench-build
-    @tools/bench-ladder "{{NAME}}" {{OPTIONS}}
+    @tools/bench-ladder "$@"
+
+# ours beside the reference and beside the floor that the kernel alone costs: target/bench/summary.json, in ten minutes
+bench *OPTIONS: _bench-build _reference-env
+    @{{python}} tools/bench.py "$@"
+
+# search the largest load that meets the objectives: bench-search rust-sync --cpus 0.05 (a plan, or a service)
+bench-search NAME="stt-search" *OPTIONS: _bench-build
+    target/release/ladder search "{{NAME}}" {{OPTIONS}}
 
 # everything that needs no cluster, in the order in which a mistake shows soonest
-test: lint generated deny unit python-test self-test docs-test fuzz
+test: lint generated deny unit python-test typescript-test self-test conformance docs-test fuzz
     @echo "all checks passed"
 
 # everything about clusters: ladder's part for them, the chart, a real Kubernetes on this machine (root, Debian)
@@ -25,7 +47,7 @@ cluster-test: kubernetes-test chart-check e2e
 # format and lint, warnings as errors
 lint: _python-env
     cargo fmt --all --check
-    cargo clippy --workspace --exclude operator-kubernetes --all-targets --locked -- -D warnings
+    cargo clippy {{linted}} --all-targets --locked -- -D warnings
     {{python}} -m ruff format --check .
     {{python}} -m ruff check .
     {{python}} -m mypy
@@ -41,28 +63,41 @@ deny-advisories: _cargo-deny
 
 # Rust: units, properties, in-process and real-process tests
 unit:
-    cargo test --locked
+    cargo test --locked {{tested}}
 
 # Python: the binding, the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env
     LD_LIBRARY_PATH="$({{python}} -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')" cargo test --locked -p wse-binding
+    cargo build --locked --quiet --example search_decisions
     {{python}} -m pytest
+
+# TypeScript: formatting, lint, types, and the Node.js client against real services
+typescript-test: _bench-build _node-env
+    cd loadgen/typescript && npm run --silent check && npm test --silent
 
 # the harness measured against services with a known delay, flaw or ceiling
 self-test: _bench-build
-    cargo test --locked --release -p operator --features self-test --test self_test_harness -- --test-threads 1
+    LADDER_BIN="$PWD/target/release" cargo test --locked {{tested}} --features operator/self-test --test self_test_harness -- --test-threads 1
+
+# gateways against their contract, case by case: all of the registry, or those that are named (docs/CONFORMANCE.md)
+conformance *SERVICES: _bench-build
+    target/release/ladder conformance {{SERVICES}}
 
 # the examples in the docs
-docs-test: _bench-build
+docs-test: _bench-build _node-env
     {{python}} -m pytest -q docs -m "not cluster"
 
-# every fuzz target, two minutes together
-fuzz SECONDS="120": _cargo-fuzz
+# every fuzz target, a minute together
+fuzz SECONDS="60": _cargo-fuzz
     tools/fuzz {{SECONDS}}
 
 # write the report of a bundle again
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis {{BUNDLE}}
+
+# clients side by side, from one bundle of each, as Markdown
+compare-clients +BUNDLES: _python-env
+    @{{python}} -m ws_ladder_analysis clients "$@"
 
 # put the overview and a chart of a bundle into the README
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
@@ -72,9 +107,17 @@ readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
 readme-comparison BUNDLE:
     python3 tools/readme_results.py comparison {{BUNDLE}}
 
+# put what sessions cost each gateway into the README, from a bundle of plans/stt.yaml
+readme-sessions BUNDLE:
+    python3 tools/readme_results.py sessions {{BUNDLE}}
+
+# put the brackets of searches into the README, from bundles of plans/stt-search.yaml
+readme-capacity *BUNDLES:
+    python3 tools/readme_results.py capacity {{BUNDLES}}
+
 # microbenchmarks beside the code
 microbench *FILTER:
-    cargo bench --locked -p wse-engine -p loadgen-core -- {{FILTER}}
+    cargo bench --locked -p wse-engine -p loadgen-core -p wse-bench -p inference-sim -- "$@"
 
 # check every pin of versions.lock.toml and say how to mend it
 doctor:
@@ -92,14 +135,17 @@ generated: generate
 # ladder's part for clusters: lint, units, its commands in the docs
 [group("kubernetes")]
 kubernetes-test: _python-env _cluster-programs
+    {{ if one_set != "" { "# its lint and units ran with the rest" } else { just_executable() + " _kubernetes-unit" } }}
+    {{python}} -m pytest -q docs -m cluster
+
+_kubernetes-unit:
     cargo clippy --locked -p operator-kubernetes --all-targets -- -D warnings
     cargo test --locked -p operator-kubernetes
-    {{python}} -m pytest -q docs -m cluster
 
 # the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
 [group("chart")]
 chart-check: _python-env _chart-tools
-    cargo build --locked --quiet -p operator
+    {{ if env("LADDER", "") == "" { "cargo build --locked --quiet -p operator" } else { "true" } }}
     python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
     tools/chart-check
 
@@ -111,7 +157,7 @@ chart-package VERSION OWNER FOLDER: _chart-tools
 # the Helm chart's unit tests alone
 [group("chart")]
 chart-test *OPTIONS: _chart-tools
-    helm-unittest --strict {{OPTIONS}} charts/ws-ladder
+    helm-unittest --strict "$@" charts/ws-ladder
 
 # write the chart's README.md from its values
 [group("chart")]
@@ -121,21 +167,21 @@ chart-docs: _chart-tools
 # install the chart into kubectl's current cluster (values files and helm's options may follow); it loads nothing yet
 [group("kubernetes")]
 k8s-install *VALUES: _kubernetes-build
-    tools/k8s install {{VALUES}}
+    tools/k8s install "$@"
 
 # climb the chart's plan in kubectl's current cluster with a new run.id, and fetch its bundle with the report
 [group("kubernetes")]
 bench-ladder-k8s *VALUES: _kubernetes-build
-    tools/k8s bench {{VALUES}}
+    tools/k8s bench "$@"
 
 # optimised for publishing: whole-program link-time optimisation
 dist:
-    cargo build --locked --profile dist -p wse-bench -p operator -p operator-kubernetes
+    cargo build --locked --profile dist {{cluster}}
 
 # build the images with buildah, podman or docker; OPTIONS: see tools/images
 [group("kubernetes")]
 images *OPTIONS:
-    @tools/images {{OPTIONS}}
+    @tools/images "$@"
 
 # a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
 [group("kubernetes")]
@@ -144,10 +190,10 @@ e2e-up:
 
 # the end-to-end test on a cluster, which it starts and ends unless one runs; OPTIONS go to pytest
 [group("kubernetes")]
-e2e *OPTIONS: _python-env _cluster-programs
+e2e *OPTIONS: _cluster-programs _extension
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
-    @e2e/run {{OPTIONS}}
+    @e2e/run "$@"
 
 # end the cluster that e2e-up started
 [group("kubernetes")]
@@ -160,21 +206,29 @@ clean: e2e-down
 
 # what a ladder needs: release binaries, the Python environment, the engine's extension module
 _bench-build: _python-env
-    cargo build --locked --release --quiet -p operator -p wse-bench -p self-test-service
+    cargo build --locked --release --quiet {{machine_programs}}
+    tools/build-extension
+
+# the engine in Python, for what climbs on this machine
+_extension: _python-env
     tools/build-extension
 
 # what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
 _kubernetes-build: _python-env _chart-tools _cluster-programs
 
-# what runs in a cluster and speaks to one, as one set: another set would have other features, and be compiled again
+# what runs in a cluster and speaks to one
 _cluster-programs:
-    cargo build --locked --release --quiet -p operator -p operator-kubernetes -p wse-bench
+    cargo build --locked --release --quiet {{cluster_programs}}
 
 _python-env:
-    @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt services/wse-server/requirements-test.txt
+    @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt loadgen/python/requirements.txt \
+        services/wse-server/requirements-test.txt
 
 _reference-env:
     @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt
+
+_node-env:
+    @tools/node-env loadgen/typescript
 
 _cargo-deny:
     @tools/cargo-tool cargo-deny

@@ -5,6 +5,7 @@ Reads only; exit code 0 when all pins hold, 1 otherwise.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON_LOCKS = [
     "analysis/requirements.txt",
     "analysis/requirements-test.txt",
+    "loadgen/python/requirements.txt",
     "services/wse-server/requirements-test.txt",
     "services/wse-reference/requirements.txt",
 ]
@@ -64,6 +66,9 @@ def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
     minimum = pins["go"]["version"].removeprefix(">=")
     found = version_in(output("go", "version"))
     yield Finding("go", f">={minimum}", found, "" if at_least(found, minimum) else f"install Go {minimum} or later")
+    minimum = pins["node"]["version"].removeprefix(">=")
+    found = version_in(output("node", "--version"))
+    yield Finding("node", f">={minimum}", found, "" if at_least(found, minimum) else f"install Node.js {minimum}")
     minimum = pins["python"]["version"].removeprefix(">=")
     found = ".".join(map(str, sys.version_info[:3]))
     yield Finding(
@@ -153,6 +158,17 @@ def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(name, pin["version"], found, mend)
 
 
+def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
+    """Packages of the TypeScript client: each direct one is pinned, at the version that is locked."""
+    locked = json.loads((ROOT / "loadgen/typescript/package-lock.json").read_text())["packages"]
+    direct = locked[""]["dependencies"] | locked[""]["devDependencies"]
+    for name in sorted(direct.keys() | pins.keys()):
+        pinned = pins.get(name, {}).get("version", "no pin")
+        found = locked.get(f"node_modules/{name}", {}).get("version", "not locked") if name in direct else "not used"
+        mend = f"npm install --prefix loadgen/typescript {name}@{pinned}, or pin in versions.lock.toml what is locked"
+        yield Finding(name, pinned, found, "" if pinned == found else mend)
+
+
 def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
     """Modules of which the end-to-end test's cluster is built."""
     text = "\n".join((ROOT / f"e2e/cluster/{folder}/go.mod").read_text() for folder in ("kube", "local-path"))
@@ -172,11 +188,13 @@ def debian(pins: dict[str, Any]) -> Iterator[Finding]:
 
 def images(pins: dict[str, Any]) -> Iterator[Finding]:
     """The Dockerfiles repeat the pins as defaults, for builders that are called by hand."""
-    files = [ROOT / f"{folder}/Dockerfile" for folder in ("operator", "loadgen/wse-bench", "services/wse-server")]
+    listed = output("git", "ls-files", "*/Dockerfile").split()
     for name, pin in pins.items():
-        found = {tag for file in files for tag in re.findall(rf"/{name}:(\S+)", file.read_text())}
-        mend = "" if found == {pin["version"]} else f"set {name}:{pin['version']} in the Dockerfiles"
-        yield Finding(f"image {name}", pin["version"], ", ".join(sorted(found)), mend)
+        wanted = f"{pin['version']}@{pin['digest']}"
+        found = {tag for file in listed for tag in re.findall(rf"/{name}:(\S+)", (ROOT / file).read_text())}
+        mend = "" if found == {wanted} else f"set {name}:{wanted} in the Dockerfiles"
+        shown = ", ".join(sorted(tag.partition("@")[0] for tag in found))
+        yield Finding(f"image {name}", pin["version"], shown, mend)
 
 
 def main() -> int:
@@ -188,6 +206,7 @@ def main() -> int:
         *schemas(pins.get("schemas", {})),
         *crates(pins.get("crates", {})),
         *python_packages(pins.get("python", {})),
+        *npm_packages(pins.get("npm", {})),
         *images(pins.get("images", {})),
         *cluster(pins.get("cluster", {})),
         *debian(pins.get("debian", {})),

@@ -2,6 +2,8 @@
 
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
+       readme_results.py sessions BUNDLE          what a session costs each gateway, and how old its audio gets
+       readme_results.py capacity BUNDLE…         the brackets that searches found, each on its share of a CPU
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import statistics
 import sys
 from pathlib import Path
 
@@ -16,13 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 IMAGE = Path("docs/images/results.png")
 
 
-def origin(bundle: Path) -> str:
-    """What was run where."""
-    run = json.loads((bundle / "run.json").read_text())
-    machine = run["machines"][0]
+def origin(*bundles: Path) -> str:
+    """What was run where; the command is the first bundle's."""
+    runs = [json.loads((bundle / "run.json").read_text()) for bundle in bundles]
+    machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
-    commit = run["commit"][:12]
-    return f"`{run['command']}` at commit\n`{commit}`; {where}; service on one CPU, generator on the other.\n\n"
+    commits = ", ".join(dict.fromkeys(f"`{run['commit'][:12]}`" for run in runs))
+    return f"`{runs[0]['command']}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
 
 
 def overview(bundle: Path, chart: str) -> str:
@@ -67,6 +70,95 @@ def comparison(bundle: Path) -> str:
     return head + origin(bundle) + "\n".join(lines) + "\n"
 
 
+def sessions(bundle: Path) -> str:
+    """The highest tier at which all gateways have a valid trial: ages of the audio, and costs."""
+    trials = [row for row in table(bundle, "trials.csv") if row["validity"] == "valid"]
+    percentiles = table(bundle, "percentiles.csv")
+    gateways = list(dict.fromkeys(row["service"] for row in table(bundle, "trials.csv")))
+    tiers = [{int(row["tier"]) for row in trials if row["service"] == gateway} for gateway in gateways]
+    tier = max(set.intersection(*tiers))
+    lines = [
+        "| gateway | newest p50, p95 | oldest p50, p95 | CPU per frame | of the generator | memory per session |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for gateway in gateways:
+        own = [row for row in trials if (row["service"], int(row["tier"])) == (gateway, tier)]
+        ages = [", ".join(f"{age(percentiles, own, name, at):,.0f} ms" for at in (50, 95)) for name in AGES]
+        # A second for a million frames is a microsecond for one.
+        costs = [f"{median(own, f'{side}_cpu_seconds_per_million'):.2f} µs" for side in ("service", "worker")]
+        memory = f"{median(own, 'service_bytes_per_connection') / 1024:.0f} KiB"
+        lines.append(f"| {' | '.join([gateway, *ages, *costs, memory])} |")
+    count = len([row for row in trials if int(row["tier"]) == tier]) // len(gateways)
+    head = f"{tier:,} sessions, medians of {count} trial{'s' * (count > 1)}. "
+    return head + origin(bundle) + "\n".join(lines) + "\n"
+
+
+AGES = ("newest_ns", "oldest_ns")
+
+
+def age(percentiles: list[dict[str, str]], own: list[dict[str, str]], name: str, at: int) -> float:
+    """A percentile of these trials, in milliseconds."""
+    keys = ("service", "tier", "process", "repeat")
+    wanted = {tuple(row[key] for key in keys) for row in own}
+    found = [
+        int(row["value_ns"]) / 1e6
+        for row in percentiles
+        if tuple(row[key] for key in keys) in wanted and row["histogram"] == name and float(row["percentile"]) == at
+    ]
+    return statistics.median(found)
+
+
+def median(rows: list[dict[str, str]], name: str) -> float:
+    """The median of a column."""
+    return statistics.median(float(row[name]) for row in rows)
+
+
+def capacity(bundles: list[Path]) -> str:
+    """A row for each search."""
+    lines = [
+        "| gateway | CPU | confirmed | borderline | first solid fail | what failed there | bound by |"
+        " on a whole CPU (projection) |",
+        "| --- | ---: | ---: | ---: | ---: | --- | --- | ---: |",
+    ]
+    for bundle in bundles:
+        run = json.loads((bundle / "run.json").read_text())
+        cpus = run["plan"]["cpu"]["service"]["cpus"]
+        lines += [bracket(search, cpus) for search in run["searches"] if search["found"]]
+    head = (
+        "The largest number of sessions inside the objective on a share of a CPU, searched, and confirmed with fresh"
+        " processes; one search a row, the first by\n"
+    )
+    return head + origin(*bundles) + "\n".join(lines) + "\n"
+
+
+def bracket(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
+    """One search as a row; what a share of a CPU says of a whole one is a projection."""
+    found = search["found"]
+    sign = "&ge; " if found["at_least"] else ""
+    gates = [gate(one) for one in found["gates"]]
+    edge = {"latency": "a clean latency edge", "errors": "an error cliff", None: ""}[found["edge"]]
+    cells = [
+        search["service"],
+        f"{cpus:g}",
+        f"{sign}{found['confirmed']:,}" if found["confirmed"] is not None else "none",
+        ", ".join(f"{load:,}" for load in found["borderline"]) or "—",
+        f"{found['first_solid_fail']:,}" if found["first_solid_fail"] is not None else "—",
+        ", ".join(filter(None, [gates[0] if gates else "", edge])) or "—",
+        found["bound_by"] or "—",
+        f"{sign}≈ {found['confirmed'] / cpus:,.0f}" if found["confirmed"] is not None and cpus < 1 else "—",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def gate(objective: dict) -> str:  # type: ignore[type-arg]
+    """The figure that an objective is about."""
+    figure = objective["figure"]
+    if isinstance(figure, str):
+        return figure.replace("_", " ")
+    at = figure["percentile_ms"]
+    return f"{at['histogram']} p{at['percentile']:g} > {objective['at_most']:g} ms"
+
+
 def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
     """The share of what was sent that a service dropped, over all its trials."""
     own = [row for row in trials if (row["service"], row["variant"]) == (service, variant)]
@@ -94,6 +186,10 @@ def main() -> int:
             splice("results", overview(Path(bundle), chart))
         case ["comparison", bundle]:
             splice("comparison", comparison(Path(bundle)))
+        case ["sessions", bundle]:
+            splice("sessions", sessions(Path(bundle)))
+        case ["capacity", *bundles] if bundles:
+            splice("capacity", capacity([Path(bundle) for bundle in bundles]))
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -1,11 +1,13 @@
 """Writes the plan's JSON Schema into the chart's `values.schema.json`, which holds the rest by hand.
 
-So Helm refuses at install what `ladder plan check` would refuse, and the two can't drift apart.
+So Helm refuses at install what `ladder plan check` would refuse, and the two can't drift apart. Searches it refuses as
+well: clusters climb tiers.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,26 @@ def with_plan(values: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """The values' schema with the plan's definitions in place of the old; its own begin small."""
     definitions = dict(plan["$defs"])
     definitions["WirePlan"] = {key: value for key, value in plan.items() if key not in ("$schema", "$defs", "title")}
+    definitions["WireLadder"] = with_tiers(definitions["WireLadder"])
     own = {name: value for name, value in values["$defs"].items() if name[0].islower()}
-    return values | {"$defs": own | {name: definitions[name] for name in sorted(definitions)}}
+    used = reached("WirePlan", definitions)
+    return values | {"$defs": own | {name: definitions[name] for name in sorted(used)}}
+
+
+def reached(name: str, definitions: dict[str, Any]) -> set[str]:
+    """The definition of this name and all that it refers to."""
+    found, waiting = set(), {name}
+    while waiting:
+        found.add(name := waiting.pop())
+        references = re.findall(r'"#/\$defs/(\w+)"', json.dumps(definitions[name]))
+        waiting |= set(references) - found
+    return found
+
+
+def with_tiers(ladder: dict[str, Any]) -> dict[str, Any]:
+    """A ladder's schema without searches, which only `ladder search` runs."""
+    properties = {name: value for name, value in ladder["properties"].items() if name != "search"}
+    return ladder | {"properties": properties, "required": [*ladder["required"], "tiers"]}
 
 
 def main() -> None:

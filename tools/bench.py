@@ -1,0 +1,116 @@
+"""Our engine and our generator beside the reference and beside the floor.
+
+Climbs plans/bench.yaml ladder by ladder and runs the floor's program before and after each, then writes
+target/bench/summary.json and prints it as a table.
+
+Usage: .venv/bin/python tools/bench.py [--part NAME]... [--bin FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench_summary import PARTS, ROWS, Evidence, Part, markdown, summary, wire
+from ws_ladder_analysis.load import BundleError, read_bundle
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "target/bench"
+# Runs of the floor's program on each side of a ladder, each in fresh processes.
+FLOOR_REPEATS = 2
+# Exit codes of `ladder run` after which there is a bundle: passed, failed, invalid.
+MEASURED = (0, 1, 2)
+
+
+class StoppedError(Exception):
+    """Somebody stopped a run."""
+
+
+def main() -> int:
+    """Exit code: 0 every row has its figures, 1 something is missing, 2 bad usage, 130 stopped."""
+    parser = argparse.ArgumentParser(description="Ours beside the reference and beside the floor.")
+    names = [part.name for part in PARTS]
+    parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
+    parser.add_argument("--bin", type=Path, default=ROOT / "target/release", help="folder of ladder and floor")
+    options = parser.parse_args()
+    folder = FOLDER / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder.mkdir(parents=True)
+    wanted = [part for part in PARTS if not options.part or part.name in options.part]
+    try:
+        evidence = {part.name: measure(part, options.bin, folder) for part in wanted}
+    except (KeyboardInterrupt, StoppedError):
+        print(f"bench: stopped; what was measured is in {folder}", file=sys.stderr)
+        return 130
+    rows = summary(evidence)
+    file = FOLDER / "summary.json"
+    text = json.dumps(wire(rows), indent=2, ensure_ascii=False) + "\n"
+    for place in (folder / "summary.json", file):
+        place.write_text(text)
+    shown = [row for asked, row in zip(ROWS, rows, strict=True) if asked.part in evidence]
+    print(f"\n{markdown(shown)}\n{file.relative_to(ROOT)}, evidence in {folder.relative_to(ROOT)}")
+    return 1 if any(row.ours is None for row in shown) else 0
+
+
+def measure(part: Part, programs: Path, folder: Path) -> Evidence:
+    """Climbs a part's ladder, with the floor's program around it."""
+    print(f"bench: {part.name}", file=sys.stderr)
+    floors = [floor(part, programs, folder / f"floor-{part.name}-before.json")]
+    bundle_id = f"bench-{part.name}"
+    ladder = [
+        str(programs / "ladder"),
+        "run",
+        part.plan,
+        "--only",
+        part.only,
+        "--results",
+        str(folder),
+        "--run-id",
+        bundle_id,
+    ]
+    code = subprocess.run(ladder, cwd=ROOT, stdout=sys.stderr, check=False).returncode
+    if code not in MEASURED:
+        raise StoppedError
+    floors.append(floor(part, programs, folder / f"floor-{part.name}-after.json"))
+    reports = [report for report in floors if report is not None]
+    commands = [f"ladder run {part.plan} --only {part.only}", *dict.fromkeys(report["command"] for report in reports)]
+    try:
+        bundle = read_bundle(folder / bundle_id)
+    except BundleError as error:
+        print(f"bench: {part.name} left no bundle: {error}", file=sys.stderr)
+        bundle = None
+    return Evidence(bundle, reports, commands)
+
+
+def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
+    """What the floor's program says of a part; nothing when it has none or fails, which it says itself."""
+    if not part.floor:
+        return None
+    server, client = cpus(sorted(os.sched_getaffinity(0)))
+    pinned = ["--server-cpu", str(server), "--client-cpu", str(client), "--repeats", str(FLOOR_REPEATS)]
+    command = [str(programs / "floor"), *part.floor, *pinned]
+    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if run.returncode < 0:
+        raise StoppedError
+    if run.returncode > 0:
+        print(f"bench: {shlex.join(command)} failed", file=sys.stderr)
+        return None
+    file.write_text(run.stdout)
+    report: dict[str, Any] = json.loads(run.stdout)
+    return report
+
+
+def cpus(allowed: Sequence[int]) -> tuple[int, int]:
+    """The CPUs of service and generator, as `ladder` gives them: the first is the service's."""
+    return allowed[0], allowed[1 % len(allowed)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
