@@ -101,19 +101,23 @@ compare-clients +BUNDLES: _python-env
 
 # put the overview and a chart of a bundle into the README
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
-    python3 tools/readme_results.py results {{BUNDLE}} {{CHART}}
+    {{python}} tools/readme_results.py results {{BUNDLE}} {{CHART}}
 
 # put the comparison with the reference into the README, from a bundle of plans/reference.yaml
 readme-comparison BUNDLE:
-    python3 tools/readme_results.py comparison {{BUNDLE}}
+    {{python}} tools/readme_results.py comparison {{BUNDLE}}
 
 # put what sessions cost each gateway into the README, from a bundle of plans/stt.yaml
 readme-sessions BUNDLE:
-    python3 tools/readme_results.py sessions {{BUNDLE}}
+    {{python}} tools/readme_results.py sessions {{BUNDLE}}
 
 # put the brackets of searches into the README, from bundles of plans/stt-search.yaml
 readme-capacity *BUNDLES:
-    python3 tools/readme_results.py capacity {{BUNDLES}}
+    {{python}} tools/readme_results.py capacity {{BUNDLES}}
+
+# put the table of `just bench` into the README, from a folder of target/bench
+readme-bench FOLDER:
+    {{python}} tools/readme_results.py bench {{FOLDER}}
 
 # microbenchmarks beside the code
 microbench *FILTER:

@@ -4,6 +4,7 @@ Usage: readme_results.py results BUNDLE CHART     the overview of the report, an
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
        readme_results.py sessions BUNDLE          what a session costs each gateway, and how old its audio gets
        readme_results.py capacity BUNDLE…         the brackets that searches found, each on its share of a CPU
+       readme_results.py bench FOLDER             ours beside the reference and the floor: a folder of target/bench
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import shutil
 import statistics
 import sys
 from pathlib import Path
+
+from bench_summary import Row, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = Path("docs/images/results.png")
@@ -159,6 +162,14 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
     return f"{at['histogram']} p{at['percentile']:g} > {objective['at_most']:g} ms"
 
 
+def bench(folder: Path) -> str:
+    """The rows that `just bench` could fill, as it prints them."""
+    rows = [Row(**row) for row in json.loads((folder / "summary.json").read_text())]
+    head = "Medians over fresh processes that take turns, with the floor's programs before and after. The first part:\n"
+    bundles = sorted(path.parent for path in folder.glob("*/run.json"))
+    return head + origin(*bundles) + markdown([row for row in rows if row.ours is not None])
+
+
 def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
     """The share of what was sent that a service dropped, over all its trials."""
     own = [row for row in trials if (row["service"], row["variant"]) == (service, variant)]
@@ -190,6 +201,8 @@ def main() -> int:
             splice("sessions", sessions(Path(bundle)))
         case ["capacity", *bundles] if bundles:
             splice("capacity", capacity([Path(bundle) for bundle in bundles]))
+        case ["bench", folder]:
+            splice("bench", bench(Path(folder)))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
