@@ -26,6 +26,18 @@ JSON_NUMBER = b'"seq":'
 DIGITS = re.compile(rb" ?([0-9]+)")
 MESSAGEPACK_NUMBER = b"\xa3seq\xce"
 MESSAGEPACK_BYTES = 4
+# Where messages end that lie back to back: 32-bit integers.
+ENDS = array("I")
+# The ends of messages of one size, by size; sizes that vary are no use to keep.
+RULERS: dict[int, bytes] = {}
+MOST_RULERS = 64
+LEAST_RULER = 1024
+# The last digits of successive numbers, by what a digit stands for: from the first of a cycle to beyond its end.
+MOST_SUCCESSIVE = 10_000
+DIGITS_OF = [str(digit).encode() for digit in range(10)]
+CYCLES = {
+    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MOST_SUCCESSIVE // scale) for scale in (1, 10, 100, 1000)
+}
 
 
 class Books:
@@ -133,44 +145,83 @@ def find_number(data: bytes) -> tuple[int, Place | None] | None:
     return int.from_bytes(number), place if len(number) == MESSAGEPACK_BYTES else None
 
 
-def sum_at(place: Place, run: list[bytes]) -> int | None:
-    """The sum of the messages' numbers, if all are of one size and every one has exactly a number there.
+def are_even(ends: bytes, size: int) -> bool:
+    """Whether messages that end there are all of one size."""
+    ruler = RULERS.get(size)
+    if ruler is None or len(ruler) < len(ends):
+        if memoryview(ends).cast(ENDS.typecode)[0] != size:
+            return False
+        if len(RULERS) >= MOST_RULERS:
+            RULERS.clear()
+        count = max(LEAST_RULER, len(ends) // ENDS.itemsize)
+        ruler = RULERS[size] = array(ENDS.typecode, range(size, size * (count + 1), size)).tobytes()
+    return ruler.startswith(ends)
+
+
+def are_successive(place: Place, table: bytes, size: int, count: int, first: int) -> bool:
+    """Whether the numbers of the messages are `first` and those after it, digit by digit of every message."""
+    if count > MOST_SUCCESSIVE:
+        return False
+    scale = 1
+    for offset in reversed(place.number):
+        digit = first // scale % 10
+        if scale < MOST_SUCCESSIVE:
+            start = first % (scale * 10)
+            expected = CYCLES[scale][start : start + count]
+        else:
+            # It changes once at most: every so many numbers, and there are no more than that.
+            before = min(scale - first % scale, count)
+            expected = DIGITS_OF[digit] * before + DIGITS_OF[(digit + 1) % 10] * (count - before)
+        if table[offset::size] != expected:
+            return False
+        scale *= 10
+    # Or the last of them has a digit more.
+    return first + count <= scale
+
+
+def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None:
+    """The sum of the messages' numbers, if every one has exactly a number there.
 
     The messages are the rows of a table, read by columns: the work for a message is a byte here and there, in C.
     """
-    count, size = len(run), len(run[0])
-    table = b"".join(run)
-    if len(table) != count * size or set(map(len, run)) != {size} or place.number.stop > size:
+    if place.number.stop > size:
         return None
     for offset, byte in place.frame:
         if table[offset::size] != byte.to_bytes() * count:
             return None
+    if place.decimal:
+        digits = table[place.number.start : place.number.stop]
+        # What a connection counts, it mostly counts on.
+        if digits.isdigit() and are_successive(place, table, size, count, int(digits)):
+            return count * int(digits) + count * (count - 1) // 2
     base, zero = (10, ord("0")) if place.decimal else (256, 0)
     total = 0
     for offset in place.number:
         column = table[offset::size]
         if place.decimal and not column.isdigit():
             return None
-        # Neighbours differ in their last digits only.
-        first = column[:1]
-        digits = column[0] * count if column == first * count else sum(column)
-        total = total * base + digits - zero * count
+        total = total * base + sum(column) - zero * count
     return total
 
 
-def sum_run(run: list[bytes], place: Place | None) -> tuple[int, int, Place | None]:
+def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Place | None]:
     """The sum of the messages' numbers, how many have none, and where to look for the next ones."""
-    total = sum_at(place, run) if place else None
+    count = len(ends) // ENDS.itemsize
+    size = len(data) // count
+    even = size > 0 and are_even(ends, size)
+    total = sum_columns(place, data, size, count) if place and even else None
     if total is not None:
         return total, 0, place
-    found = find_number(run[0])
+    bounds = memoryview(ends).cast(ENDS.typecode)
+    found = find_number(data[: bounds[0]])
     place = found[1] if found else None
-    total = sum_at(place, run) if place and len(run) > 1 else None
+    total = sum_columns(place, data, size, count) if place and even and count > 1 else None
     if total is not None:
         return total, 0, place
-    total = unnumbered = 0
-    for data in run:
-        found = find_number(data)
+    total = unnumbered = start = 0
+    for end in bounds:
+        found = find_number(data[start:end])
+        start = end
         if found is None:
             unnumbered += 1
         else:
@@ -189,12 +240,15 @@ def number_elsewhere(message: Any) -> Any:
     return message.get("seq")
 
 
-def count_runs(runs: Iterable[tuple[int, str | None, list[bytes]]], books: Books) -> None:
-    """Read messages as (connection, type, data of each), in runs of one connection and type, and enter them."""
+def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Books) -> None:
+    """Read messages as (connection, type, data of all, where each ends), in runs of one connection and type.
+
+    Enters them into the books.
+    """
     place = None
-    for connection, _type, run in runs:
-        total, unnumbered, place = sum_run(run, place)
-        books.add(connection, len(run), total, unnumbered)
+    for connection, _type, data, ends in runs:
+        total, unnumbered, place = sum_run(data, ends, place)
+        books.add(connection, len(ends) // ENDS.itemsize, total, unnumbered)
 
 
 def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:

@@ -19,7 +19,7 @@ import threading
 import time
 from types import FrameType
 
-from bench_application import Books, count_events, count_runs, deliver_until
+from bench_application import Books, count_events, count_packed, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
 # RFC 7518, section 3.2: a key for HS256 is at least as long as its hash.
@@ -188,12 +188,12 @@ class Service:
 
     def _deliver_batch(self) -> int:
         batch = self.server.drain_batch(BATCH_MESSAGES, DRAIN_MS)
-        runs, events = batch.runs(), batch.events()
+        runs, events = batch.packed(), batch.events()
         with self.books.lock:
             for kind, connection, connection_id, _ in events:
                 if kind != "disconnect":
                     self.books.open(connection, connection_id)
-            count_runs(runs, self.books)
+            count_packed(runs, self.books)
             for kind, connection, _, _ in events:
                 if kind == "disconnect":
                     self.books.close(connection)

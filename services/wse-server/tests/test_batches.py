@@ -86,6 +86,27 @@ def test_runs_hold_every_message_once_and_in_order(running: Running) -> None:
     assert [(key, type_, data) for key, type_, run in batch.runs() for data in run] == batch.tuples()
     for (key, type_, _), (next_key, next_type, _) in itertools.pairwise(batch.runs()):
         assert (key, type_) != (next_key, next_type)
+    assert unpacked(batch) == batch.tuples()
+
+
+def test_packed_messages_lie_back_to_back_however_long(running: Running) -> None:
+    sizes = [0, 1, 125, 40_000, 7, 7, 200_000]
+    with running.connect() as connection:
+        for size in sizes:
+            connection.send("x" * size)
+            connection.send(b"\xff" * size)
+    batch = drained(running, 2 * len(sizes) + 2)
+    assert [len(data) for _, _, data in unpacked(batch)] == [size for size in sizes for _ in range(2)]
+    assert unpacked(batch) == batch.tuples()
+
+
+def unpacked(batch: MessageBatch) -> list[tuple[int, str | None, bytes]]:
+    """What `packed()` holds, message by message."""
+    return [
+        (key, type_, data[start:end])
+        for key, type_, data, ends in batch.packed()
+        for start, end in itertools.pairwise([0, *memoryview(ends).cast("I")])
+    ]
 
 
 def test_neighbours_share_their_key_and_type(running: Running) -> None:

@@ -1,22 +1,33 @@
 """The witness: what it counts, and that it can't be fooled by where a number stands."""
 
+import itertools
 import time
 from array import array
+from random import Random
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
 import bench_application
-from bench_application import UINT64, Books, count_events, count_runs
+from bench_application import UINT64, Books, count_events, count_packed
 
 TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
+
+
+def packed(key: int, messages: list[bytes]) -> tuple[int, None, bytes, bytes]:
+    """A run of messages as `MessageBatch.packed()` has them."""
+    return key, None, b"".join(messages), array("I", itertools.accumulate(map(len, messages))).tobytes()
+
+
+def trades(*numbers: int) -> list[bytes]:
+    return [(TRADE % number).encode() for number in numbers]
 
 
 def counted(data: bytes) -> tuple[int, int, int]:
     books = Books()
     books.open(1, "one")
-    count_runs([(1, None, [data])], books)
+    count_packed([packed(1, [data])], books)
     return books.totals()
 
 
@@ -65,19 +76,58 @@ def test_a_number_is_never_read_from_where_only_the_last_message_had_it(connecti
     for count in range(1, len(messages) + 1):
         books = Books()
         runs = [
-            (key, None, [data for number, (data, _) in enumerate(messages[:count]) if number % connections == key])
+            packed(key, [data for number, (data, _) in enumerate(messages[:count]) if number % connections == key])
             for key in range(min(connections, count))
         ]
-        count_runs(runs * 2, books)
+        count_packed(runs * 2, books)
         assert books.totals()[:2] == (2 * count, 2 * sum(number for _, number in messages[:count]))
+
+
+@pytest.mark.parametrize("first", [0, 1, 95, 995, 9_990, 99_900, 100_000_000, 100_009_999, 999_999_990, 10**19 - 5])
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 1000, 1025, 10_001])
+def test_successive_numbers_are_summed_wherever_they_carry(first: int, count: int) -> None:
+    books = Books()
+    numbers = range(first, first + count)
+    count_packed([packed(1, trades(*numbers))], books)
+    assert books.totals() == (count, sum(numbers) & UINT64, 0)
+
+
+def test_one_number_out_of_turn_is_summed_as_it_is() -> None:
+    random = Random(5)
+    for _ in range(500):
+        first, count = random.randrange(10 ** random.randrange(1, 11)), random.randrange(2, 40)
+        numbers = list(range(first, first + count))
+        numbers[random.randrange(count)] = random.randrange(10 ** random.randrange(1, 11))
+        books = Books()
+        count_packed([packed(1, trades(*numbers))] * 2, books)
+        assert books.totals() == (2 * count, 2 * sum(numbers), 0), numbers
+
+
+@pytest.mark.parametrize("swapped", [(0, 1), (3, 9), (62, 63)])
+def test_messages_that_changed_places_are_summed_too(swapped: tuple[int, int]) -> None:
+    one, other = swapped
+    messages = trades(*range(10_000_000, 10_000_064))
+    messages[one], messages[other] = messages[other], messages[one]
+    books = Books()
+    count_packed([packed(1, messages)], books)
+    assert books.totals() == (64, sum(range(10_000_000, 10_000_064)), 0)
+
+
+def test_sizes_that_vary_keep_no_rulers() -> None:
+    books = Books()
+    before = len(bench_application.RULERS)
+    for number in range(200):
+        count_packed([packed(1, [b'{"seq":1}', b'{"seq":1}' + b" " * (2 * number + 2)])], books)
+    assert len(bench_application.RULERS) == before
+    assert books.totals() == (400, 400, 0)
 
 
 def test_books_are_kept_per_connection_and_in_total() -> None:
     books = Books()
     for key in (1, 2):
         books.open(key, f"id{key}")
-    count_runs([(1, "t", [(TRADE % number).encode() for number in range(10)])], books)
-    count_runs([(key, "t", [(TRADE % number).encode()]) for number in range(3) for key in (2, 1)], books)
+    count_packed([packed(1, trades(*range(10)))], books)
+    count_packed([packed(key, trades(number)) for number in range(3) for key in (2, 1)], books)
     assert books.connections() == {"id1": (13, 48, 0), "id2": (3, 3, 0)}
     assert books.totals() == (16, 51, 0)
 
@@ -85,7 +135,7 @@ def test_books_are_kept_per_connection_and_in_total() -> None:
 def test_sums_are_modulo_two_to_the_64() -> None:
     books = Books()
     books.open(1, "one")
-    count_runs([(1, None, [b'{"seq":18446744073709551615,"x":0}'] * 3)], books)
+    count_packed([packed(1, [b'{"seq":18446744073709551615,"x":0}'] * 3)], books)
     assert books.totals() == (3, (3 * UINT64) & UINT64, 0)
     assert books.connections()["one"] == books.totals()
 

@@ -8,7 +8,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyList, PyString, PyTuple},
 };
-use wse_engine::{Batch, ConnectionKey, Kind, Segment};
+use wse_engine::{Batch, ConnectionKey, Entry, Kind, Segment};
 
 use crate::{events::kind_name, message::Message, running::Running};
 
@@ -125,6 +125,30 @@ impl MessageBatch {
         Ok(runs)
     }
 
+    fn packed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let runs = PyList::empty(py);
+        self.running.with_names(|names| {
+            for segment in self.batch.segments() {
+                let label = |entry: &Entry| {
+                    let start = entry.type_start as usize;
+                    &segment.blob[start..start + usize::from(entry.type_len)]
+                };
+                let alike = |one: &Entry, next: &Entry| {
+                    one.connection == next.connection
+                        && one.kind.is_message() == next.kind.is_message()
+                        && label(one) == label(next)
+                };
+                for run in segment.entries.chunk_by(alike).filter(|run| run[0].kind.is_message()) {
+                    let name = segment.message(&run[0]).message_type.map(|text| names.get(py, text));
+                    let (data, ends) = pack(py, &segment.blob, run)?;
+                    runs.append((run[0].connection.as_u64(), name, data, ends))?;
+                }
+            }
+            PyResult::Ok(())
+        })?;
+        Ok(runs)
+    }
+
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let events = PyList::empty(py);
         for segment in self.batch.segments() {
@@ -138,6 +162,29 @@ impl MessageBatch {
         }
         Ok(events)
     }
+}
+
+/// The data of messages back to back, and where each ends in it as 32-bit integers in native order.
+fn pack<'py>(py: Python<'py>, blob: &[u8], run: &[Entry]) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let length = run.iter().map(|entry| (entry.end - entry.start) as usize).sum();
+    let mut ends = Vec::with_capacity(run.len());
+    let data = PyBytes::new_with(py, length, |room| {
+        let mut at = 0;
+        for entry in run {
+            let message = &blob[entry.start as usize..entry.end as usize];
+            room[at..at + message.len()].copy_from_slice(message);
+            at += message.len();
+            ends.push(at as u32);
+        }
+        Ok(())
+    })?;
+    let ends = PyBytes::new_with(py, size_of_val(&ends[..]), |room| {
+        for (room, end) in room.as_chunks_mut().0.iter_mut().zip(&ends) {
+            *room = end.to_ne_bytes();
+        }
+        Ok(())
+    })?;
+    Ok((data, ends))
 }
 
 /// Walks a batch.

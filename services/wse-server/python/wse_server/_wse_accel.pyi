@@ -101,7 +101,14 @@ class MessageBatch:
     def runs(self) -> list[tuple[int, str | None, list[bytes]]]:
         """All messages in runs: neighbours of one connection and one type, as (connection key, type, data of each).
 
-        The fastest way to read every message of a flood, where a connection's messages come in long runs.
+        Cheaper than `tuples()` for a flood, where a connection's messages come in long runs.
+        """
+    def packed(self) -> list[tuple[int, str | None, bytes, bytes]]:
+        """All messages in runs, as (connection key, type, data of all back to back, where each ends in it).
+
+        The ends are unsigned 32-bit integers in native order: `memoryview(ends).cast("I")`, NumPy's `frombuffer`, or, after
+        a leading 0, the offsets of an Arrow binary array. The fastest way to read every message of a flood, because no
+        object is made for any of them. Neighbouring runs may be of one connection and type.
         """
     def events(self) -> list[tuple[Kind, int, str, str]]:
         """Connections and disconnections only, as (kind, connection key, connection id, detail).
