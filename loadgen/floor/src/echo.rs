@@ -312,7 +312,7 @@ pub(crate) fn percentiles(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Kernel;
+    use loadgen_core::memory::KernelMemory;
 
     #[test]
     fn a_percentile_without_enough_samples_has_no_value() {
@@ -327,7 +327,7 @@ mod tests {
     fn both_ends_are_divided_by_what_came_back() {
         let client = Reading { duration_ns: 1_000_000_000, cpu_ns: 800, units: 4, ..Reading::default() };
         let server = Reading { cpu_ns: 400, units: 0, ..Reading::default() };
-        let (kernel_before, kernel_open) = (Kernel::default(), Kernel::default());
+        let (kernel_before, kernel_open) = (KernelMemory::default(), KernelMemory::default());
         let figures = figures(&Measured { server, client, kernel_before, kernel_open });
         let values: Vec<_> = figures.iter().map(|figure| figure.value).collect();
         assert_eq!(values, [Some(100.0), Some(200.0), Some(4.0), None, None, None]);

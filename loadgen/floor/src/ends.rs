@@ -8,13 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use loadgen_core::clock::monotonic_ns;
+use loadgen_core::{clock::monotonic_ns, memory::KernelMemory};
 use serde::Serialize;
 
 use crate::{
     cli::{Cpus, Load},
     end::{Answer, Command, Order},
-    memory::Kernel,
     sockets::SocketAddr,
     window::Reading,
 };
@@ -30,9 +29,9 @@ pub struct Measured {
     /// The end that connected.
     pub client: Reading,
     /// Memory of the machine's kernel before the first connection.
-    pub kernel_before: Kernel,
+    pub kernel_before: KernelMemory,
     /// The same with all connections open.
-    pub kernel_open: Kernel,
+    pub kernel_open: KernelMemory,
 }
 
 /// Runs a load once, in two fresh processes.
@@ -46,7 +45,8 @@ pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     let mut client = End::start("client", load, cpus.client, Some(address))?;
     client.started()?;
     settle();
-    let kernel_before = Kernel::read()?;
+    let kernel = || KernelMemory::read().context("the kernel does not say how much memory it uses");
+    let kernel_before = kernel()?;
     // Both at once: the one accepts what the other opens.
     server.tell(&Command::Connect)?;
     client.tell(&Command::Connect)?;
@@ -54,7 +54,7 @@ pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     client.ready()?;
     server.ready()?;
     settle();
-    let kernel_open = Kernel::read()?;
+    let kernel_open = kernel()?;
     let start = Command::Go { start_ns: monotonic_ns() + START_IN_NS };
     server.tell(&start)?;
     client.tell(&start)?;

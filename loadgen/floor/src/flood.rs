@@ -191,7 +191,9 @@ pub(crate) fn figures(flood: &Flood, measured: &Measured) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::Timing, memory::Kernel};
+    use loadgen_core::memory::KernelMemory;
+
+    use crate::cli::Timing;
 
     #[test]
     fn a_full_connection_comes_round_only_when_the_kernel_says_so() {
@@ -217,8 +219,8 @@ mod tests {
         let measured = Measured {
             server: reading(8_000, 2, 4_000),
             client: reading(10_000, 5, 2_000),
-            kernel_before: Kernel::default(),
-            kernel_open: Kernel::default(),
+            kernel_before: KernelMemory::default(),
+            kernel_open: KernelMemory::default(),
         };
         let values: Vec<_> = figures(&flood, &measured).iter().map(|figure| figure.value.unwrap()).collect();
         assert_eq!(values, [200.0, 500.0, 80.0, 20.0, 4.0]);

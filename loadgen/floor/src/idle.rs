@@ -73,7 +73,7 @@ pub(crate) fn figures(idle: &Idle, measured: &Measured) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Kernel;
+    use loadgen_core::memory::KernelMemory;
 
     #[test]
     fn memory_is_what_was_added_and_may_be_less_than_before() {
@@ -82,8 +82,8 @@ mod tests {
         let measured = Measured {
             server: reading(1000, 1400),
             client: reading(500, 500),
-            kernel_before: Kernel { slab_bytes: 9000, tcp_bytes: 4096 },
-            kernel_open: Kernel { slab_bytes: 90_000, tcp_bytes: 0 },
+            kernel_before: KernelMemory { slab_bytes: 9000, tcp_bytes: 4096 },
+            kernel_open: KernelMemory { slab_bytes: 90_000, tcp_bytes: 0 },
         };
         let values: Vec<_> = figures(&idle, &measured).iter().map(|figure| figure.value.unwrap()).collect();
         assert_eq!(values, [40.0, 0.0, 8100.0, -409.6]);

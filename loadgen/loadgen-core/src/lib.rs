@@ -29,6 +29,7 @@ mod error;
 pub mod evidence;
 pub mod frame;
 mod load_thread;
+pub mod memory;
 pub mod neighbour;
 pub mod peer;
 pub mod phases;

@@ -92,6 +92,9 @@ pub struct Measured {
     pub window: WindowCounts,
     /// Rates and costs.
     pub figures: Figures,
+    /// Memory that the kernel of this machine took for each connection, both ends together, in bytes; only with the
+    /// service on it.
+    pub kernel_bytes_per_connection: Option<f64>,
     /// In nanoseconds, by histogram; `null` where the samples can't carry the percentile.
     pub percentiles: BTreeMap<String, BTreeMap<String, Option<u64>>>,
     /// Merged exactly.
@@ -143,6 +146,8 @@ pub struct ProcessView {
     pub rss_at_rest_bytes: Option<u64>,
     /// Resident memory with the connections open, in bytes; not where they open in the window.
     pub rss_bytes: Option<u64>,
+    /// What the machine's kernel took for both ends of the connections, in bytes; not where they open in the window.
+    pub kernel_grown_bytes: Option<i64>,
 }
 
 impl Outcome {
@@ -194,6 +199,10 @@ impl Measured {
             witness,
             bound_by: bound_by(&asked.load, shares),
             survival: survival(asked.test, &merged.connections),
+            kernel_bytes_per_connection: per_connection(
+                seen.process.and_then(|process| process.kernel_grown_bytes),
+                merged.connections.open,
+            ),
             figures: figures(asked, &merged.window, &merged.connections, &messages, shares, seen),
             percentiles: merged
                 .histograms
@@ -210,6 +219,10 @@ impl Measured {
             messages,
         }
     }
+}
+
+fn per_connection(bytes: Option<i64>, open: u64) -> Option<f64> {
+    bytes.filter(|_| open > 0).map(|bytes| bytes as f64 / open as f64)
 }
 
 fn survival(test: Test, connections: &ConnectionCounts) -> Option<f64> {

@@ -16,6 +16,8 @@ use crate::{cli::Output, outcome::Outcome, suite::Test, workloads::Workload};
 
 /// Narrowest column, in characters.
 const NARROWEST: usize = 8;
+/// Connections that memory is projected to.
+const PROJECTED: f64 = 1e6;
 
 /// Prints outcomes as they come.
 pub struct Printer {
@@ -109,6 +111,7 @@ impl Printer {
     fn ending(&self) -> String {
         match self.test_before() {
             Some(Test::SizeMatrix) => matrix::matrices(&self.outcomes),
+            Some(Test::SustainedHold) => self.outcomes.last().map(memory).unwrap_or_default(),
             Some(Test::ConnectionLimit) => {
                 let limit = self.outcomes.last().and_then(|outcome| outcome.limit.as_ref());
                 limit.map(|limit| format!("\nMost that held: {}\n", limit.in_words())).unwrap_or_default()
@@ -116,6 +119,27 @@ impl Printer {
             _ => String::new(),
         }
     }
+}
+
+/// What the last tier's connections take, and what as many as people ask about would; nothing where it can't be seen.
+fn memory(outcome: &Outcome) -> String {
+    let Some(measured) = &outcome.measured else { return String::new() };
+    let (Some(service), Some(kernel)) =
+        (measured.figures.service_bytes_per_connection, measured.kernel_bytes_per_connection)
+    else {
+        return String::new();
+    };
+    let [service, kernel] = [service, kernel].map(|bytes| bytes.max(0.0));
+    let [kib, gib] = [1024.0, f64::from(1 << 30)];
+    format!(
+        "\nMemory for each of {} connections: {:.1} KiB of the service's process, {:.1} KiB of the kernel for both ends.\n\
+         Projected, not measured, 1,000,000 like these: {:.1} GiB and {:.1} GiB.\n",
+        number::count(u64::from(outcome.asked.tier)),
+        service / kib,
+        kernel / kib,
+        service * PROJECTED / gib,
+        kernel * PROJECTED / gib,
+    )
 }
 
 fn width(title: &str) -> usize {
@@ -171,7 +195,10 @@ fn witness(witness: Witness, with_service: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::fixture::{asked, result, throughput, view};
+    use crate::outcome::{
+        ProcessView, Seen,
+        fixture::{asked, result, throughput, view},
+    };
 
     fn printer(output: Output) -> Printer {
         Printer::new(output, true)
@@ -195,6 +222,26 @@ mod tests {
         let outcome = Outcome::failed(asked(Test::Throughput, 10), "no luck".into(), String::new());
         let row = printer(Output::Text).row(&outcome);
         assert!(row.contains("10") && row.contains("failed") && row.trim_end().ends_with('!'), "{row}");
+    }
+
+    #[test]
+    fn held_connections_say_what_they_take_and_what_a_million_would() {
+        let asked = asked(Test::SustainedHold, 1024);
+        let process = ProcessView {
+            rss_at_rest_bytes: Some(1 << 20),
+            rss_bytes: Some(2 << 20),
+            kernel_grown_bytes: Some(8 << 20),
+            ..Default::default()
+        };
+        let seen = |process| Seen { process, ..Default::default() };
+        let said =
+            |process| memory(&Outcome::new(asked.clone(), &[result(&asked, 1024, 5)], &seen(process), String::new()));
+        assert_eq!(
+            said(Some(process)),
+            "\nMemory for each of 1,024 connections: 1.0 KiB of the service's process, 8.0 KiB of the kernel for both ends.\n\
+             Projected, not measured, 1,000,000 like these: 1.0 GiB and 7.6 GiB.\n"
+        );
+        assert_eq!(said(None), "", "a service on another machine");
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn connections_that_are_held_are_pinged_and_survive() {
     assert_eq!(code, Some(0), "{}", results[0]["problems"]);
     assert_eq!((&measured["survival"], &measured["messages"]["delivered"]), (&1.0.into(), &10.into()));
     assert!(measured["figures"]["service_rss_bytes"].as_u64() > Some(0), "{}", measured["figures"]);
+    assert!(measured["kernel_bytes_per_connection"].is_number(), "{measured}");
     assert_eq!(measured["bound_by"], Value::Null, "an open loop is bound by its schedule");
 }
 

@@ -7,7 +7,7 @@ use bench_format::{
     service::{ApplicationStats, ServiceStats},
     trial::Assignment,
 };
-use loadgen_core::{clock::monotonic_ns, crew::Crew, neighbour::Neighbour};
+use loadgen_core::{clock::monotonic_ns, crew::Crew, memory::KernelMemory, neighbour::Neighbour};
 
 use super::{
     assignments::{assignments, nanoseconds},
@@ -44,6 +44,8 @@ pub(super) struct Bench<'a> {
 struct Before {
     stats: Option<(Timed, HashSet<String>)>,
     cpu_ns: Option<u64>,
+    /// The machine's kernel's memory.
+    kernel: Option<KernelMemory>,
     /// In nanoseconds of the monotonic clock.
     at_ns: u64,
 }
@@ -90,7 +92,7 @@ impl<'a> Bench<'a> {
         let check_before = self.check()?;
         let assignments = assignments(self.cli, step, workers);
         let cpu_ns = self.machine.neighbour.as_ref().and_then(Neighbour::cpu_ns);
-        let before = Before { stats, cpu_ns, at_ns: monotonic_ns() };
+        let before = Before { stats, cpu_ns, kernel: KernelMemory::read(), at_ns: monotonic_ns() };
         let (mut results, noted) = self.load(step, &assignments)?;
         if let (Some(before), Some(after), Some(first)) = (check_before, self.check()?, results.first_mut()) {
             smoke::enter(first, before, after);
@@ -142,6 +144,11 @@ impl<'a> Bench<'a> {
             opening_cpu_ns: noted.cpu_ns.zip(before.cpu_ns).map(|(ready, before)| ready - before),
             rss_at_rest_bytes: self.rss_at_rest_bytes,
             rss_bytes: noted.rss_bytes.filter(|_| !storm),
+            kernel_grown_bytes: noted
+                .kernel
+                .zip(before.kernel)
+                .map(|(open, rest)| open.total_bytes() as i64 - rest.total_bytes() as i64)
+                .filter(|_| !storm),
         });
         let service = match (&self.stats, &before.stats) {
             (Some(stats), Some((earlier, others))) => {

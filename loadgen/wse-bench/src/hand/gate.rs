@@ -6,6 +6,7 @@ use bench_format::trial::Release;
 use loadgen_core::{
     Error,
     clock::{monotonic_ns, unix_ns},
+    memory::KernelMemory,
     neighbour::Neighbour,
     trial::{Gate, StartAt},
 };
@@ -48,6 +49,8 @@ pub(super) struct Noted {
     pub(super) cpu_ns: Option<u64>,
     /// Its resident memory then, in bytes.
     pub(super) rss_bytes: Option<u64>,
+    /// The machine's kernel's memory then.
+    pub(super) kernel: Option<KernelMemory>,
     /// Its CPU from then on.
     pub(super) watch: Option<Watch>,
     /// Its counters at the window's edges.
@@ -87,6 +90,7 @@ impl<'a> ByHand<'a> {
             start_ns: Some(start),
             cpu_ns: self.neighbour.and_then(Neighbour::cpu_ns),
             rss_bytes: self.neighbour.and_then(Neighbour::rss_bytes),
+            kernel: KernelMemory::read(),
             watch: self.neighbour.cloned().map(Watch::start),
             readings: self.stats.zip(self.edges).map(|(stats, (warmup_ns, window_ns))| {
                 stats.read_at([start + warmup_ns, start + warmup_ns + window_ns])
