@@ -26,8 +26,8 @@ JSON_NUMBER = b'"seq":'
 DIGITS = re.compile(rb" ?([0-9]+)")
 MESSAGEPACK_NUMBER = b"\xa3seq\xce"
 MESSAGEPACK_BYTES = 4
-# Where messages end that lie back to back: 32-bit integers.
-ENDS = array("I")
+# Where a message ends among others that lie back to back: an unsigned 32-bit integer, "I" in `array` and `memoryview`.
+END_BYTES = 4
 # The ends of messages of one size, by size; sizes that vary are no use to keep.
 RULERS: dict[int, bytes] = {}
 MOST_RULERS = 64
@@ -36,7 +36,8 @@ LEAST_RULER = 1024
 MOST_SUCCESSIVE = 10_000
 DIGITS_OF = [str(digit).encode() for digit in range(10)]
 CYCLES = {
-    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MOST_SUCCESSIVE // scale) for scale in (1, 10, 100, 1000)
+    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MOST_SUCCESSIVE // scale)
+    for scale in (1, 10, 100, 1000)
 }
 
 
@@ -149,12 +150,12 @@ def are_even(ends: bytes, size: int) -> bool:
     """Whether messages that end there are all of one size."""
     ruler = RULERS.get(size)
     if ruler is None or len(ruler) < len(ends):
-        if memoryview(ends).cast(ENDS.typecode)[0] != size:
+        if memoryview(ends).cast("I")[0] != size:
             return False
         if len(RULERS) >= MOST_RULERS:
             RULERS.clear()
-        count = max(LEAST_RULER, len(ends) // ENDS.itemsize)
-        ruler = RULERS[size] = array(ENDS.typecode, range(size, size * (count + 1), size)).tobytes()
+        count = max(LEAST_RULER, len(ends) // END_BYTES)
+        ruler = RULERS[size] = array("I", range(size, size * (count + 1), size)).tobytes()
     return ruler.startswith(ends)
 
 
@@ -206,13 +207,13 @@ def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None
 
 def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Place | None]:
     """The sum of the messages' numbers, how many have none, and where to look for the next ones."""
-    count = len(ends) // ENDS.itemsize
+    count = len(ends) // END_BYTES
     size = len(data) // count
     even = size > 0 and are_even(ends, size)
     total = sum_columns(place, data, size, count) if place and even else None
     if total is not None:
         return total, 0, place
-    bounds = memoryview(ends).cast(ENDS.typecode)
+    bounds = memoryview(ends).cast("I")
     found = find_number(data[: bounds[0]])
     place = found[1] if found else None
     total = sum_columns(place, data, size, count) if place and even and count > 1 else None
@@ -248,7 +249,7 @@ def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Bo
     place = None
     for connection, _type, data, ends in runs:
         total, unnumbered, place = sum_run(data, ends, place)
-        books.add(connection, len(ends) // ENDS.itemsize, total, unnumbered)
+        books.add(connection, len(ends) // END_BYTES, total, unnumbered)
 
 
 def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:

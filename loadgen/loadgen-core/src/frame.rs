@@ -153,15 +153,19 @@ fn write_header(room: &mut [u8], opcode: Opcode, length: usize, mask: [u8; 4]) -
 #[inline]
 fn mask_into(target: &mut [u8], payload: &[u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
-    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
-    let (targets, target_tail) = target.as_chunks_mut::<8>();
-    let (payloads, payload_tail) = payload.as_chunks::<8>();
-    for (to, from) in targets.iter_mut().zip(payloads) {
-        *to = (u64::from_ne_bytes(*from) ^ wide).to_ne_bytes();
-    }
-    // The tail starts at a multiple of eight, so the mask starts at its first byte.
-    for ((to, from), key) in target_tail.iter_mut().zip(payload_tail).zip(wide.to_ne_bytes()) {
-        *to = from ^ key;
+    let wide = u64::from_le_bytes([a, b, c, d, a, b, c, d]);
+    if let (Some(to), Some(from)) = (target.last_chunk_mut::<8>(), payload.last_chunk::<8>()) {
+        // The end first, in one piece; what of it is written again below gets the same bytes. The mask goes on where the
+        // bytes before have left it.
+        let turned = wide.rotate_right(8 * (payload.len() % 4) as u32);
+        *to = (u64::from_le_bytes(*from) ^ turned).to_le_bytes();
+        for (to, from) in target.as_chunks_mut::<8>().0.iter_mut().zip(payload.as_chunks::<8>().0) {
+            *to = (u64::from_le_bytes(*from) ^ wide).to_le_bytes();
+        }
+    } else {
+        for ((to, from), key) in target.iter_mut().zip(payload).zip(wide.to_le_bytes()) {
+            *to = from ^ key;
+        }
     }
 }
 
@@ -353,6 +357,18 @@ mod tests {
             let data = (0..whole).filter(|i| *i != 1).count() as u64;
             let boundary = if whole == 0 { 0 } else { ends[whole - 1] };
             prop_assert_eq!(seen, Progress { data_frames: data, boundary });
+        }
+    }
+
+    #[test]
+    fn every_short_payload_is_masked_byte_by_byte() {
+        let mask = [0x12, 0x34, 0x56, 0x78];
+        for length in 0..70 {
+            let payload: Vec<u8> = (0..length).collect();
+            let mut target = vec![0; payload.len()];
+            mask_into(&mut target, &payload, mask);
+            let expected: Vec<u8> = payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+            assert_eq!(target, expected, "{length} bytes");
         }
     }
 

@@ -114,12 +114,27 @@ impl Template {
     }
 }
 
+/// The two digits of every number below a hundred.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < pairs.len() {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
 /// Writes a number into exactly as many digits as there is room for.
 #[inline]
 fn write_digits(room: &mut [u8], mut number: u64) {
-    for digit in room.iter_mut().rev() {
+    let (first, pairs) = room.as_rchunks_mut::<2>();
+    for pair in pairs.iter_mut().rev() {
+        *pair = PAIRS[(number % 100) as usize];
+        number /= 100;
+    }
+    if let [digit] = first {
         *digit = b'0' + (number % 10) as u8;
-        number /= 10;
     }
 }
 
@@ -287,6 +302,17 @@ mod tests {
                 flate2::read::ZlibDecoder::new(bytes.strip_prefix(b"C:").unwrap()).read_to_string(&mut text).unwrap();
                 serde_json::from_str(&text).unwrap()
             }
+        }
+    }
+
+    #[test]
+    fn digits_fill_their_room() {
+        for (number, width) in
+            [(0, 1), (7, 2), (10, 2), (100_000_000, 9), (123_456_789, 9), (1_234_567_890_123_456, 16)]
+        {
+            let mut room = vec![b'x'; width];
+            write_digits(&mut room, number);
+            assert_eq!(String::from_utf8(room).unwrap(), format!("{number:0width$}"));
         }
     }
 

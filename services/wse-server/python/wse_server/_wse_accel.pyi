@@ -106,9 +106,9 @@ class MessageBatch:
     def packed(self) -> list[tuple[int, str | None, bytes, bytes]]:
         """All messages in runs, as (connection key, type, data of all back to back, where each ends in it).
 
-        The ends are unsigned 32-bit integers in native order: `memoryview(ends).cast("I")`, NumPy's `frombuffer`, or, after
-        a leading 0, the offsets of an Arrow binary array. The fastest way to read every message of a flood, because no
-        object is made for any of them. Neighbouring runs may be of one connection and type.
+        The ends are unsigned 32-bit integers in native order: `memoryview(ends).cast("I")`, NumPy's `frombuffer`, or,
+        after a leading 0, the offsets of an Arrow binary array. The fastest way to read every message of a flood,
+        because no object is made for any of them. Neighbouring runs may be of one connection and type.
         """
     def events(self) -> list[tuple[Kind, int, str, str]]:
         """Connections and disconnections only, as (kind, connection key, connection id, detail).
