@@ -92,7 +92,7 @@ impl Printer {
                 let row = Row { outcome, measured, earlier: &self.outcomes };
                 columns.iter().map(|(_, cell)| cell(&row)).collect()
             }
-            None => vec![number::count(u64::from(outcome.asked.tier)), "failed".into()],
+            None => vec![number::count(u64::from(outcome.asked.tier)), failed(outcome)],
         };
         let mark = if outcome.is_clean() { "" } else { " !" };
         if self.output == Output::Markdown {
@@ -118,6 +118,14 @@ impl Printer {
             }
             _ => String::new(),
         }
+    }
+}
+
+/// A tier without numbers. A probe says why at once: a search goes on, and what didn't hold is no problem of its own.
+fn failed(outcome: &Outcome) -> String {
+    match (&outcome.probe, outcome.problems.first()) {
+        (Some(_), Some(why)) => format!("failed: {why}"),
+        _ => "failed".into(),
     }
 }
 
@@ -196,7 +204,7 @@ fn witness(witness: Witness, with_service: bool) -> &'static str {
 mod tests {
     use super::*;
     use crate::outcome::{
-        ProcessView, Seen,
+        Phase, Probe, ProcessView, Seen,
         fixture::{asked, result, throughput, view},
     };
 
@@ -222,6 +230,9 @@ mod tests {
         let outcome = Outcome::failed(asked(Test::Throughput, 10), "no luck".into(), String::new());
         let row = printer(Output::Text).row(&outcome);
         assert!(row.contains("10") && row.contains("failed") && row.trim_end().ends_with('!'), "{row}");
+        let probe = Probe { phase: Phase::Raise, held: false, side: None, why: None };
+        let probed = Outcome { probe: Some(probe), ..outcome };
+        assert!(printer(Output::Text).row(&probed).contains("failed: no luck"));
     }
 
     #[test]

@@ -20,8 +20,12 @@ PROGRAM = Path(__file__).resolve().parents[1] / "bench_server.py"
 class Service:
     """A started service."""
 
+    # What starts it under other limits.
+    launcher: tuple[str, ...] = ()
+
     def __init__(self, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, str(PROGRAM), "--port", "0", "--metrics-port", "0", *arguments]
+        program = [sys.executable, str(PROGRAM), "--port", "0", "--metrics-port", "0"]
+        command = [*self.launcher, *program, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
         assert self.process.stdout is not None
         self.ready = json.loads(self.process.stdout.readline())

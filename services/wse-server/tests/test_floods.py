@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from harness import message, wait_until
@@ -22,8 +22,15 @@ OUTBOUND_MEBIBYTES = 256
 PARTIAL_MEBIBYTES = 64
 # What descriptors and memory a service has besides: threads, arenas, the interpreter.
 OTHER_DESCRIPTORS = 100
+FEW_DESCRIPTORS = 256
 OTHER_MEBIBYTES = 100
 MASK = b"\x01\x02\x03\x04"
+
+
+class FewDescriptors(Service):
+    """One that the kernel grants only so many."""
+
+    launcher = ("prlimit", f"--nofile={FEW_DESCRIPTORS}")
 
 
 @pytest.fixture
@@ -118,6 +125,28 @@ def test_requests_that_never_end_make_way_for_others(
     assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
     assert service.rss_mebibytes() < OTHER_MEBIBYTES
     assert is_served(service)
+
+
+def test_metrics_are_told_when_clients_have_taken_every_descriptor(
+    sockets: Callable[[Service], socket.socket],
+) -> None:
+    service = FewDescriptors("--max-connections", "8000")
+    try:
+        taken = [upgraded(sockets(service))]
+        while service.get("/stats")["connections"]["rejected"].get("full", 0) == 0:
+            assert len(taken) < FEW_DESCRIPTORS
+            client = sockets(service)
+            taken.append(client)
+            with suppress(ConnectionError, AssertionError, TimeoutError):
+                upgraded(client)
+        stats = service.get("/stats")["connections"]
+        # Many got in, and some descriptors are left.
+        assert FEW_DESCRIPTORS / 2 < stats["open"] < FEW_DESCRIPTORS - 32
+        for client in taken:
+            client.close()
+        assert is_served(service)
+    finally:
+        service.end()
 
 
 def test_connections_that_say_nothing_cost_nothing(

@@ -1,10 +1,11 @@
 //! Taking clients from the listener, a few per round.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::{
     event::epoll,
     net::{SocketFlags, accept_with},
+    process::{Resource, getrlimit},
 };
 
 use super::{Shard, read::Progress};
@@ -17,6 +18,15 @@ use crate::{
 const ACCEPTS_PER_ROUND: usize = 64;
 /// How long to wait before accepting again when there are no descriptors left, in milliseconds.
 const ACCEPT_RETRY_MILLIS: u64 = 50;
+/// Descriptors that clients don't get: whoever asks for metrics is answered when clients have taken all the others.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+/// The lowest descriptor that no client gets. The kernel gives out the lowest that is free.
+pub(super) fn descriptor_ceiling() -> u64 {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    most - SPARE_DESCRIPTORS.min(most / 4)
+}
+
 impl Shard {
     pub(super) fn accept(&mut self) {
         let now = self.core.now_millis;
@@ -34,23 +44,34 @@ impl Shard {
         for _ in 0..ACCEPTS_PER_ROUND {
             let Some(listener) = &self.listener else { return };
             match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => self.admit(socket),
+                // Whoever stands at the door makes way for who knocks.
+                Ok(socket) if self.has_descriptor_for(&socket) || self.dismiss_oldest() => self.admit(socket),
+                Ok(_) => {
+                    self.core.counters.rejected[RejectReason::Full as usize] += 1;
+                    return self.accept_later(now);
+                }
                 Err(rustix::io::Errno::AGAIN) => {
                     self.is_accepting = false;
                     return;
                 }
-                // Whoever stands at the door makes way for who knocks.
                 Err(rustix::io::Errno::MFILE) if self.dismiss_oldest() => {}
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
-                    tracing::warn!("no descriptors left for another connection");
-                    self.is_accepting = false;
-                    self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
-                    return;
+                    return self.accept_later(now);
                 }
                 // The client gave up in between.
                 Err(_) => {}
             }
         }
+    }
+
+    fn has_descriptor_for(&self, socket: &OwnedFd) -> bool {
+        (socket.as_raw_fd() as u64) < self.descriptor_ceiling
+    }
+
+    fn accept_later(&mut self, now: u64) {
+        tracing::warn!("no descriptors left for another connection");
+        self.is_accepting = false;
+        self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
     }
 
     /// Takes a fresh connection in. Its request is usually here already.
