@@ -22,13 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 IMAGE = Path("docs/images/results.png")
 
 
-def origin(*bundles: Path) -> str:
-    """What was run where; the command is the first bundle's."""
+def origin(*bundles: Path, command: str = "") -> str:
+    """What was run where; the command is the first bundle's, unless it is given."""
     runs = [json.loads((bundle / "run.json").read_text()) for bundle in bundles]
     machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
     commits = ", ".join(dict.fromkeys(f"`{run['commit'][:12]}`" for run in runs))
-    return f"`{runs[0]['command']}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
+    what = command or runs[0]["command"]
+    return f"`{what}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
 
 
 def overview(bundle: Path, chart: str) -> str:
@@ -165,9 +166,9 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
 def bench(folder: Path) -> str:
     """The rows that `just bench` could fill, as it prints them."""
     rows = [Row(**row) for row in json.loads((folder / "summary.json").read_text())]
-    head = "Medians over fresh processes that take turns, with the floor's programs before and after. The first part:\n"
+    head = "Medians over fresh processes that take turns, with the floor's programs before and after. "
     bundles = sorted(path.parent for path in folder.glob("*/run.json"))
-    return head + origin(*bundles) + markdown([row for row in rows if row.ours is not None])
+    return head + origin(*bundles, command="./justw bench") + markdown([row for row in rows if row.ours is not None])
 
 
 def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
