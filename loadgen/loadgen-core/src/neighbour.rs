@@ -3,11 +3,12 @@
 //! Read from the kernel's exact clocks, without the process's help. What this user may not see is absent, never guessed.
 
 use std::{
-    fs, io,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
+use process_usage::{cpu_ns, rss_bytes};
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity},
@@ -116,27 +117,6 @@ fn processes() -> impl Iterator<Item = u32> {
 fn links(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()))
-}
-
-fn cpu_ns(pid: u32) -> io::Result<u64> {
-    let mut clock: libc::clockid_t = 0;
-    // SAFETY: `clock` is a live variable that the call fills in.
-    let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live variable that the call fills in; a clock whose process is gone makes it fail.
-    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-fn rss_bytes(pid: u32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
-    let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

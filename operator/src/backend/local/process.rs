@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Seek, SeekFrom},
     os::fd::AsRawFd,
     path::{Path, PathBuf},
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+pub use process_usage::{cpu_ns, rss_bytes};
 use procfs::process::Process;
 use rustix::{
     process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal},
@@ -238,35 +239,6 @@ pub fn family(pid: u32) -> Vec<u32> {
 pub fn added_up(family: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
     let (first, started) = family.split_first().ok_or(io::ErrorKind::NotFound)?;
     Ok(read(*first)? + started.iter().filter_map(|pid| read(*pid).ok()).sum::<u64>())
-}
-
-/// CPU that a process has used since its start, all its threads (ended ones too), in nanoseconds.
-///
-/// # Errors
-/// When there is no such process.
-pub fn cpu_ns(pid: u32) -> io::Result<u64> {
-    let mut clock: libc::clockid_t = 0;
-    // SAFETY: `clock` is a live variable that the call fills in.
-    let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live variable that the call fills in; a clock that is gone makes it fail.
-    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-/// Resident memory of a process, in bytes.
-///
-/// # Errors
-/// When there is no such process.
-pub fn rss_bytes(pid: u32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
-    let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(pages * rustix::param::page_size() as u64)
 }
 
 fn last_lines(path: &Path) -> Option<String> {
