@@ -20,6 +20,7 @@
 //! | [`evidence`] | how the generator itself fared |
 //! | [`progress`] | what a person sees meanwhile |
 
+pub mod assembly;
 pub mod clock;
 pub mod connect;
 mod context;

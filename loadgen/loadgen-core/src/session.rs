@@ -12,6 +12,7 @@ use bench_format::result::WorkerBook;
 use rustix::{event::epoll, net::sockopt};
 
 use crate::{
+    assembly::Assembly,
     clock::monotonic_ns,
     connect::{key, reason, start},
     context::Context,
@@ -62,7 +63,7 @@ pub(crate) struct Session {
     out_unnumbered: u64,
     watches_writes: bool,
     input: Vec<u8>,
-    fragments: Option<Box<(Opcode, Vec<u8>)>>,
+    assembly: Assembly,
     /// Due times that wait behind a blocked write.
     backlog: VecDeque<u64>,
     outstanding: Outstanding,
@@ -93,7 +94,7 @@ impl Session {
             out_unnumbered: 0,
             watches_writes: false,
             input: Vec::new(),
-            fragments: None,
+            assembly: Assembly::default(),
             backlog: VecDeque::new(),
             outstanding: Outstanding::default(),
             next: 0,

@@ -11,6 +11,7 @@ use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
 
 use bench_format::result::WorkerBook;
 use loadgen_core::{
+    assembly::Assembly,
     clock::monotonic_ns,
     connect::{key, reason, start},
     frame::Opcode,
@@ -89,7 +90,7 @@ pub(crate) struct Session {
     pub(crate) attempted_ns: u64,
     key: String,
     input: Vec<u8>,
-    fragments: Option<Box<(Opcode, Vec<u8>)>>,
+    assembly: Assembly,
     /// First messages of this trial (1, or 0 on a connection that was kept) and partials.
     unnumbered: u64,
     replies: u64,
@@ -134,7 +135,7 @@ impl Session {
             attempted_ns: monotonic_ns(),
             key: String::new(),
             input: Vec::new(),
-            fragments: None,
+            assembly: Assembly::default(),
             unnumbered: 0,
             replies: 0,
             ended_early: false,
@@ -244,7 +245,7 @@ impl Session {
         // Also takes the descriptor out of the epoll set.
         self.socket = None;
         (self.out, self.out_at) = (Vec::new(), 0);
-        (self.input, self.fragments) = (Vec::new(), None);
+        (self.input, self.assembly) = (Vec::new(), Assembly::default());
     }
 
     /// A socket that has taken nothing for too long.

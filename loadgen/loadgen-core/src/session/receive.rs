@@ -13,6 +13,9 @@ use crate::{
     workload::{Admission, Received, Workload},
 };
 
+/// Largest message that is put together from fragments, in bytes: as large as one frame may be.
+const LARGEST_MESSAGE: usize = frame::LARGEST_FRAME as usize;
+
 impl Session {
     pub(super) fn on_readable<W: Workload>(&mut self, cx: &mut Context<W>) {
         let Some(socket) = &self.socket else { return };
@@ -77,28 +80,15 @@ impl Session {
     }
 
     pub(super) fn on_frame<W: Workload>(&mut self, cx: &mut Context<W>, frame: &frame::Frame<'_>, now_ns: u64) {
-        match (frame.opcode, frame.last) {
-            (Opcode::Ping, _) => self.send_control(cx, Opcode::Pong, frame.payload),
-            (Opcode::Pong, _) => {}
-            (Opcode::Close, _) => self.on_close(cx, frame.payload),
-            (Opcode::Text | Opcode::Binary, true) if self.fragments.is_none() => {
-                self.on_message(cx, frame.opcode, frame.payload, now_ns);
-            }
-            (Opcode::Text | Opcode::Binary, false) if self.fragments.is_none() => {
-                self.fragments = Some(Box::new((frame.opcode, frame.payload.to_vec())));
-            }
-            (Opcode::Continuation, last) => match self.fragments.take() {
-                None => self.end(cx, "protocol"),
-                Some(mut fragments) => {
-                    fragments.1.extend_from_slice(frame.payload);
-                    if last {
-                        self.on_message(cx, fragments.0, &fragments.1, now_ns);
-                    } else {
-                        self.fragments = Some(fragments);
-                    }
-                }
+        match frame.opcode {
+            Opcode::Ping => self.send_control(cx, Opcode::Pong, frame.payload),
+            Opcode::Pong => {}
+            Opcode::Close => self.on_close(cx, frame.payload),
+            Opcode::Text | Opcode::Binary | Opcode::Continuation => match self.assembly.take(frame, LARGEST_MESSAGE) {
+                Ok(Some((opcode, payload))) => self.on_message(cx, opcode, &payload, now_ns),
+                Ok(None) => {}
+                Err(_) => self.end(cx, "protocol"),
             },
-            _ => self.end(cx, "protocol"),
         }
     }
 

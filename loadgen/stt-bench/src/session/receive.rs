@@ -16,7 +16,7 @@ use crate::{
     protocol::{self, ErrorFrame, Message, Partial},
 };
 
-/// Largest message that is put together from fragments, in bytes; the protocol's are a few hundred.
+/// Largest message that is taken, in bytes; the protocol's are a few hundred.
 const LARGEST_MESSAGE: usize = 64 << 10;
 
 impl Session {
@@ -63,11 +63,11 @@ impl Session {
         while self.socket.is_some() {
             match frame::parse(&bytes[used..]) {
                 Ok(None) => break,
-                Ok(Some(frame)) if frame.payload.len() <= LARGEST_MESSAGE => {
+                Ok(Some(frame)) => {
                     used += frame.length;
                     self.on_frame(cx, &frame, now_ns);
                 }
-                Ok(Some(_)) | Err(_) => self.end(cx, "protocol"),
+                Err(_) => self.end(cx, "protocol"),
             }
         }
         used
@@ -83,29 +83,16 @@ impl Session {
     }
 
     fn on_frame(&mut self, cx: &mut Context, frame: &frame::Frame<'_>, now_ns: u64) {
-        match (frame.opcode, frame.last) {
-            (Opcode::Ping, _) => self.send_control(cx, Opcode::Pong, frame.payload),
+        match frame.opcode {
+            Opcode::Ping => self.send_control(cx, Opcode::Pong, frame.payload),
             // What a gateway pongs or sends in binary is no concern of the load's.
-            (Opcode::Pong, _) => {}
-            (Opcode::Close, _) => self.on_close(cx, frame.payload),
-            (Opcode::Text | Opcode::Binary, true) if self.fragments.is_none() => {
-                self.on_message(cx, frame.opcode, frame.payload, now_ns);
-            }
-            (Opcode::Text | Opcode::Binary, false) if self.fragments.is_none() => {
-                self.fragments = Some(Box::new((frame.opcode, frame.payload.to_vec())));
-            }
-            (Opcode::Continuation, last) => match self.fragments.take() {
-                Some(mut whole) if whole.1.len() + frame.payload.len() <= LARGEST_MESSAGE => {
-                    whole.1.extend_from_slice(frame.payload);
-                    if last {
-                        self.on_message(cx, whole.0, &whole.1, now_ns);
-                    } else {
-                        self.fragments = Some(whole);
-                    }
-                }
-                _ => self.end(cx, "protocol"),
+            Opcode::Pong => {}
+            Opcode::Close => self.on_close(cx, frame.payload),
+            Opcode::Text | Opcode::Binary | Opcode::Continuation => match self.assembly.take(frame, LARGEST_MESSAGE) {
+                Ok(Some((opcode, payload))) => self.on_message(cx, opcode, &payload, now_ns),
+                Ok(None) => {}
+                Err(_) => self.end(cx, "protocol"),
             },
-            _ => self.end(cx, "protocol"),
         }
     }
 

@@ -1,0 +1,94 @@
+//! Messages from their frames (RFC 6455, section 5.4). Pure.
+
+use std::borrow::Cow;
+
+use crate::frame::{Frame, Opcode, Violation};
+
+/// A whole message: what it is, and its payload.
+pub type Message<'a> = (Opcode, Cow<'a, [u8]>);
+
+/// What has come of a fragmented message; nothing is held of one that came whole.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    begun: Option<Box<(Opcode, Vec<u8>)>>,
+}
+
+impl Assembly {
+    /// Takes a data frame. Returns the message that it completes.
+    ///
+    /// # Errors
+    /// [`Violation::Fragments`] for one that is out of order, [`Violation::TooLong`] for a message beyond `largest` bytes.
+    #[inline]
+    pub fn take<'a>(&mut self, frame: &Frame<'a>, largest: usize) -> Result<Option<Message<'a>>, Violation> {
+        let before = self.begun.as_ref().map_or(0, |begun| begun.1.len());
+        if before + frame.payload.len() > largest {
+            return Err(Violation::TooLong);
+        }
+        match (frame.opcode, self.begun.take()) {
+            (Opcode::Continuation, Some(mut begun)) => {
+                begun.1.extend_from_slice(frame.payload);
+                if frame.last {
+                    return Ok(Some((begun.0, Cow::Owned(begun.1))));
+                }
+                self.begun = Some(begun);
+                Ok(None)
+            }
+            (Opcode::Continuation, None) | (_, Some(_)) => Err(Violation::Fragments),
+            (opcode, None) if frame.last => Ok(Some((opcode, Cow::Borrowed(frame.payload)))),
+            (opcode, None) => {
+                self.begun = Some(Box::new((opcode, frame.payload.to_vec())));
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: usize = 6;
+
+    fn frame(opcode: Opcode, last: bool, payload: &[u8]) -> Frame<'_> {
+        Frame { last, opcode, payload, length: payload.len() + 2 }
+    }
+
+    /// What the last of these frames comes to.
+    fn taken(frames: &[(Opcode, bool, &[u8])]) -> Result<Option<(Opcode, Vec<u8>)>, Violation> {
+        let mut assembly = Assembly::default();
+        let mut result = Ok(None);
+        for (opcode, last, payload) in frames {
+            result = assembly.take(&frame(*opcode, *last, payload), LARGEST);
+        }
+        result.map(|message| message.map(|(opcode, payload)| (opcode, payload.into_owned())))
+    }
+
+    #[test]
+    fn a_message_is_whole_with_its_last_frame() {
+        use Opcode::{Binary, Continuation, Text};
+        assert_eq!(taken(&[(Text, true, b"ab")]), Ok(Some((Text, b"ab".to_vec()))));
+        let parts: [(_, _, &[u8]); 3] =
+            [(Binary, false, b"ab"), (Continuation, false, b""), (Continuation, true, b"c")];
+        assert_eq!(taken(&parts[..1]), Ok(None));
+        assert_eq!(taken(&parts[..2]), Ok(None));
+        assert_eq!(taken(&parts), Ok(Some((Binary, b"abc".to_vec()))));
+        assert_eq!(taken(&[&parts[..], &[(Text, true, b"next")]].concat()), Ok(Some((Text, b"next".to_vec()))));
+    }
+
+    #[test]
+    fn frames_out_of_order_are_a_violation() {
+        use Opcode::{Continuation, Text};
+        for last in [false, true] {
+            assert_eq!(taken(&[(Continuation, last, b"a")]), Err(Violation::Fragments));
+            assert_eq!(taken(&[(Text, false, b"a"), (Text, last, b"b")]), Err(Violation::Fragments));
+        }
+    }
+
+    #[test]
+    fn no_message_grows_beyond_the_largest() {
+        use Opcode::{Continuation, Text};
+        assert!(taken(&[(Text, false, b"abc"), (Continuation, true, b"def")]).is_ok());
+        assert_eq!(taken(&[(Text, false, b"abc"), (Continuation, false, b"defg")]), Err(Violation::TooLong));
+        assert_eq!(taken(&[(Text, true, b"abcdefg")]), Err(Violation::TooLong));
+    }
+}
