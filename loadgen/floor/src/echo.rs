@@ -52,10 +52,7 @@ impl End for Mirror {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let mut poll = Poll::new()?;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            poll.add(socket, index, EventFlags::IN)?;
-        }
+        let mut poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let mut buffer = vec![0; READ_BUFFER];
         let mut counters = Counters::default();
         let mut window = Window::new(start_ns, self.echo.timing);
@@ -136,10 +133,7 @@ impl End for Asker {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let poll = Poll::new()?;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            poll.add(socket, index, EventFlags::IN)?;
-        }
+        let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let reading = Asking::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
         // Tells the server that there is nothing left to answer; the connection itself stays.
         shutdown(&self.sockets[0], Shutdown::Write).context("failed to say goodbye")?;

@@ -43,10 +43,7 @@ impl End for Reader {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let mut poll = Poll::new()?;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            poll.add(socket, index, EventFlags::IN)?;
-        }
+        let mut poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let mut buffer = vec![0; READ_BUFFER];
         let mut counters = Counters::default();
         let mut window = Window::new(start_ns, self.flood.timing);
@@ -87,11 +84,8 @@ impl End for Writer {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let mut poll = Poll::new()?;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            // Edge-triggered: it is told of only after a write that the socket did not take in full.
-            poll.add(socket, index, EventFlags::OUT | EventFlags::ET)?;
-        }
+        // Edge-triggered: a socket is told of only after a write that it did not take in full.
+        let mut poll = Poll::watching(&self.sockets, EventFlags::OUT | EventFlags::ET)?;
         let mut rounds = Rounds::new(self.sockets.len());
         let block = vec![b'x'; (self.flood.size * self.flood.per_write) as usize];
         // Where in the block each connection goes on.

@@ -43,10 +43,7 @@ impl End for Holder {
             Side::Accepts(listening) => listening.accept_all(count)?,
             Side::Connects(target) => target.connect_all(count)?,
         };
-        let poll = Poll::new()?;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            poll.add(socket, index, EventFlags::IN)?;
-        }
+        let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         self.poll = Some(poll);
         Ok(())
     }

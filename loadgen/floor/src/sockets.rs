@@ -60,6 +60,16 @@ impl Poll {
         epoll::add(&self.epoll, socket, data, flags).context("failed to watch a socket")
     }
 
+    /// A set that watches these sockets, each under its index among them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watching(sockets: &[OwnedFd], flags: EventFlags) -> anyhow::Result<Self> {
+        let poll = Self::new()?;
+        sockets.iter().enumerate().try_for_each(|(index, socket)| poll.add(socket, index, flags))?;
+        Ok(poll)
+    }
+
     /// Waits for events, at the latest until a moment of the monotonic clock; how many there are.
     ///
     /// # Errors
@@ -202,7 +212,7 @@ pub struct Target(Sources);
 impl Target {
     /// For an address.
     pub fn new(address: SocketAddr) -> Self {
-        Self(Sources::new(address))
+        Self(Sources::new(address, &[]))
     }
 
     /// Begins connection `index`.

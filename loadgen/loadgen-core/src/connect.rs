@@ -45,21 +45,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// For a target, with the ports that the kernel gives out.
-    pub fn new(target: SocketAddr) -> Self {
-        let range = port_range();
+    /// For a target, with the ports that the kernel gives out, from these addresses of this machine; none leaves the
+    /// choice to the kernel.
+    pub fn new(target: SocketAddr, addresses: &[IpAddr]) -> Self {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         // Where addresses cost nothing, each is left before the search for its ports gets slow.
-        let ports_per_address =
-            if has_spare_addresses(target.ip()) { fast_ports(&range) } else { usable_ports(&range) };
-        Self { target, ports_per_address, addresses: Vec::new() }
-    }
-
-    /// The same from these addresses, if there are any.
-    pub fn starting_from(self, addresses: &[IpAddr]) -> Self {
-        if addresses.is_empty() {
-            return self;
-        }
-        Self { addresses: addresses.to_owned(), ports_per_address: usable_ports(&port_range()), ..self }
+        let is_spare = addresses.is_empty() && has_spare_addresses(target.ip());
+        let ports_per_address = if is_spare { fast_ports(&range) } else { usable_ports(&range) };
+        Self { target, ports_per_address, addresses: addresses.to_owned() }
     }
 
     /// Where connections lead.
@@ -114,10 +107,6 @@ pub fn check_source(address: IpAddr) -> io::Result<()> {
 /// Whether a load may start from any address of the target's network: 127.0.0.0/8 is all this machine's.
 fn has_spare_addresses(target: IpAddr) -> bool {
     matches!(target, IpAddr::V4(ip) if ip.is_loopback())
-}
-
-fn port_range() -> String {
-    fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default()
 }
 
 /// Nine tenths of the range: other programs need ports too, and the search for a free one slows down near the end.

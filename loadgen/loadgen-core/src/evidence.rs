@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::memory::kibibytes;
+
 /// The CPU controller's files that concern this process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuCgroup {
@@ -99,11 +101,7 @@ pub fn cpu_limit(cgroup: Option<&CpuCgroup>) -> f64 {
 /// Peak resident memory of this process, in bytes.
 pub fn peak_rss_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
+    kibibytes(&status, "VmHWM:").unwrap_or(0)
 }
 
 #[cfg(test)]

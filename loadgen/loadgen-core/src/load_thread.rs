@@ -153,7 +153,7 @@ impl<W: Workload> LoadThread<W> {
         // The default slack of 50 us would make every message late by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let random = plan.seed ^ (plan.share.index + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        let sources = Sources::new(plan.target).starting_from(workload.source_addresses());
+        let sources = Sources::new(plan.target, workload.source_addresses());
         let cx = Context::new(workload, epoll, random, &plan);
         Ok(Self {
             cx,

@@ -77,7 +77,7 @@ impl Machine {
             |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default().trim().to_owned();
         Ok(Self {
             open_files: limits::raise_open_files(),
-            sources: Sources::new(target).starting_from(source_addresses),
+            sources: Sources::new(target, source_addresses),
             neighbour: Neighbour::listening(target),
             cpus: cpu_limit(CpuCgroup::find().as_ref()),
             somaxconn: read("core/somaxconn").parse().ok(),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn too_few_ports_are_said_with_the_way_out() {
-        let far = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap()), ..machine() };
+        let far = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap(), &[]), ..machine() };
         let check = check(&far, "ports", 1_000_000, 1000);
         assert!(!check.fine && check.words.contains("--source-address"), "{check}");
         assert!(self::check(&machine(), "ports", 1_000_000, 1000).fine, "loopback has addresses to spare");
