@@ -84,8 +84,7 @@ impl MessageBatch {
                     if key.0 != Some(entry.connection) {
                         key = (Some(entry.connection), entry.connection.as_u64().into_bound_py_any(py)?);
                     }
-                    let type_start = entry.type_start as usize;
-                    let label = &segment.blob[type_start..type_start + usize::from(entry.type_len)];
+                    let label = segment.label(entry);
                     if name.0 != label {
                         let text = segment.message(entry).message_type.map(|text| names.get(py, text).into_any());
                         name = (label, text.unwrap_or_else(|| py.None().into_bound(py)));
@@ -111,8 +110,7 @@ impl MessageBatch {
             };
             for segment in self.batch.segments() {
                 for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
-                    let type_start = entry.type_start as usize;
-                    let label = &segment.blob[type_start..type_start + usize::from(entry.type_len)];
+                    let label = segment.label(entry);
                     if of != (Some(entry.connection), label) {
                         hand_over(of, &mut run)?;
                         of = (Some(entry.connection), label);
@@ -129,14 +127,10 @@ impl MessageBatch {
         let runs = PyList::empty(py);
         self.running.with_names(|names| {
             for segment in self.batch.segments() {
-                let label = |entry: &Entry| {
-                    let start = entry.type_start as usize;
-                    &segment.blob[start..start + usize::from(entry.type_len)]
-                };
                 let alike = |one: &Entry, next: &Entry| {
                     one.connection == next.connection
                         && one.kind.is_message() == next.kind.is_message()
-                        && label(one) == label(next)
+                        && segment.label(one) == segment.label(next)
                 };
                 for run in segment.entries.chunk_by(alike).filter(|run| run[0].kind.is_message()) {
                     let name = segment.message(&run[0]).message_type.map(|text| names.get(py, text));

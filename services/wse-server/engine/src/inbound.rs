@@ -69,9 +69,16 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// The bytes of the type that `entry`, one of this segment's, has; empty where it has none.
+    #[inline]
+    pub fn label(&self, entry: &Entry) -> &[u8] {
+        let start = entry.type_start as usize;
+        &self.blob[start..start + usize::from(entry.type_len)]
+    }
+
     /// The message that `entry`, one of this segment's, describes.
     pub fn message(&self, entry: &Entry) -> Message<'_> {
-        let kind = &self.blob[entry.type_start as usize..entry.type_start as usize + usize::from(entry.type_len)];
+        let kind = self.label(entry);
         Message {
             kind: entry.kind,
             connection: entry.connection,
