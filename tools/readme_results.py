@@ -20,6 +20,7 @@ from bench_summary import Row, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = Path("docs/images/results.png")
+AGES = ("newest_ns", "oldest_ns")
 
 
 def origin(*bundles: Path, command: str = "") -> str:
@@ -95,9 +96,6 @@ def sessions(bundle: Path) -> str:
     count = len([row for row in trials if int(row["tier"]) == tier]) // len(gateways)
     head = f"{tier:,} sessions, medians of {count} trial{'s' * (count > 1)}. "
     return head + origin(bundle) + "\n".join(lines) + "\n"
-
-
-AGES = ("newest_ns", "oldest_ns")
 
 
 def age(percentiles: list[dict[str, str]], own: list[dict[str, str]], name: str, at: int) -> float:
