@@ -110,6 +110,12 @@ pub struct Handshake {
     /// Length of the answer with what follows it at once, in bytes.
     #[arg(long, default_value_t = 129, value_parser = clap::value_parser!(u32).range(129..=4096))]
     pub response_size: u32,
+    /// Length of a first message after the answer, in bytes, and with it a second round trip; 0: none.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub hello_size: u32,
+    /// Length of the answer to it, in bytes.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub hello_response_size: u32,
 }
 
 /// See [`Load::Idle`].
@@ -286,6 +292,7 @@ mod tests {
             "floor echo --rate inf",
             "floor handshake --in-flight 0",
             "floor handshake --response-size 10",
+            "floor handshake --hello-size 4097",
             "floor idle --settle 1e9",
             "floor idle --repeats 0",
         ] {

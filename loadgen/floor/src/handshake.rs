@@ -1,4 +1,5 @@
-//! The handshake: connect, a request, an answer. No token is verified, no header read, no key hashed.
+//! The handshake: connect, a request, an answer; if asked, a first message and its answer, too. No token is verified, no
+//! header read, no key hashed.
 
 use std::os::fd::OwnedFd;
 
@@ -44,11 +45,48 @@ fn response(size: u32) -> Vec<u8> {
     bytes
 }
 
+/// What is sent, byte for byte.
+struct Wire {
+    request: Vec<u8>,
+    response: Vec<u8>,
+    /// Empty without a second round trip.
+    hello: Vec<u8>,
+    hello_response: Vec<u8>,
+}
+
+impl Wire {
+    fn of(handshake: &Handshake) -> Self {
+        Self {
+            request: request(handshake.request_size),
+            response: response(handshake.response_size),
+            hello: vec![b'h'; handshake.hello_size as usize],
+            hello_response: vec![b'h'; handshake.hello_response_size as usize],
+        }
+    }
+}
+
+/// Sends all of it: a new socket has room.
+fn send(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
+    match write(socket, bytes) {
+        Ok(length) if length == bytes.len() => Ok(()),
+        Ok(length) => bail!("a new socket took {length} of {} bytes", bytes.len()),
+        Err(errno) => Err(errno).context("failed to write to a new socket"),
+    }
+}
+
 /// The end that answers.
 pub struct Answerer {
     handshake: Handshake,
     listening: Listening,
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<(OwnedFd, Awaited)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Request,
+    /// Bytes of the hello that are there.
+    Hello(usize),
+    Nothing,
 }
 
 impl Answerer {
@@ -56,20 +94,29 @@ impl Answerer {
         Self { handshake, listening, sockets: Vec::new() }
     }
 
-    /// Takes what a connection has sent; whether it has its answer now.
-    fn answer(&self, index: usize, response: &[u8], buffer: &mut [u8]) -> anyhow::Result<bool> {
-        let socket = &self.sockets[index];
-        match read(socket, &mut *buffer) {
-            Ok(0) => bail!("the client closed a connection before its answer"),
+    /// Takes what a connection has sent; whether it has its last answer now.
+    fn answer(&mut self, index: usize, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
+        let (socket, awaited) = &mut self.sockets[index];
+        let length = match read(&*socket, &mut *buffer) {
+            Ok(0) if *awaited != Awaited::Nothing => bail!("the client closed a connection before its answer"),
+            Ok(length) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(errno).context("failed to read a request"),
+        };
+        match *awaited {
             // Small enough for one segment, so the end of the head comes with its beginning.
-            Ok(length) if buffer[..length].ends_with(END_OF_HEAD) => match write(socket, response) {
-                Ok(length) if length == response.len() => Ok(true),
-                Ok(length) => bail!("a new socket took {length} of {} bytes", response.len()),
-                Err(errno) => Err(errno).context("failed to answer"),
-            },
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno).context("failed to read a request"),
+            Awaited::Request if buffer[..length].ends_with(END_OF_HEAD) => {
+                send(socket, &wire.response)?;
+                *awaited = if wire.hello.is_empty() { Awaited::Nothing } else { Awaited::Hello(0) };
+            }
+            Awaited::Hello(before) if before + length < wire.hello.len() => *awaited = Awaited::Hello(before + length),
+            Awaited::Hello(_) => {
+                send(socket, &wire.hello_response)?;
+                *awaited = Awaited::Nothing;
+            }
+            Awaited::Request | Awaited::Nothing => return Ok(false),
         }
+        Ok(*awaited == Awaited::Nothing)
     }
 }
 
@@ -81,7 +128,7 @@ impl End for Answerer {
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let wanted = u64::from(self.handshake.connections);
-        let response = response(self.handshake.response_size);
+        let wire = Wire::of(&self.handshake);
         let mut buffer = vec![0; READ_BUFFER];
         let mut poll = Poll::new()?;
         poll.add(self.listening.socket(), LISTENER, EventFlags::IN)?;
@@ -97,15 +144,15 @@ impl End for Answerer {
             for nth in 0..ready {
                 let (index, _) = poll.event(nth);
                 if index != LISTENER {
-                    counters.units += u64::from(self.answer(index, &response, &mut buffer)?);
+                    counters.units += u64::from(self.answer(index, &wire, &mut buffer)?);
                     continue;
                 }
                 while let Some(socket) = self.listening.accept()? {
                     // Watched like any connection that is to be served, whether or not its request is there already.
                     let index = self.sockets.len();
-                    self.sockets.push(socket);
-                    counters.units += u64::from(self.answer(index, &response, &mut buffer)?);
-                    poll.add(&self.sockets[index], index, EventFlags::IN | EventFlags::ET)?;
+                    self.sockets.push((socket, Awaited::Request));
+                    counters.units += u64::from(self.answer(index, &wire, &mut buffer)?);
+                    poll.add(&self.sockets[index].0, index, EventFlags::IN | EventFlags::ET)?;
                 }
             }
         }
@@ -132,6 +179,8 @@ enum Stage {
     Connecting,
     /// Bytes of the answer that are there.
     Waiting(usize),
+    /// Bytes of the answer to the hello that are there.
+    Greeting(usize),
     Done,
 }
 
@@ -151,32 +200,40 @@ impl Opener {
 }
 
 impl Attempt {
-    /// Goes on as far as the kernel allows; whether it is done now.
-    fn step(&mut self, flags: EventFlags, request: &[u8], answer: usize, buffer: &mut [u8]) -> anyhow::Result<bool> {
-        match self.stage {
+    /// Goes on as far as the kernel allows; whether it is at another stage now.
+    fn step(&mut self, flags: EventFlags, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
+        let before = self.stage;
+        match before {
             Stage::Connecting => {
                 check_connected(&self.socket)?;
-                match write(&self.socket, request) {
-                    Ok(length) if length == request.len() => self.stage = Stage::Waiting(0),
-                    Ok(length) => bail!("a new socket took {length} of {} bytes", request.len()),
-                    Err(errno) => return Err(errno).context("failed to send a request"),
-                }
-                Ok(false)
+                send(&self.socket, &wire.request)?;
+                self.stage = Stage::Waiting(0);
             }
-            Stage::Waiting(before) if flags.contains(EventFlags::IN) => match read(&self.socket, &mut *buffer) {
-                Ok(0) => bail!("the server closed a connection before it had answered"),
-                Ok(length) if before + length < answer => {
-                    self.stage = Stage::Waiting(before + length);
-                    Ok(false)
-                }
-                Ok(_) => {
-                    self.stage = Stage::Done;
-                    Ok(true)
-                }
-                Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-                Err(errno) => Err(errno).context("failed to read an answer"),
-            },
-            Stage::Waiting(_) | Stage::Done => Ok(false),
+            Stage::Waiting(_) | Stage::Greeting(_) if flags.contains(EventFlags::IN) => {
+                self.stage = match (before, self.read(buffer)?) {
+                    (Stage::Waiting(had), length) if had + length < wire.response.len() => Stage::Waiting(had + length),
+                    (Stage::Waiting(_), _) if !wire.hello.is_empty() => {
+                        send(&self.socket, &wire.hello)?;
+                        Stage::Greeting(0)
+                    }
+                    (Stage::Greeting(had), length) if had + length < wire.hello_response.len() => {
+                        Stage::Greeting(had + length)
+                    }
+                    _ => Stage::Done,
+                };
+            }
+            Stage::Waiting(_) | Stage::Greeting(_) | Stage::Done => {}
+        }
+        Ok(self.stage != before)
+    }
+
+    /// How many bytes came.
+    fn read(&self, buffer: &mut [u8]) -> anyhow::Result<usize> {
+        match read(&self.socket, buffer) {
+            Ok(0) => bail!("the server closed a connection before it had answered"),
+            Ok(length) => Ok(length),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(errno) => Err(errno).context("failed to read an answer"),
         }
     }
 }
@@ -189,8 +246,9 @@ impl End for Opener {
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let (wanted, in_flight) = (self.handshake.connections as usize, self.handshake.in_flight as usize);
-        let request = request(self.handshake.request_size);
-        let answer = response(self.handshake.response_size).len();
+        let wire = Wire::of(&self.handshake);
+        // When the service would have said that it is ready: what follows is no longer the handshake's time.
+        let answered = if wire.hello.is_empty() { Stage::Done } else { Stage::Greeting(0) };
         let mut buffer = vec![0; READ_BUFFER];
         let mut response = Recorder::new();
         let mut poll = Poll::new()?;
@@ -209,8 +267,11 @@ impl End for Opener {
             for nth in 0..ready {
                 let (index, flags) = poll.event(nth);
                 let attempt = &mut self.attempts[index];
-                if attempt.step(flags, &request, answer, &mut buffer)? {
-                    counters.units += 1;
+                if !attempt.step(flags, &wire, &mut buffer)? {
+                    continue;
+                }
+                counters.units += u64::from(attempt.stage == Stage::Done);
+                if attempt.stage == answered {
                     response.record(monotonic_ns().saturating_sub(attempt.begun_ns));
                 }
             }
@@ -249,43 +310,61 @@ mod tests {
         assert!(response(129).ends_with(END_OF_HEAD));
     }
 
+    fn handshake(hello_size: u32) -> Handshake {
+        let (request_size, response_size, hello_response_size) = (200, 129, 70);
+        Handshake { connections: 1, in_flight: 1, request_size, response_size, hello_size, hello_response_size }
+    }
+
+    /// An attempt whose request is sent, and the socket that has it.
+    fn begun(opener: &mut Opener, poll: &Poll, listening: &Listening, wire: &Wire) -> OwnedFd {
+        opener.begin(poll).unwrap();
+        let server = listening.accept_all(1).unwrap().remove(0);
+        assert!(opener.attempts[0].step(EventFlags::OUT, wire, &mut [0; 1000]).unwrap());
+        server
+    }
+
     #[test]
     fn an_answer_in_parts_is_one_handshake() {
-        let listening = Listening::plain().unwrap();
-        let mut poll = Poll::new().unwrap();
-        let handshake = Handshake { connections: 1, in_flight: 1, request_size: 200, response_size: 129 };
-        let mut opener = Opener::new(handshake, listening.address());
-        opener.begin(&poll).unwrap();
-        let server = listening.accept_all(1).unwrap().remove(0);
-        let (request, mut buffer) = (request(200), vec![0; READ_BUFFER]);
+        let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(0)));
+        let mut opener = Opener::new(handshake(0), listening.address());
+        let server = begun(&mut opener, &poll, &listening, &wire);
         let attempt = &mut opener.attempts[0];
-        assert!(!attempt.step(EventFlags::OUT, &request, 129, &mut buffer).unwrap());
-        for (part, done) in [(&response(129)[..100], false), (&response(129)[100..], true)] {
+        for (part, stage) in [(&wire.response[..100], Stage::Waiting(100)), (&wire.response[100..], Stage::Done)] {
             write(&server, part).unwrap();
             poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-            assert_eq!(attempt.step(EventFlags::IN, &request, 129, &mut buffer).unwrap(), done);
+            assert!(attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+            assert_eq!(attempt.stage, stage);
         }
-        assert_eq!(attempt.stage, Stage::Done);
         drop(server);
-        assert!(!attempt.step(EventFlags::IN, &request, 129, &mut buffer).unwrap());
+        assert!(!attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+    }
+
+    #[test]
+    fn a_second_round_trip_is_a_hello_and_its_answer() {
+        let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(50)));
+        let mut opener = Opener::new(handshake(50), listening.address());
+        let socket = begun(&mut opener, &poll, &listening, &wire);
+        let mut answerer = Answerer::new(handshake(50), Listening::plain().unwrap());
+        answerer.sockets.push((socket, Awaited::Request));
+        let attempt = &mut opener.attempts[0];
+        for (is_last, stage) in [(false, Stage::Greeting(0)), (true, Stage::Done)] {
+            assert_eq!(answerer.answer(0, &wire, &mut [0; 1000]).unwrap(), is_last);
+            poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
+            assert!(attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+            assert_eq!(attempt.stage, stage);
+        }
     }
 
     #[test]
     fn a_connection_that_ends_before_its_answer_is_an_error() {
-        let listening = Listening::plain().unwrap();
-        let mut poll = Poll::new().unwrap();
-        let handshake = Handshake { connections: 1, in_flight: 1, request_size: 200, response_size: 129 };
-        let mut opener = Opener::new(handshake, listening.address());
-        opener.begin(&poll).unwrap();
-        let attempt = &mut opener.attempts[0];
-        let (request, mut buffer) = (request(200), vec![0; READ_BUFFER]);
-        let server = listening.accept_all(1).unwrap().remove(0);
-        attempt.step(EventFlags::OUT, &request, 129, &mut buffer).unwrap();
+        let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(0)));
+        let mut opener = Opener::new(handshake(0), listening.address());
+        let server = begun(&mut opener, &poll, &listening, &wire);
         // Read in full first: closing with unread bytes would be a reset.
-        read(&server, &mut buffer[..]).unwrap();
+        read(&server, &mut [0; 1000][..]).unwrap();
         drop(server);
         poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-        let words = attempt.step(EventFlags::IN, &request, 129, &mut buffer).unwrap_err().to_string();
+        let words = opener.attempts[0].step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap_err().to_string();
         assert!(words.contains("before it had answered"), "{words}");
     }
 }

@@ -78,7 +78,7 @@ fn without_a_rate_each_connection_waits_for_its_answer() {
 
 #[test]
 fn handshakes_are_charged_to_both_sides() {
-    let report = measured("handshake --connections 600 --in-flight 20 --repeats 2");
+    let report = measured("handshake --connections 600 --in-flight 20 --hello-size 90 --repeats 2");
     for name in ["server_cpu", "client_cpu", "rate", "handshake_p50", "handshake_p99"] {
         assert!(values(&report, name).iter().all(|value| *value > 0.0), "{name}: {report}");
     }
