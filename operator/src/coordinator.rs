@@ -103,6 +103,11 @@ impl Coordinator {
         self.shared.change(|barrier| barrier.release(start_at_unix_ns));
     }
 
+    /// The service was read at the end of the window: workers may part from it.
+    pub fn end_window(&self) {
+        self.shared.change(Barrier::end_window);
+    }
+
     /// Calls the trial off.
     pub fn abandon(&self, reason: &str) {
         self.shared.change(|barrier| barrier.abandon(reason));

@@ -151,11 +151,13 @@ impl<B: Backend> Trial<'_, B> {
         let window_end = window_start + self.spec.ladder.window;
         sleep_until(window_start).await;
         readings.window_start = note(&mut problems, readings::read(&self.client, self.backend).await);
-        // A closed loop may have done all it was told to before the window is over.
-        self.delivered_by(window_end).await?;
+        // A closed loop may have done all it was told to before the window is over. Its workers keep their connections until
+        // the service was read: it closes thousands of them for a good part of what it took to open them.
+        self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = note(&mut problems, readings::read(&self.client, self.backend).await);
+        self.coordinator.end_window();
         let grace = self.spec.plan.drain + UPLOAD_GRACE;
-        self.delivered_by(window_end + grace).await?;
+        self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
             return Err(Error::NoResult { seconds: grace.as_secs() });
@@ -214,9 +216,13 @@ impl<B: Backend> Trial<'_, B> {
         }
     }
 
-    /// Waits until all workers have delivered, at the latest until `deadline`.
-    async fn delivered_by(&mut self, deadline: Instant) -> Result<(), Error> {
-        match self.watch(Barrier::all_delivered, deadline).await {
+    /// Waits until all workers are so far, at the latest until `deadline`.
+    async fn wait_by(
+        &mut self,
+        deadline: Instant,
+        so_far: impl Fn(&Barrier) -> Option<Result<(), String>>,
+    ) -> Result<(), Error> {
+        match self.watch(so_far, deadline).await {
             Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
             Watched::Answer(Err(words)) => Err(Error::BrokeOff(words)),
             Watched::Ended(ended) => Err(broke_off(ended)),

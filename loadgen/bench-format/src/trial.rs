@@ -185,6 +185,29 @@ pub enum Release {
     },
 }
 
+/// `POST /v1/workers/{worker}/window-over`: the worker has done all it was told to before its window's time. It keeps its
+/// connections until the service has been read: closing them is work, too, and none of the window's.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowOver {
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// As in the assignment.
+    pub attempt: u32,
+}
+
+/// The answer to [`WindowOver`], given when all workers are done, at the latest at the window's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum Parting {
+    /// The service has not been read: ask again with the same [`WindowOver`].
+    Wait,
+    /// It has, or the trial is off: drain and say goodbye.
+    Drain,
+}
+
 /// `GET /v1/clock`: the coordinator's clock, for the worker's estimate of its offset.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

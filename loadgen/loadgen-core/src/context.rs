@@ -38,6 +38,13 @@ pub enum Pattern {
     Flood,
 }
 
+impl Pattern {
+    /// Whether all that is to be done may be done before the window's time.
+    pub(crate) fn may_end_early(self) -> bool {
+        matches!(self, Self::Storm { .. } | Self::PingPong { .. })
+    }
+}
+
 /// Counters of one thread. All only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {

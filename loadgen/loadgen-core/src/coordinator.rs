@@ -12,7 +12,7 @@ use std::{
 
 use bench_format::{
     result::WorkerResult,
-    trial::{Assignment, Clock, Next, Ready, Registration, Release},
+    trial::{Assignment, Clock, Next, Parting, Ready, Registration, Release, WindowOver},
 };
 use bytes::Bytes;
 use reqwest::{Method, StatusCode, Url};
@@ -122,6 +122,20 @@ impl Coordinator {
                 Release::Abandoned { reason } => return Err(Error::Abandoned { reason }),
             }
         }
+    }
+
+    /// Waits until the service has been read at the end of a window that was over before its time.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn window_over(&self, over: &WindowOver) -> Result<(), Error> {
+        let path = format!("/v1/workers/{}/window-over", self.worker);
+        while self.ask_for::<Parting>("report the window's end", Method::POST, &path, Body::json(over))?
+            == Parting::Wait
+        {
+            thread::sleep(FIRST_PAUSE / 10);
+        }
+        Ok(())
     }
 
     /// Hands in raw rows, compressed with zstd; before the result, which ends the trial for this worker.
@@ -268,5 +282,14 @@ impl Gate for CoordinatorGate<'_> {
             return Err(Error::Abandoned { reason });
         }
         Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
+    }
+
+    fn window_over(&mut self) {
+        let Assignment { run, trial, attempt, .. } = self.assignment;
+        let over = WindowOver { run: run.clone(), trial: trial.clone(), attempt: *attempt };
+        if let Err(error) = self.coordinator.window_over(&over) {
+            // Then it has no use for our connections, and says what it thinks of the result when that comes.
+            eprintln!("{error}");
+        }
     }
 }

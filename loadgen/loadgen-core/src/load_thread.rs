@@ -66,7 +66,9 @@ pub(crate) struct ThreadPlan {
 pub(crate) enum Command {
     /// Load starts.
     Start(Phases),
-    /// There will be no load.
+    /// Its connections have been open for long enough.
+    Part,
+    /// There will be no load, or nobody who asks for it any more.
     Stop,
 }
 
@@ -191,6 +193,9 @@ impl<W: Workload> LoadThread<W> {
                 Pattern::Flood => self.flood()?,
             }
             let _ = self.report.send(Report::WindowEnded);
+            if self.plan.pattern.may_end_early() {
+                self.hold()?;
+            }
             self.drain()?;
         }
         self.close()?;

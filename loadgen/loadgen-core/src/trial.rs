@@ -53,6 +53,10 @@ pub fn run<W: Workload>(
     let early = threads.window_ended()?;
     let to = before.usage();
     gate.window_edge(Edge::End);
+    if pattern.may_end_early() {
+        gate.window_over();
+        threads.command(|| Command::Part);
+    }
     let mut done = threads.finished(early)?;
 
     done.window.cpu_ns = to.cpu_ns - from.cpu_ns;

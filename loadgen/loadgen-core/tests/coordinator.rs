@@ -15,7 +15,7 @@ use axum::{
 };
 use bench_format::{
     result::{Witness, WorkerResult},
-    trial::{Clock, Next, Ready, Registration, Release},
+    trial::{Clock, Next, Parting, Ready, Registration, Release, WindowOver},
 };
 use loadgen_core::{
     Error, Pattern,
@@ -41,6 +41,10 @@ struct Seen {
     registrations: Vec<Registration>,
     ready: Vec<Ready>,
     results: Vec<WorkerResult>,
+    /// How many clients have said goodbye by now.
+    goodbyes: Option<Box<dyn Fn() -> usize + Send>>,
+    /// How many had when a worker said that its window was over, each time.
+    goodbyes_at_window_over: Vec<usize>,
 }
 
 type Shared = Arc<Mutex<Seen>>;
@@ -92,6 +96,15 @@ async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Rel
     }
 }
 
+async fn window_over(State(seen): State<Shared>, Json(over): Json<WindowOver>) -> Json<Parting> {
+    let mut seen = seen.lock().unwrap();
+    assert_eq!((over.run.as_str(), over.attempt), ("test", 1));
+    let goodbyes = seen.goodbyes.as_ref().map_or(0, |count| count());
+    seen.goodbyes_at_window_over.push(goodbyes);
+    let is_first = seen.goodbyes_at_window_over.len() == 1;
+    Json(if is_first { Parting::Wait } else { Parting::Drain })
+}
+
 async fn result(State(seen): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
     seen.lock().unwrap().results.push(result);
     StatusCode::NO_CONTENT
@@ -108,6 +121,7 @@ fn start(seen: Seen) -> (String, Shared, Runtime) {
         .route("/v1/workers", post(register))
         .route("/v1/workers/{worker}/next", get(next))
         .route("/v1/workers/{worker}/ready", post(ready))
+        .route("/v1/workers/{worker}/window-over", post(window_over))
         .route("/v1/workers/{worker}/result", put(result))
         .route("/v1/clock", get(clock))
         .with_state(Arc::clone(&seen));
@@ -141,6 +155,21 @@ fn a_run_goes_from_registration_to_result() {
     let evidence = &seen.results[0].evidence;
     assert!(evidence.start_skew_ns.abs() < 1_000_000_000, "{}", evidence.start_skew_ns);
     assert!((evidence.clock_offset_ns + AHEAD_NS as i64).abs() < 1_000_000_000, "{}", evidence.clock_offset_ns);
+}
+
+#[test]
+fn what_is_done_before_the_windows_time_stays_open_until_the_service_was_read() {
+    let service = Service::start(Manner::Polite);
+    for pattern in [Pattern::Storm { rate_per_second: None }, Pattern::PingPong { per_connection: Some(1) }] {
+        let (before, goodbyes) = (service.goodbyes()(), service.goodbyes());
+        let (url, seen, _runtime) = start(Seen { goodbyes: Some(Box::new(goodbyes)), ..Seen::default() });
+        let coordinator = Coordinator::new(&url, 3).unwrap();
+        let assignment = assignment(&service.address, 2);
+        let mut gate = CoordinatorGate::new(&coordinator, &assignment);
+        run(Client { replies: true }, &assignment, pattern, Witness::Reply, "test", &mut gate).unwrap();
+        assert_eq!(seen.lock().unwrap().goodbyes_at_window_over, [before; 2], "asked again after a wait");
+        assert_eq!(service.goodbyes()(), before + 2);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bench_format::trial::{Assignment, Next, Ready, Registration, Release, TrialId};
+use bench_format::trial::{Assignment, Next, Parting, Ready, Registration, Release, TrialId, WindowOver};
 
 use super::upload::Upload;
 
@@ -94,6 +94,8 @@ pub struct Barrier {
 struct Current {
     seats: Vec<Seat>,
     start_at_unix_ns: Option<u64>,
+    /// The service has been read at the end of the window.
+    window_read: bool,
     abandoned: Option<String>,
 }
 
@@ -101,6 +103,8 @@ struct Current {
 struct Seat {
     assignment: Assignment,
     ready: Option<Ready>,
+    /// It has nothing left to do in the window.
+    is_over: bool,
     /// Raw rows, compressed: they come before the result that they belong to.
     samples: Option<Vec<u8>>,
     upload: Option<Upload>,
@@ -135,9 +139,9 @@ impl Barrier {
     pub fn offer(&mut self, assignments: Vec<Assignment>) {
         let seats = assignments
             .into_iter()
-            .map(|assignment| Seat { assignment, ready: None, samples: None, upload: None })
+            .map(|assignment| Seat { assignment, ready: None, is_over: false, samples: None, upload: None })
             .collect();
-        self.current = Some(Current { seats, start_at_unix_ns: None, abandoned: None });
+        self.current = Some(Current { seats, start_at_unix_ns: None, window_read: false, abandoned: None });
     }
 
     /// What a worker does next.
@@ -181,6 +185,29 @@ impl Barrier {
     pub fn release(&mut self, start_at_unix_ns: u64) {
         if let Some(current) = &mut self.current {
             current.start_at_unix_ns = Some(start_at_unix_ns);
+        }
+    }
+
+    /// A worker's window was over before its time; the answer is "drain" or "ask again".
+    pub fn window_over(&mut self, worker: u32, over: &WindowOver) -> Result<Parting, Conflict> {
+        self.same_run(&over.run)?;
+        self.seat(worker, &over.trial, over.attempt)?.is_over = true;
+        Ok(self.parting(over))
+    }
+
+    /// What a worker whose window is over is told. Nobody waits for a trial that isn't under way any more.
+    pub fn parting(&self, over: &WindowOver) -> Parting {
+        let current = self.current.as_ref().filter(|current| current.is(&over.trial, over.attempt));
+        match current {
+            Some(Current { window_read: false, abandoned: None, .. }) => Parting::Wait,
+            _ => Parting::Drain,
+        }
+    }
+
+    /// The service has been read at the end of the window.
+    pub fn end_window(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.window_read = true;
         }
     }
 
@@ -266,12 +293,21 @@ impl Barrier {
         all.then(|| Ok(ready().map(|(_, ready)| u64::from(ready.open)).sum()))
     }
 
+    /// When none has anything left to do in the window, or the trial is off and why.
+    pub fn all_over(&self) -> Option<Result<(), String>> {
+        self.all(|seat| seat.is_over || seat.upload.is_some())
+    }
+
     /// When all have delivered, or the trial is off and why.
     pub fn all_delivered(&self) -> Option<Result<(), String>> {
+        self.all(|seat| seat.upload.is_some())
+    }
+
+    fn all(&self, is_so: impl Fn(&Seat) -> bool) -> Option<Result<(), String>> {
         let current = self.current.as_ref()?;
         match &current.abandoned {
             Some(reason) => Some(Err(reason.clone())),
-            None => current.seats.iter().all(|seat| seat.upload.is_some()).then_some(Ok(())),
+            None => current.seats.iter().all(is_so).then_some(Ok(())),
         }
     }
 
@@ -355,6 +391,34 @@ mod tests {
         assert_eq!((barrier.all_delivered(), barrier.take_uploads().len()), (Some(Ok(())), 2));
         // The answer got lost and the worker repeats it after the trial: still no second effect.
         barrier.deliver(0, upload(0, 1)).unwrap();
+    }
+
+    #[test]
+    fn workers_keep_their_connections_until_the_service_was_read() {
+        let over =
+            |attempt| WindowOver { run: "run".into(), trial: crate::coordinator::upload::fixture::trial(), attempt };
+        let mut barrier = offered(2);
+        assert!(matches!(barrier.window_over(0, &over(1)), Err(Conflict::NotStarted { .. })));
+        barrier.release(5);
+        for _ in 0..2 {
+            assert_eq!((barrier.window_over(0, &over(1)), barrier.all_over()), (Ok(Parting::Wait), None));
+        }
+        // One that doesn't ask has nothing left to do when its result is there.
+        barrier.deliver(1, upload(1, 1)).unwrap();
+        assert_eq!((barrier.all_over(), barrier.parting(&over(1))), (Some(Ok(())), Parting::Wait));
+        barrier.end_window();
+        assert_eq!((barrier.parting(&over(1)), barrier.all_delivered()), (Parting::Drain, None));
+        assert_eq!(barrier.window_over(0, &over(1)), Ok(Parting::Drain));
+        assert!(matches!(barrier.window_over(0, &over(2)), Err(Conflict::Trial { .. })));
+        // The next trial begins anew; who still asks about this one isn't kept.
+        barrier.offer(vec![Assignment { attempt: 2, ..assignment(0, 2) }]);
+        barrier.release(6);
+        assert_eq!((barrier.window_over(0, &over(2)), barrier.parting(&over(1))), (Ok(Parting::Wait), Parting::Drain));
+        barrier.abandon("a worker is gone");
+        assert_eq!(
+            (barrier.parting(&over(2)), barrier.all_over()),
+            (Parting::Drain, Some(Err("a worker is gone".into())))
+        );
     }
 
     #[test]

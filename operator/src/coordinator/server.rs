@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use bench_format::trial::{Clock, Next, NoTrialId, Ready, Registration, Release};
+use bench_format::trial::{Clock, Next, NoTrialId, Parting, Ready, Registration, Release, WindowOver};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -42,6 +42,7 @@ pub fn app(shared: Shared) -> Router {
         .route("/v1/workers", post(register))
         .route("/v1/workers/{worker}/next", get(next))
         .route("/v1/workers/{worker}/ready", post(ready))
+        .route("/v1/workers/{worker}/window-over", post(window_over))
         .layer(DefaultBodyLimit::max(LARGEST))
         .merge(
             Router::new()
@@ -95,6 +96,21 @@ async fn ready(
     let mut answer = shared.change(|barrier| barrier.ready(worker, ready))?;
     while matches!(answer, Release::Wait) && timeout_at(deadline, changes.changed()).await.is_ok() {
         answer = shared.look(|barrier| barrier.answer(&trial, attempt))?;
+    }
+    Ok(Json(answer))
+}
+
+async fn window_over(
+    State(shared): State<Shared>,
+    Path(worker): Path<u32>,
+    Query(wait): Query<Wait>,
+    Json(over): Json<WindowOver>,
+) -> Result<Json<Parting>, Conflict> {
+    let deadline = wait.deadline();
+    let mut changes = shared.changed.subscribe();
+    let mut answer = shared.change(|barrier| barrier.window_over(worker, &over))?;
+    while answer == Parting::Wait && timeout_at(deadline, changes.changed()).await.is_ok() {
+        answer = shared.look(|barrier| barrier.parting(&over));
     }
     Ok(Json(answer))
 }

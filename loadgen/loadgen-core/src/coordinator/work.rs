@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Coordinator, CoordinatorGate};
 use crate::{
     error::Error,
-    trial::{Gate, StartAt},
+    trial::{Edge, Gate, StartAt},
 };
 
 /// What a trial leaves at a worker.
@@ -88,5 +88,13 @@ impl Gate for OnceGate<'_> {
     fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error> {
         self.asked = true;
         self.inner.ready(open, problem)
+    }
+
+    fn window_edge(&mut self, edge: Edge) {
+        self.inner.window_edge(edge);
+    }
+
+    fn window_over(&mut self) {
+        self.inner.window_over();
     }
 }

@@ -154,6 +154,13 @@ impl Threads {
     }
 }
 
+/// Threads that wait for what comes next wait no longer.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.command(|| Command::Stop);
+    }
+}
+
 /// Where part `index` of `of` begins when `whole` is cut evenly.
 fn part(whole: u32, index: u32, of: u32) -> u32 {
     (u64::from(whole) * u64::from(index) / u64::from(of)) as u32

@@ -95,6 +95,12 @@ impl Service {
     pub fn books(&self) -> HashMap<String, Book> {
         self.books.lock().unwrap().clone()
     }
+
+    /// Counts the clients that have said goodbye.
+    pub fn goodbyes(&self) -> impl Fn() -> usize + Send + 'static {
+        let books = Arc::clone(&self.books);
+        move || books.lock().unwrap().values().filter(|book| book.closed_by_client).count()
+    }
 }
 
 async fn accept(listener: TcpListener, manner: Manner, books: Arc<Mutex<HashMap<String, Book>>>) {
