@@ -116,8 +116,8 @@ readme-capacity *BUNDLES:
     {{python}} tools/readme_results.py capacity {{BUNDLES}}
 
 # put the table of `just bench` into the README, from a folder of target/bench
-readme-bench FOLDER:
-    {{python}} tools/readme_results.py bench {{FOLDER}}
+readme-bench *FOLDERS:
+    {{python}} tools/readme_results.py bench {{FOLDERS}}
 
 # microbenchmarks beside the code
 microbench *FILTER:

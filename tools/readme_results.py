@@ -4,7 +4,8 @@ Usage: readme_results.py results BUNDLE CHART     the overview of the report, an
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
        readme_results.py sessions BUNDLE          what a session costs each gateway, and how old its audio gets
        readme_results.py capacity BUNDLE…         the brackets that searches found, each on its share of a CPU
-       readme_results.py bench FOLDER             ours beside the reference and the floor: a folder of target/bench
+       readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench, and
+                                                  those of parts that were measured again because a trial was invalid
 """
 
 from __future__ import annotations
@@ -161,12 +162,17 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
     return f"{at['histogram']} p{at['percentile']:g} > {objective['at_most']:g} ms"
 
 
-def bench(folder: Path) -> str:
-    """The rows that `just bench` could fill, as it prints them."""
-    rows = [Row(**row) for row in json.loads((folder / "summary.json").read_text())]
+def bench(folders: list[Path]) -> str:
+    """The rows that `just bench` could fill, as it prints them; what the first time couldn't comes from the next."""
+    times = [[Row(**row) for row in json.loads((folder / "summary.json").read_text())] for folder in folders]
+    filled = [next((row for row in same if row.ours is not None), None) for same in zip(*times, strict=True)]
+    again = [row.name for first, row in zip(times[0], filled, strict=True) if row is not None and row is not first]
     head = "Medians over fresh processes that take turns, with the floor's programs before and after. "
-    bundles = sorted(path.parent for path in folder.glob("*/run.json"))
-    return head + origin(*bundles, command="./justw bench") + markdown([row for row in rows if row.ours is not None])
+    bundles = sorted(path.parent for folder in folders for path in folder.glob("*/run.json"))
+    text = head + origin(*bundles, command="./justw bench") + markdown([row for row in filled if row])
+    if again:
+        text += f"\nMeasured again by itself, because trials were invalid the first time: {', '.join(again)}.\n"
+    return text
 
 
 def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
@@ -200,8 +206,8 @@ def main() -> int:
             splice("sessions", sessions(Path(bundle)))
         case ["capacity", *bundles] if bundles:
             splice("capacity", capacity([Path(bundle) for bundle in bundles]))
-        case ["bench", folder]:
-            splice("bench", bench(Path(folder)))
+        case ["bench", *folders] if folders:
+            splice("bench", bench([Path(folder) for folder in folders]))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
