@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Shared,
-    barrier::{Conflict, SamplesOf},
+    barrier::{Barrier, Conflict, SamplesOf},
     token,
     upload::{self, Upload},
 };
@@ -66,22 +66,26 @@ impl Wait {
     }
 }
 
+/// Holds a question until its answer is another than "ask again", not past the deadline.
+async fn held<T>(shared: &Shared, wait: &Wait, ask: impl Fn(&Barrier) -> T, is_wait: impl Fn(&T) -> bool) -> T {
+    let deadline = wait.deadline();
+    let mut changes = shared.changed.subscribe();
+    loop {
+        changes.mark_unchanged();
+        let answer = shared.look(&ask);
+        if !is_wait(&answer) || timeout_at(deadline, changes.changed()).await.is_err() {
+            return answer;
+        }
+    }
+}
+
 async fn register(State(shared): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
     shared.change(|barrier| barrier.register(registration));
     StatusCode::NO_CONTENT
 }
 
 async fn next(State(shared): State<Shared>, Path(worker): Path<u32>, Query(wait): Query<Wait>) -> Json<Next> {
-    let deadline = wait.deadline();
-    let mut changes = shared.changed.subscribe();
-    loop {
-        changes.mark_unchanged();
-        let next = shared.look(|barrier| barrier.next(worker));
-        let waiting = matches!(next, Next::Wait);
-        if !waiting || timeout_at(deadline, changes.changed()).await.is_err() {
-            return Json(next);
-        }
-    }
+    Json(held(&shared, &wait, |barrier| barrier.next(worker), |next| matches!(next, Next::Wait)).await)
 }
 
 async fn ready(
@@ -90,14 +94,10 @@ async fn ready(
     Query(wait): Query<Wait>,
     Json(ready): Json<Ready>,
 ) -> Result<Json<Release>, Conflict> {
-    let deadline = wait.deadline();
-    let mut changes = shared.changed.subscribe();
     let (trial, attempt) = (ready.trial.clone(), ready.attempt);
-    let mut answer = shared.change(|barrier| barrier.ready(worker, ready))?;
-    while matches!(answer, Release::Wait) && timeout_at(deadline, changes.changed()).await.is_ok() {
-        answer = shared.look(|barrier| barrier.answer(&trial, attempt))?;
-    }
-    Ok(Json(answer))
+    shared.change(|barrier| barrier.ready(worker, ready))?;
+    let answer = |barrier: &Barrier| barrier.answer(&trial, attempt);
+    held(&shared, &wait, answer, |answer| matches!(answer, Ok(Release::Wait))).await.map(Json)
 }
 
 async fn window_over(
@@ -106,13 +106,8 @@ async fn window_over(
     Query(wait): Query<Wait>,
     Json(over): Json<WindowOver>,
 ) -> Result<Json<Parting>, Conflict> {
-    let deadline = wait.deadline();
-    let mut changes = shared.changed.subscribe();
-    let mut answer = shared.change(|barrier| barrier.window_over(worker, &over))?;
-    while answer == Parting::Wait && timeout_at(deadline, changes.changed()).await.is_ok() {
-        answer = shared.look(|barrier| barrier.parting(&over));
-    }
-    Ok(Json(answer))
+    shared.change(|barrier| barrier.window_over(worker, &over))?;
+    Ok(Json(held(&shared, &wait, |barrier| barrier.parting(&over), |parting| *parting == Parting::Wait).await))
 }
 
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {

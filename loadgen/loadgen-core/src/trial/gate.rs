@@ -13,7 +13,7 @@ pub trait Gate {
     /// The window has begun or ended, as near to the moment as the kernel wakes us. For readings of the service.
     fn window_edge(&mut self, _edge: Edge) {}
 
-    /// All that was to be done is done before the window's time. The connections stay open until this returns, so that
+    /// The window of a load that may be done before its time is over. The connections stay open until this returns, so that
     /// whoever reads the service at the window's end does not read the cost of closing them.
     fn window_over(&mut self) {}
 }
