@@ -243,7 +243,7 @@ mod tests {
         let mut merged = Merged { witness: Witness::Application, ..Merged::default() };
         (merged.connections.attempted, merged.connections.open) = (1, 1);
         (merged.messages.due, merged.messages.sent) = (10, 10);
-        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, replies: 0 };
+        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, ..Default::default() };
         merged.books.push(book);
         let application = Some(ApplicationStats { delivered: 10, sequence_sum: 55, unnumbered: 0 });
         let delta =

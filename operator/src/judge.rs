@@ -170,7 +170,8 @@ pub(crate) mod fixture {
         let window = &mut result.window;
         (window.duration_ns, window.sent, window.due) = (2 * SECOND, 2000, 2000);
         (window.writes, window.cpu_ns) = (1000, SECOND / 2);
-        let book = |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, replies: 0 };
+        let book =
+            |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, ..Default::default() };
         result.books = (0..10).map(book).collect();
         let mut before = reading(1, 0, 0);
         before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };

@@ -29,10 +29,12 @@ pub enum Metric {
     Delay,
     /// From the start of an attempt until the connection was ready.
     Handshake,
+    /// Received - published, of a service that publishes as fast as it can: how old its backlog is, and no latency.
+    Age,
 }
 
 impl Metrics for Metric {
-    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns"];
+    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns"];
 
     #[inline]
     fn index(self) -> usize {

@@ -272,6 +272,7 @@ impl Session {
             sequence_sum: sum_of_range(self.pace.base, self.sent),
             unnumbered: self.unnumbered,
             replies: self.replies,
+            receiver: None,
         })
     }
 
