@@ -126,11 +126,15 @@ fn fast_ports(range: &str) -> u32 {
 ///
 /// # Errors
 /// The kernel's; [`reason`] names it.
-pub fn start(target: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+pub fn start(target: SocketAddr, source: Option<SocketAddr>, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     // Always: with Nagle's algorithm a small message waits for the acknowledgement of the one before.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
+    if let Some(bytes) = receive_buffer {
+        // Before the window's scale is agreed upon.
+        socket.set_recv_buffer_size(bytes)?;
+    }
     if let Some(source) = source {
         bind_address_no_port(&socket)?;
         socket.bind(&source.into())?;

@@ -13,6 +13,11 @@ use crate::{
 
 /// One read takes at most this much, in bytes. A larger buffer makes reading cheaper by a fifth over 64 KiB.
 const READ_BUFFER: usize = 256 << 10;
+/// What all connections of a thread together may leave unread in the kernel, in bytes. Its own choice is up to 32 MiB for each
+/// connection: a flood would fill the machine's memory, and its age would be that of these buffers.
+const UNREAD: usize = 64 << 20;
+/// Nor so little for one that a read is small, nor more than a read takes twice, in bytes.
+const UNREAD_EACH: (usize, usize) = (32 << 10, 512 << 10);
 
 /// How load is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,6 +121,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
     pub(crate) pattern: Pattern,
+    /// What the kernel may hold unread of each connection, in bytes; absent where that is left to it.
+    pub(crate) receive_buffer: Option<usize>,
     /// Messages per write.
     pub(crate) coalesce: u64,
     /// Wall clock minus monotonic clock, in nanoseconds.
@@ -152,6 +159,8 @@ impl<W: Workload> Context<W> {
             tally: Tally::default(),
             connections: ConnectionTally::default(),
             pattern: plan.pattern,
+            receive_buffer: matches!(plan.pattern, Pattern::Receive(_))
+                .then(|| (UNREAD / (plan.connections as usize).max(1)).clamp(UNREAD_EACH.0, UNREAD_EACH.1)),
             coalesce: u64::from(plan.coalesce.max(1)),
             wall_offset_ns: plan.wall_offset_ns,
             late_after_ns: plan.late_after_ns,

@@ -125,7 +125,7 @@ impl Session {
         cx.connections.in_flight += 1;
         self.started_ns = due_ns;
         self.stage = Stage::Connecting;
-        let registered = start(target, source).and_then(|socket| {
+        let registered = start(target, source, cx.receive_buffer).and_then(|socket| {
             epoll::add(&cx.epoll, &socket, self.data(), epoll::EventFlags::OUT)?;
             Ok(socket)
         });
