@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
 use crate::{
-    connect::UpgradeRequest,
+    connect::{UpgradeRequest, unread_each},
     frame::{Batch, Masks},
     load_thread::ThreadPlan,
     phases::Phases,
@@ -13,11 +13,6 @@ use crate::{
 
 /// One read takes at most this much, in bytes. A larger buffer makes reading cheaper by a fifth over 64 KiB.
 const READ_BUFFER: usize = 256 << 10;
-/// What all connections of a thread together may leave unread in the kernel, in bytes. Its own choice is up to 32 MiB for each
-/// connection: a flood would fill the machine's memory, and its age would be that of these buffers.
-const UNREAD: usize = 64 << 20;
-/// Nor so little for one that a read is small, nor more than a read takes twice, in bytes.
-const UNREAD_EACH: (usize, usize) = (32 << 10, 512 << 10);
 
 /// How load is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,8 +154,7 @@ impl<W: Workload> Context<W> {
             tally: Tally::default(),
             connections: ConnectionTally::default(),
             pattern: plan.pattern,
-            receive_buffer: matches!(plan.pattern, Pattern::Receive(_))
-                .then(|| (UNREAD / (plan.connections as usize).max(1)).clamp(UNREAD_EACH.0, UNREAD_EACH.1)),
+            receive_buffer: matches!(plan.pattern, Pattern::Receive(_)).then(|| unread_each(plan.connections)),
             coalesce: u64::from(plan.coalesce.max(1)),
             wall_offset_ns: plan.wall_offset_ns,
             late_after_ns: plan.late_after_ns,

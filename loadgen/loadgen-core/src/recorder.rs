@@ -79,7 +79,7 @@ impl<M: Metrics> Recorder<M> {
         if now_ns >= self.interval_start_ns + INTERVAL_NS {
             self.close_intervals(now_ns);
         }
-        self.whole[metric.index()].record(value_ns);
+        // The whole is the sum of its intervals: once here is enough.
         self.current[metric.index()].record(value_ns);
     }
 
@@ -101,6 +101,9 @@ impl<M: Metrics> Recorder<M> {
     }
 
     fn close_interval(&mut self) {
+        for (whole, current) in self.whole.iter_mut().zip(&self.current) {
+            whole.add(current);
+        }
         let sparse = self.current.iter_mut().map(take).collect();
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
     }

@@ -9,9 +9,9 @@ use memchr::memmem;
 use crate::protocol::number;
 
 /// How a published message begins, up to its number.
-const HEAD: &[u8] = br#"{"c":"U","t":"fanout_tick","p":{"seq":"#;
+const HEAD: &[u8; 38] = br#"{"c":"U","t":"fanout_tick","p":{"seq":"#;
 /// What stands between its number and its time.
-const STAMP: &[u8] = br#","ts_us":"#;
+const STAMP: &[u8; 9] = br#","ts_us":"#;
 const TYPE: &[u8] = br#""fanout_tick""#;
 const NUMBER: &[u8] = br#""seq":"#;
 const TIME: &[u8] = br#""ts_us":"#;
@@ -21,10 +21,11 @@ const MOST: u64 = 1 << 62;
 /// What a text message is to a receiver.
 #[inline]
 pub fn delivery(payload: &[u8]) -> Delivery {
-    if let Some(rest) = payload.strip_prefix(HEAD)
+    // Arrays of a known length are compared without a call.
+    if let Some((HEAD, rest)) = payload.split_first_chunk()
         && let Some((sequence, rest)) = digits(rest)
-        && let Some(rest) = rest.strip_prefix(STAMP)
-        && let Some((due_unix_us, _)) = digits(rest)
+        && let Some((STAMP, rest)) = rest.split_first_chunk()
+        && let Some(due_unix_us) = time(rest)
     {
         return Delivery::Published { sequence, due_unix_us };
     }
@@ -45,19 +46,34 @@ fn elsewhere(payload: &[u8]) -> Delivery {
     }
 }
 
+/// The number of a time: sixteen digits from the year 2001 to 2286, both halves read side by side.
+#[inline]
+fn time(bytes: &[u8]) -> Option<u64> {
+    if let Some((front, rest)) = bytes.split_first_chunk::<8>()
+        && let Some((back, rest)) = rest.split_first_chunk::<8>()
+        && let ((front, 8), (back, 8)) = (leading_digits(*front), leading_digits(*back))
+        && !rest.first().is_some_and(u8::is_ascii_digit)
+    {
+        return Some(front * POWERS[8] + back);
+    }
+    digits(bytes).map(|(number, _)| number)
+}
+
 /// The decimal number at the start, and what follows it; nothing for none and for one that is too long to be one.
 #[inline]
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (mut number, mut rest) = (0_u64, bytes);
     // Eight at a time: a time has sixteen, a number few.
-    while let Some((eight, behind)) = rest.split_first_chunk::<8>()
-        && let Some(next) = eight_digits(*eight)
-    {
-        if number > MOST / 100_000_000 {
+    while let Some(eight) = rest.first_chunk::<8>() {
+        let (next, count) = leading_digits(*eight);
+        if number > ROOM[count] {
             return None;
         }
-        number = number * 100_000_000 + next;
-        rest = behind;
+        number = number * POWERS[count] + next;
+        rest = &rest[count..];
+        if count < 8 {
+            return (rest.len() < bytes.len()).then_some((number, rest));
+        }
     }
     while let [digit @ b'0'..=b'9', behind @ ..] = rest {
         if number > MOST / 10 {
@@ -69,18 +85,35 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (rest.len() < bytes.len()).then_some((number, rest))
 }
 
-/// Eight digits at once, if they are: neighbours are added up to pairs, pairs to fours, fours to eight.
+const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+/// The largest number that so many more digits may be put behind.
+const ROOM: [u64; 9] = {
+    let (mut room, mut count) = ([0; 9], 0);
+    while count < room.len() {
+        room[count] = MOST / POWERS[count];
+        count += 1;
+    }
+    room
+};
+
+/// The digits that eight bytes begin with, as a number, and how many there are: neighbours are added up to pairs, pairs to
+/// fours, fours to eight.
 #[inline]
-fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
+fn leading_digits(bytes: [u8; 8]) -> (u64, usize) {
     let word = u64::from_le_bytes(bytes);
     let values = word.wrapping_sub(0x3030_3030_3030_3030);
-    // A byte below '0' borrows, one above '9' carries: either shows in its highest bit.
-    if (values | (word.wrapping_add(0x4646_4646_4646_4646))) & 0x8080_8080_8080_8080 != 0 {
-        return None;
+    // A byte below '0' borrows, one above '9' carries: either shows in its highest bit. What that does to the bytes behind it
+    // is of no interest.
+    let others = (values | word.wrapping_add(0x4646_4646_4646_4646)) & 0x8080_8080_8080_8080;
+    let count = (others.trailing_zeros() / 8) as usize;
+    if count == 0 {
+        return (0, 0);
     }
-    let pairs = (values * 10 + (values >> 8)) & 0x00FF_00FF_00FF_00FF;
-    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
-    Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
+    // Zeros in front, where the missing digits would stand.
+    let values = values << (64 - 8 * count);
+    let pairs = (values.wrapping_mul(10).wrapping_add(values >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs.wrapping_mul(100).wrapping_add(pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
+    (fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF, count)
 }
 
 #[cfg(test)]
@@ -131,17 +164,29 @@ mod tests {
         }
 
         #[test]
-        fn eight_bytes_are_a_number_only_if_all_are_digits(bytes: [u8; 8]) {
-            let plain = bytes.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(&bytes).unwrap().parse().unwrap());
-            prop_assert_eq!(eight_digits(bytes), plain);
+        fn a_time_is_the_number_whatever_its_length(number in 0..MOST, short in 0_u64..1000, behind in "[^0-9].{0,20}") {
+            for number in [number, short, 1_700_000_000_000_000 + short] {
+                prop_assert_eq!(time(format!("{number}{behind}").as_bytes()), Some(number));
+                prop_assert_eq!(time(number.to_string().as_bytes()), Some(number));
+            }
         }
 
         #[test]
-        fn eight_digits_are_their_number(number in 0_u64..100_000_000, at in 0_usize..8, wrong: u8) {
+        fn eight_bytes_begin_with_the_digits_that_they_begin_with(bytes: [u8; 8]) {
+            let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let plain = std::str::from_utf8(&bytes[..count]).unwrap().parse().unwrap_or(0);
+            prop_assert_eq!(leading_digits(bytes), (plain, count));
+        }
+
+        #[test]
+        fn digits_end_where_something_else_comes(number in 0_u64..100_000_000, at in 0_usize..9, wrong: u8) {
             let mut bytes: [u8; 8] = format!("{number:08}").into_bytes().try_into().unwrap();
-            prop_assert_eq!(eight_digits(bytes), Some(number));
-            bytes[at] = wrong;
-            prop_assert_eq!(eight_digits(bytes).is_some(), wrong.is_ascii_digit());
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = wrong;
+            }
+            let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let plain = std::str::from_utf8(&bytes[..count]).unwrap().parse().unwrap_or(0);
+            prop_assert_eq!(leading_digits(bytes), (plain, count));
         }
     }
 }
