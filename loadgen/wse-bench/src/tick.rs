@@ -21,10 +21,12 @@ const MOST: u64 = 1 << 62;
 /// What a text message is to a receiver.
 #[inline]
 pub fn delivery(payload: &[u8]) -> Delivery {
-    // Arrays of a known length are compared without a call.
-    if let Some((HEAD, rest)) = payload.split_first_chunk()
+    // Arrays of a known length are compared in a few words each; as patterns they would be compared byte by byte.
+    if let Some((head, rest)) = payload.split_first_chunk()
+        && head == HEAD
         && let Some((sequence, rest)) = digits(rest)
-        && let Some((STAMP, rest)) = rest.split_first_chunk()
+        && let Some((stamp, rest)) = rest.split_first_chunk()
+        && stamp == STAMP
         && let Some(due_unix_us) = time(rest)
     {
         return Delivery::Published { sequence, due_unix_us };
