@@ -3,7 +3,8 @@
 //! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
-//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
+//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
+//! knows to whom, and `publications` how much of it waits;
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -41,11 +42,13 @@ mod limits;
 mod listen;
 pub mod msgpack;
 mod outbound;
+mod publications;
 pub mod receive;
 mod registry;
 mod server;
 mod shard;
 mod stats;
+mod topics;
 
 pub use self::{
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig},
@@ -55,4 +58,5 @@ pub use self::{
     keys::{JwtAlgorithm, JwtKey, KeyError},
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
+    topics::{TopicAcl, TopicError},
 };

@@ -54,7 +54,7 @@ impl Core {
             Ok(written) => {
                 self.counters.bytes_sent += written as u64;
                 if written == bytes.len() {
-                    self.counters.sent += u64::from(messages);
+                    self.count_sent(connection, u64::from(messages));
                     return None;
                 }
                 Some(written)
@@ -62,10 +62,20 @@ impl Core {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(0),
             Err(_) => {
                 // Its end shows when it is read; until then nothing can be sent.
-                self.counters.send_dropped[SendDropReason::Disconnected as usize] += u64::from(messages);
+                self.count_unsent(connection, SendDropReason::Disconnected, u64::from(messages));
                 None
             }
         }
+    }
+
+    fn count_sent(&mut self, connection: &mut Connection, messages: u64) {
+        connection.sent += messages;
+        self.counters.sent += messages;
+    }
+
+    pub(super) fn count_unsent(&mut self, connection: &mut Connection, reason: SendDropReason, messages: u64) {
+        connection.send_dropped += messages;
+        self.counters.send_dropped[reason as usize] += messages;
     }
 
     /// Whether a client has as much waiting as it may have.
@@ -90,7 +100,7 @@ impl Core {
     /// A client doesn't read: messages to it are dropped and counted.
     pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, messages: u32) {
         connection.is_dropping = true;
-        self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
+        self.count_unsent(connection, SendDropReason::SlowConsumer, u64::from(messages));
     }
 
     /// Puts bytes behind what waits already. A client whose bytes come on top of twice as much as all may have is cut off:
@@ -98,7 +108,7 @@ impl Core {
     pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, is_rest: bool) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
-                self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(chunk.messages);
+                self.count_unsent(connection, SendDropReason::SlowConsumer, u64::from(chunk.messages));
                 connection.reason.get_or_insert(CloseReason::SlowConsumer);
                 // It fails if the client is gone already; either way, reading shows the end.
                 let _ = shutdown(&connection.socket, Shutdown::Both);
@@ -126,7 +136,7 @@ impl Core {
             match write_some(connection, &backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
-                    self.counters.sent += backlog.advance(written);
+                    self.count_sent(connection, backlog.advance(written));
                     connection.has_taken = true;
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -136,7 +146,7 @@ impl Core {
                     return Progress::Drained;
                 }
                 Err(_) => {
-                    self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+                    self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
                 }
             }
         }
@@ -202,8 +212,9 @@ impl Core {
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if let Some(backlog) = &mut connection.backlog {
             let before = backlog.own_bytes();
-            self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += backlog.give_up();
+            let lost = backlog.give_up();
             self.outbound_bytes -= before - backlog.own_bytes();
+            self.count_unsent(connection, SendDropReason::SlowConsumer, lost);
         }
         self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
     }
