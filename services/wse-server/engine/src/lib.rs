@@ -4,7 +4,7 @@
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
-//! knows to whom, and `publications` how much of it waits;
+//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there;
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -42,8 +42,10 @@ mod limits;
 mod listen;
 pub mod msgpack;
 mod outbound;
+mod presence;
 mod publications;
 pub mod receive;
+mod recovery;
 mod registry;
 mod server;
 mod shard;
@@ -56,6 +58,8 @@ pub use self::{
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
+    presence::{Member, PresenceConfig, PresenceError},
+    recovery::{Position, Recovered, RecoveryConfig},
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
     topics::{TopicAcl, TopicError},

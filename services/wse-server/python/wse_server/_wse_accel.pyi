@@ -25,12 +25,15 @@ JwtAlgorithm: TypeAlias = Literal["HS256", "RS256", "ES256"]
 ApplicationCounts: TypeAlias = tuple[int, int, int]
 """Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
 
-Kind: TypeAlias = Literal["connect", "auth_connect", "msg", "raw", "bin", "disconnect"]
+Kind: TypeAlias = Literal[
+    "connect", "auth_connect", "msg", "raw", "bin", "disconnect", "presence_join", "presence_leave"
+]
 """What an entry is, in the words of the reference's `drain_inbound()`."""
 
-Event: TypeAlias = tuple[Kind, str, Any]
+Event: TypeAlias = tuple[Kind, Any, Any]
 """A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object,
-`raw` a text that is no JSON object, `bin` bytes, `disconnect` None."""
+`raw` a text that is no JSON object, `bin` bytes, `disconnect` None. `presence_join` and `presence_leave` have None for
+an id, and a dict of `topic`, `user_id` and `data`."""
 
 @final
 class Message:
@@ -160,6 +163,14 @@ class RustWSEServer:
         metrics_host: str = "127.0.0.1",
         max_subscriptions_per_connection: int = 0,
         max_publish_backlog_bytes: int = 0,
+        recovery_enabled: bool = False,
+        recovery_buffer_size: int = 128,
+        recovery_ttl: int = 300,
+        recovery_max_messages: int = 500,
+        recovery_memory_budget: int = 268435456,
+        presence_enabled: bool = False,
+        presence_max_data_size: int = 4096,
+        presence_max_members: int = 0,
     ) -> RustWSEServer:
         """Check and keep the configuration.
 
@@ -202,6 +213,15 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
+            recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
+                that come back.
+            recovery_buffer_size: Messages kept per topic: at least 16, rounded up to a power of two.
+            recovery_ttl: Seconds for which a topic is remembered that nobody publishes to.
+            recovery_max_messages: Messages that one recovery replays at most.
+            recovery_memory_budget: Bytes kept for all topics; beyond it, those used longest ago are given up.
+            presence_enabled: Keep account of who is in a topic.
+            presence_max_data_size: Bytes of JSON that a user may say about itself.
+            presence_max_members: Users that a topic may have; 0 means no limit.
 
         Raises:
             ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is too
@@ -277,7 +297,11 @@ class RustWSEServer:
     def broadcast_all_bytes(self, message: bytes) -> None:
         """Send a binary message to every connection."""
     def subscribe_connection(
-        self, connection_id: str, topics: list[str], *, queue_group: str | None = None
+        self,
+        connection_id: str,
+        topics: list[str],
+        presence_data: dict[str, Any] | None = None,
+        queue_group: str | None = None,
     ) -> list[str]:
         """Send a connection what is published to these topics from now on.
 
@@ -285,6 +309,7 @@ class RustWSEServer:
             connection_id: Whose subscriptions.
             topics: Names, or patterns: `*` stands for any run of characters, dots included, `?` for any one. A message
                 is sent once to a connection, however many of its topics fit.
+            presence_data: Say that the connection's user is there, and this about it: see `presence()`.
             queue_group: Share the messages with the other members of this group: each goes to one of them, in turn, and
                 to the next if that one is gone or takes no more. A topic that the connection has already changes to the
                 new way.
@@ -293,8 +318,37 @@ class RustWSEServer:
             Those of the topics that its rules permit; none if there is no such connection.
 
         Raises:
-            ValueError: a topic is empty, longer than 512 bytes, or holds control characters.
-            RuntimeError: it would have more than `max_subscriptions_per_connection`. Nothing has changed then.
+            ValueError: a topic is empty, longer than 512 bytes, or holds control characters; the data is no JSON or
+                more than `presence_max_data_size`.
+            RuntimeError: it would have more than `max_subscriptions_per_connection`, or presence is off. Nothing has
+                changed then.
+        """
+    def subscribe_with_recovery(
+        self,
+        connection_id: str,
+        topics: list[str],
+        recover: bool = False,
+        epoch: str | None = None,
+        offset: int | None = None,
+    ) -> dict[str, Any]:
+        """Subscribe a connection, and send it what it missed, before anything new.
+
+        Args:
+            connection_id: Whose subscriptions.
+            topics: As for `subscribe_connection()`. Patterns have no past of their own.
+            recover: Whether to send what came after `offset` in `epoch`, the client's last stamp; in each topic.
+            epoch: 8 hexadecimal digits, the `e` of a stamp.
+            offset: The `o` of a stamp; -1 before the first message.
+
+        Returns:
+            `recovered`, whether all topics were, and by topic `epoch` and `offset` (where it stands now),
+            `recoverable`, `recovered` and `count` (messages sent). A topic is not recovered if its epoch is another
+            one, or if the client missed more than is kept or than `recovery_max_messages`: then it starts anew from
+            where the topic is.
+
+        Raises:
+            ValueError: as for `subscribe_connection()`, or an epoch that is none.
+            RuntimeError: as for `subscribe_connection()`; topics before the one too many stay subscribed.
         """
     def unsubscribe_connection(self, connection_id: str, topics: list[str] | None = None) -> int:
         """End these subscriptions, or all of them. Returns how many that were."""
@@ -318,6 +372,27 @@ class RustWSEServer:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:
         """The topic's queue groups, each with its number of members."""
+    def presence(self, topic: str) -> dict[str, Any]:
+        """The users of a topic: `data` and the number of `connections` of each, by user id.
+
+        The user is that of the connection's token; without tokens it is the connection itself. It joins with its first
+        connection and leaves with its last; both are told to the topic's subscribers (`presence_join`,
+        `presence_leave`) and drained.
+
+        Raises:
+            RuntimeError: the server was never started.
+        """
+    def presence_stats(self, topic: str) -> dict[str, int]:
+        """`num_users` and `num_connections` of a topic."""
+    def update_presence(self, connection_id: str, data: dict[str, Any]) -> bool:
+        """Say something else about a connection's user, in all topics where the connection is.
+
+        Subscribers are told with `presence_update` if it is new. Returns whether there is such a connection.
+
+        Raises:
+            ValueError: the data is no JSON, or more than `presence_max_data_size`.
+            RuntimeError: presence is off.
+        """
     def publish_backlog(self) -> int:
         """Bytes of publications, as framed, that are in memory because not every listener has taken them."""
     def disconnect(self, connection_id: str) -> bool:
