@@ -8,6 +8,8 @@ use crate::pattern::{PatternError, Patterns};
 
 /// Criteria within criteria.
 pub const MAXIMAL_DEPTH: usize = 32;
+/// So much of a value is shown in an error.
+const SHOWN_CHARACTERS: usize = 60;
 
 /// What criteria can't say.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,18 +21,18 @@ pub enum FilterError {
     #[error("the criteria are nested more than {MAXIMAL_DEPTH} deep: flatten them")]
     Deep,
     /// An operand of another kind than the operator takes.
-    #[error("{operator} takes {takes}, not {found}")]
+    #[error("{operator} takes {takes}, and was given {found}")]
     Operand {
         /// The operator.
         operator: &'static str,
         /// What it takes.
         takes: &'static str,
-        /// The kind that was given.
-        found: &'static str,
+        /// What it was given, as it is written.
+        found: String,
     },
     /// A name of a field or an operator that is no text.
     #[error("a key of the criteria is {0}: give text")]
-    Key(&'static str),
+    Key(String),
 }
 
 impl FilterError {
@@ -58,19 +60,6 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Null => "nothing",
-            Self::Bool(_) => "a truth value",
-            Self::Text => "text",
-            Self::Map => "a map",
-            Self::List => "a list",
-            Self::Other => "another value",
-        }
-    }
-}
-
 /// Which comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
@@ -83,6 +72,11 @@ pub enum Comparison {
     /// `<=`
     LessOrEqual,
 }
+
+/// A question about a name and a value of a map.
+pub type FieldTest<'a, V> = dyn FnMut(&V, &V) -> Result<bool, <V as Value>::Error> + 'a;
+/// A question about a value of a list.
+pub type ItemTest<'a, V> = dyn FnMut(&V) -> Result<bool, <V as Value>::Error> + 'a;
 
 /// A value of an event or of criteria.
 pub trait Value: Sized {
@@ -110,13 +104,12 @@ pub trait Value: Sized {
     ///
     /// # Errors
     /// Those of `test`, and the value's own.
-    fn every_field(&self, test: &mut dyn FnMut(&Self, &Self) -> Result<bool, Self::Error>)
-    -> Result<bool, Self::Error>;
+    fn every_field(&self, test: &mut FieldTest<'_, Self>) -> Result<bool, Self::Error>;
     /// Whether `test` holds for all values of this list; it ends with the first for which it doesn't.
     ///
     /// # Errors
     /// Those of `test`, and the value's own.
-    fn every_item(&self, test: &mut dyn FnMut(&Self) -> Result<bool, Self::Error>) -> Result<bool, Self::Error>;
+    fn every_item(&self, test: &mut ItemTest<'_, Self>) -> Result<bool, Self::Error>;
     /// Whether the two are equal.
     ///
     /// # Errors
@@ -158,11 +151,11 @@ impl Filter<'_> {
             return Ok(true);
         }
         if let Some(all) = criteria.field("$and")? {
-            let all = operand("$and", "a list of criteria", all, Kind::List)?;
+            let all = expect(Kind::List, "$and", "a list of criteria", all)?;
             return all.every_item(&mut |one| self.matches(event, criteria_of("$and", one)?, depth));
         }
         if let Some(any) = criteria.field("$or")? {
-            let any = operand("$or", "a list of criteria", any, Kind::List)?;
+            let any = expect(Kind::List, "$or", "a list of criteria", any)?;
             // Not all fail: some hold.
             return Ok(!any.every_item(&mut |one| Ok(!self.matches(event, criteria_of("$or", one)?, depth)?))?);
         }
@@ -188,7 +181,7 @@ impl Filter<'_> {
             "$nin" => Ok(!is_in("$nin", found, wanted)?),
             "$exists" => match wanted.kind() {
                 Kind::Bool(expected) => Ok(found.is_some() == expected),
-                other => Err(mistaken("$exists", "a truth value", other)),
+                _ => Err(mistaken("$exists", "a truth value", wanted)),
             },
             "$regex" => self.on_text("$regex", found, wanted, |pattern, text| {
                 Ok(self.patterns.matches(pattern, text).map_err(FilterError::from)?)
@@ -208,7 +201,7 @@ impl Filter<'_> {
         test: impl FnOnce(&str, &str) -> Result<bool, V::Error>,
     ) -> Result<bool, V::Error> {
         if wanted.kind() != Kind::Text {
-            return Err(mistaken(operator, "text", wanted.kind()));
+            return Err(mistaken(operator, "text", wanted));
         }
         match found {
             Some(found) => test(&wanted.text()?, &found.text()?),
@@ -224,20 +217,31 @@ impl Filter<'_> {
     }
 }
 
-fn mistaken<E: From<FilterError>>(operator: &'static str, takes: &'static str, found: Kind) -> E {
-    FilterError::Operand { operator, takes, found: found.name() }.into()
+/// A value in an error: as it is written, its beginning if that is long.
+fn written<V: Value>(value: &V) -> Result<String, V::Error> {
+    let text = value.text()?;
+    let mut written: String = text.chars().take(SHOWN_CHARACTERS).collect();
+    if written.len() < text.len() {
+        written.push('…');
+    }
+    Ok(written)
 }
 
-fn operand<V: Value>(operator: &'static str, takes: &'static str, value: V, kind: Kind) -> Result<V, V::Error> {
-    if value.kind() == kind { Ok(value) } else { Err(mistaken(operator, takes, value.kind())) }
+fn mistaken<V: Value>(operator: &'static str, takes: &'static str, value: &V) -> V::Error {
+    written(value).map_or_else(|error| error, |found| FilterError::Operand { operator, takes, found }.into())
+}
+
+/// `value` if it is of a kind.
+fn expect<V: Value>(kind: Kind, operator: &'static str, takes: &'static str, value: V) -> Result<V, V::Error> {
+    if value.kind() == kind { Ok(value) } else { Err(mistaken(operator, takes, &value)) }
 }
 
 fn criteria_of<'a, V: Value>(operator: &'static str, value: &'a V) -> Result<&'a V, V::Error> {
-    if value.kind() == Kind::Map { Ok(value) } else { Err(mistaken(operator, "a list of criteria", value.kind())) }
+    if value.kind() == Kind::Map { Ok(value) } else { Err(mistaken(operator, "a list of criteria", value)) }
 }
 
 fn key<V: Value>(key: &V) -> Result<Cow<'_, str>, V::Error> {
-    if key.kind() == Kind::Text { key.text() } else { Err(FilterError::Key(key.kind().name()).into()) }
+    if key.kind() == Kind::Text { key.text() } else { Err(FilterError::Key(written(key)?).into()) }
 }
 
 /// The field at a path. A name that leads through something else than a map leads nowhere.
@@ -262,7 +266,7 @@ fn compares<V: Value>(found: Option<&V>, comparison: Comparison, expected: &V) -
 
 fn is_in<V: Value>(operator: &'static str, found: Option<&V>, list: &V) -> Result<bool, V::Error> {
     if list.kind() != Kind::List {
-        return Err(mistaken(operator, "a list", list.kind()));
+        return Err(mistaken(operator, "a list", list));
     }
     found.map_or(Ok(false), |found| list.holds(found))
 }

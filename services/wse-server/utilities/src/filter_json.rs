@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Ordering};
 
 use serde_json::{Number, Value as Json};
 
-use crate::filter::{Comparison, FilterError, Kind, Value};
+use crate::filter::{Comparison, FieldTest, FilterError, ItemTest, Kind, Value};
 
 /// A JSON value of an event or of criteria; names of fields become values on the way.
 #[derive(Clone, Debug)]
@@ -87,10 +87,7 @@ impl Value for Node<'_> {
         self.field(&name.text()?)
     }
 
-    fn every_field(
-        &self,
-        test: &mut dyn FnMut(&Self, &Self) -> Result<bool, FilterError>,
-    ) -> Result<bool, FilterError> {
+    fn every_field(&self, test: &mut FieldTest<'_, Self>) -> Result<bool, FilterError> {
         let Self::Value(Json::Object(map)) = self else { return Ok(true) };
         for (name, value) in map {
             if !test(&Node::Name(name), &Node::Value(value))? {
@@ -100,7 +97,7 @@ impl Value for Node<'_> {
         Ok(true)
     }
 
-    fn every_item(&self, test: &mut dyn FnMut(&Self) -> Result<bool, FilterError>) -> Result<bool, FilterError> {
+    fn every_item(&self, test: &mut ItemTest<'_, Self>) -> Result<bool, FilterError> {
         let Self::Value(Json::Array(items)) = self else { return Ok(true) };
         for item in items {
             if !test(&Node::Value(item))? {
@@ -276,11 +273,11 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_an_error_that_says_what_would_be() {
         for (criteria, words) in [
-            (json!({"$and": 5}), "$and takes a list of criteria, not another value"),
-            (json!({"$or": [5]}), "$or takes a list of criteria, not another value"),
-            (json!({"a": {"$in": {}}}), "$in takes a list, not a map"),
-            (json!({"a": {"$exists": "yes"}}), "$exists takes a truth value, not text"),
-            (json!({"s": {"$startswith": null}}), "$startswith takes text, not nothing"),
+            (json!({"$and": 5}), "$and takes a list of criteria, and was given 5"),
+            (json!({"$or": [5]}), "$or takes a list of criteria, and was given 5"),
+            (json!({"a": {"$in": {}}}), "$in takes a list, and was given {}"),
+            (json!({"a": {"$exists": "yes"}}), "$exists takes a truth value, and was given yes"),
+            (json!({"s": {"$startswith": null}}), "$startswith takes text, and was given null"),
         ] {
             let error = answer(&criteria).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.is_of_type()), (words, true));

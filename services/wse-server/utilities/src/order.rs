@@ -53,7 +53,7 @@ impl TopicState {
 pub struct OrderCounts {
     /// Ids that were seen before.
     pub duplicates: u64,
-    /// Events whose turn it wasn't.
+    /// Events that came before their turn.
     pub out_of_order: u64,
     /// Events that were dropped, or given up because of a jump.
     pub dropped: u64,
@@ -141,11 +141,11 @@ impl<E> EventSequencer<E> {
             self.buffered -= released.len();
             return Ok(Some((event, released)));
         }
-        self.counts.out_of_order += 1;
         let Some(ahead) = number.checked_sub(state.expected) else {
             self.counts.dropped += 1;
             return Ok(None);
         };
+        self.counts.out_of_order += 1;
         if ahead > self.maximal_ahead {
             // What was held back is among the numbers that are given up.
             self.counts.dropped = self.counts.dropped.saturating_add(ahead);
@@ -196,6 +196,11 @@ impl<E> EventSequencer<E> {
         let mut states: Vec<_> = self.topics.iter().map(|(name, topic)| topic.state(name, now_seconds)).collect();
         states.sort_unstable_by(|a, b| a.topic.cmp(&b.topic));
         states
+    }
+
+    /// The events that are held back, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &E> {
+        self.topics.values().flat_map(|topic| topic.buffered.values()).map(|(event, _)| event)
     }
 
     /// What went wrong so far.
@@ -347,7 +352,7 @@ mod tests {
         assert_eq!((it.next_number(), it.is_duplicate("a", 0.0)), (1, Ok(false)));
         it.reset(Some("x"));
         it.reset(Some("unknown"));
-        assert_eq!((it.buffered(), it.topics(0.0).len()), (1, 1));
+        assert_eq!((it.buffered(), it.iter().count(), it.topics(0.0).len()), (1, 1, 1));
         it.reset(None);
         assert_eq!((it.buffered(), it.topics(0.0).len(), it.current()), (0, 0, 1));
         assert_eq!(it.is_duplicate("a", 0.0), Ok(true));

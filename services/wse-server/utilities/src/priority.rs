@@ -118,6 +118,11 @@ impl<M> PriorityQueue<M> {
         self.heap.len() >= self.size
     }
 
+    /// The messages that wait, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &M> {
+        self.heap.iter().map(|waiting| &waiting.message)
+    }
+
     /// Takes all messages out, in no order.
     pub fn clear(&mut self) -> Vec<M> {
         std::mem::take(&mut self.heap).into_iter().map(|waiting| waiting.message).collect()
@@ -242,6 +247,11 @@ impl<M> MessageQueue<M> {
         self.size == 0
     }
 
+    /// The messages that wait, the most urgent first.
+    pub fn iter(&self) -> impl Iterator<Item = &M> {
+        self.levels.iter().flatten().map(|(message, _)| message)
+    }
+
     /// Takes all messages out. What was counted stays.
     pub fn clear(&mut self) -> Vec<M> {
         self.size = 0;
@@ -283,6 +293,7 @@ mod tests {
     fn a_cleared_queue_gives_its_messages_back_and_takes_new_ones() {
         let mut queue = PriorityQueue::new(2).unwrap();
         assert_eq!((queue.push(1, 'a'), queue.push(2, 'b')), (Ok(()), Ok(())));
+        assert_eq!(queue.iter().count(), 2);
         assert_eq!(queue.clear().len(), 2);
         assert_eq!((queue.is_empty(), queue.push(1, 'c'), queue.pop()), (true, Ok(()), Some('c')));
     }
@@ -360,6 +371,7 @@ mod tests {
         queue.enqueue(1, 1, 9.0);
         assert!(queue.stats(9.0).backpressure());
         queue.enqueue(1, 1, 9.0);
+        assert!(queue.iter().eq(&[10, 5, 5, 1, 1]));
         assert_eq!(queue.clear().len(), 5);
         assert_eq!((queue.stats(9.0).size, queue.stats(9.0).dropped), (0, [0, 0, 0, 0, 1]));
         assert_eq!(MessageQueue::<u8>::new(0, 1).unwrap().stats(0.0).utilization(), 1.0);
