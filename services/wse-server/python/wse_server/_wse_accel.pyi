@@ -497,8 +497,8 @@ def rust_jwt_decode(
 ) -> dict[str, Any] | None:
     """The claims of a token; None if it isn't good.
 
-    `exp` is required and `nbf` respected, with 30 seconds of leeway. `issuer` and `audience` are required where they are
-    given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not by
+    `exp` is required and `nbf` respected, with 30 seconds of leeway. `issuer` and `audience` are required where they
+    are given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not by
     those signed with `previous_secret`.
 
     Raises:
@@ -528,8 +528,8 @@ def rust_transform_event(event: dict[str, Any], sequence: int, event_type_map: d
 def rust_match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
     """Whether an event meets criteria: `{"p.price": {"$gt": 5}, "t": "trade"}`.
 
-    Operators: `$eq $ne $gt $lt $gte $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and `$or` take
-    lists of criteria. An unknown operator never holds. Values that have no order are neither greater nor less (the
+    Operators: `$eq $ne $gt $lt $gte $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and `$or`
+    take lists of criteria. An unknown operator never holds. Values that have no order are neither greater nor less (the
     reference raises). Patterns match from the start of a text, in linear time, without look-around and back-references.
 
     Raises:

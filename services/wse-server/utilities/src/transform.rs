@@ -92,15 +92,16 @@ const ENVELOPE: [Name; 5] = [Name::V, Name::T, Name::P, Name::Id, Name::Ts];
 /// The protocol's version.
 const VERSION: i64 = 1;
 /// Types of the protocol's own messages.
-const PROTOCOL_TYPES: [&str; 5] = ["server_ready", "client_hello_ack", "connection_state_change", "error", "pong"];
+const PROTOCOL_TYPES: [&str; 6] =
+    ["server_ready", "snapshot_complete", "client_hello_ack", "connection_state_change", "error", "pong"];
 
-/// The category of messages of a type: snapshots (`S`), the protocol's own (`WSE`), all else (`U`).
+/// The category of messages of a type: the protocol's own (`WSE`), as the engine has it, snapshots (`S`), all else (`U`).
 #[must_use]
 pub fn category(message_type: &str) -> &'static str {
-    if message_type.starts_with("snapshot_") || message_type.contains("_snapshot") {
-        "S"
-    } else if PROTOCOL_TYPES.contains(&message_type) {
+    if PROTOCOL_TYPES.contains(&message_type) {
         "WSE"
+    } else if message_type.starts_with("snapshot_") || message_type.contains("_snapshot") {
+        "S"
     } else {
         "U"
     }

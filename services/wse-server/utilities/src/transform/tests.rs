@@ -220,7 +220,7 @@ fn the_category_is_that_of_the_type_unless_it_is_given() {
         ("a_snapshot", "S"),
         ("SNAPSHOT_X", "S"),
         ("x_snapshot_y", "S"),
-        ("snapshot_complete", "S"),
+        ("snapshot_complete", "WSE"),
         ("server_ready", "WSE"),
         ("client_hello_ack", "WSE"),
         ("connection_state_change", "WSE"),
