@@ -529,8 +529,8 @@ def rust_match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
     """Whether an event meets criteria: `{"p.price": {"$gt": 5}, "t": "trade"}`.
 
     Operators: `$eq $ne $gt $lt $gte $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and `$or`
-    take lists of criteria. An unknown operator never holds. Values that have no order are neither greater nor less (the
-    reference raises). Patterns match from the start of a text, in linear time, without look-around and back-references.
+    take lists of criteria. An unknown operator never holds. Values without an order are neither greater nor less (the
+    reference raises). Patterns match from the start of a text, in linear time, without look-around or references back.
 
     Raises:
         ValueError: a pattern can't be used, or the criteria are nested more than 32 deep.
