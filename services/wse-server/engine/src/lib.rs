@@ -4,6 +4,7 @@
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
+//! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -26,7 +27,11 @@
 mod clock;
 mod config;
 mod connection;
+mod dedup;
+#[doc(hidden)]
+pub mod encryption;
 mod envelope;
+pub mod events;
 pub mod format;
 pub mod frame;
 pub mod handshake;
@@ -41,18 +46,25 @@ mod limits;
 mod listen;
 pub mod msgpack;
 mod outbound;
+mod pace;
+mod priority;
+mod random;
 pub mod receive;
+mod recipients;
 mod registry;
+mod sending;
 mod server;
 mod shard;
 mod stats;
 
 pub use self::{
-    config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig},
+    config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
     envelope::{Ping, with_category},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
+    priority::Level,
+    sending::Outgoing,
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
 };

@@ -27,9 +27,10 @@ use crate::{
     limits::{Held, Waker},
     listen,
     outbound::{Command, Mailbox},
+    recipients::Recipients,
     registry::Registry,
     shard::Shard,
-    stats::{self, Book, DropReason, HealthSnapshot, Totals},
+    stats::{self, Book, DropReason, HealthSnapshot, SendDropReason, Totals},
 };
 
 /// How long a shard may take to tell its books.
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Option<Gate>,
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) recipients: Recipients,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -95,6 +97,7 @@ impl Shared {
             gate: config.jwt.as_ref().map(Gate::new),
             inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
             registry,
+            recipients: Recipients::new(config.rate_limit),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -114,7 +117,15 @@ impl Shared {
     fn totals(&self) -> Totals {
         let mut totals = Totals::of(&self.inbound.readings());
         totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
+        let lost = &mut totals.counters.send_dropped;
+        lost[SendDropReason::Duplicate as usize] += self.recipients.duplicates();
+        lost[SendDropReason::RateLimited as usize] += self.recipients.limited();
+        lost[SendDropReason::Unencrypted as usize] += self.recipients.unsealed();
         totals
+    }
+
+    pub(crate) fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     /// `/stats`.
@@ -124,7 +135,7 @@ impl Shared {
 
     fn stats_and_totals(&self) -> (ServiceStats, Totals) {
         let totals = self.totals();
-        let mut stats = totals.service_stats(&self.config.service_name, self.started.elapsed().as_secs_f64());
+        let mut stats = totals.service_stats(&self.config.service_name, self.uptime_seconds());
         stats.application = self.application().and_then(|source| source.totals());
         (stats, totals)
     }
@@ -164,7 +175,7 @@ impl Shared {
 
 /// A running server. Share it behind an [`Arc`]; dropping it stops it.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -8,6 +8,7 @@ mod accept;
 mod assembly;
 mod core;
 mod echo;
+mod encrypted;
 mod open;
 mod read;
 mod strangers;

@@ -12,7 +12,8 @@ use crate::{
     frame::{self, Opcode},
     handshake::Refusal,
     key::ConnectionKey,
-    outbound::{Chunk, Command},
+    outbound::{Backlog, Chunk, Command},
+    priority::Level,
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 
@@ -167,7 +168,8 @@ impl Shard {
                 _ => self.broadcast(&mut broadcasts),
             }
             match command {
-                Command::Send(key, frame) => self.queue(key, frame, &mut dirty),
+                Command::Send(key, frame) => self.queue(key, frame, Level::Normal, &mut dirty),
+                Command::Event(key, frame, level) => self.queue(key, frame, level, &mut dirty),
                 Command::Disconnect(key) => self.disconnect(key),
                 Command::Books(reply) => {
                     // Nobody waits any more: then the books of closed connections wait for the next one.
@@ -187,21 +189,23 @@ impl Shard {
     }
 
     /// Puts a message behind what waits for a connection; it is written when all commands have been looked at.
-    fn queue(&mut self, key: ConnectionKey, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
+    fn queue(&mut self, key: ConnectionKey, frame: Bytes, level: Level, dirty: &mut Vec<ConnectionKey>) {
         let core = &mut self.core;
         let Some(connection) = self.table.get_mut(key).filter(|connection| connection.phase == Phase::Open) else {
             core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
             return;
         };
-        if core.is_over_limit(connection) && connection.is_dirty {
-            // A burst: what came earlier in it may fit into the socket.
+        let overtakes = |backlog: &Backlog| !backlog.is_refused && backlog.has_below(level);
+        let is_untried = connection.is_dirty && connection.backlog.as_deref().is_some_and(overtakes);
+        if is_untried || (connection.is_dirty && core.is_over_limit(connection)) {
+            // A burst: what came earlier in it may fit into the socket, and is overtaken only if it doesn't.
             core.flush(connection);
         }
-        if core.is_over_limit(connection) {
-            core.drop_for_slowness(connection, 1);
+        if !core.has_room(connection, level) {
+            core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, false);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
@@ -213,7 +217,7 @@ impl Shard {
         for slot in 0..self.table.slots() {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {
-                self.core.send_shared(&mut connection, &bytes, messages);
+                self.core.publish(&mut connection, &bytes, messages);
             }
             self.table.put(connection);
         }
