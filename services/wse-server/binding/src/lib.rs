@@ -3,6 +3,7 @@
 //! [`server`] is the class that applications start; [`arguments`] and [`keys`] check what it is given; [`running`] is what
 //! it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`] (decoded, the reference's shape) or by
 //! [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what looks like a message before.
+//! [`outgoing`] writes the events that leave.
 //! [`application`] asks Python for its books. The typed contract is `python/wse_server/_wse_accel.pyi`.
 
 mod application;
@@ -13,6 +14,7 @@ mod events;
 mod keys;
 mod message;
 mod names;
+mod outgoing;
 mod running;
 mod server;
 mod shapes;
