@@ -272,19 +272,20 @@ class RustWSEServer:
     def send_event(self, connection_id: str, event: dict[str, Any], compression_threshold: int = 1024) -> int:
         """Send an event in the connection's own format, as one binary message.
 
-        What is missing in the envelope is added: `id` (a UUID of version 7), `seq` (counted for the whole process), `ts`
-        (RFC 3339, milliseconds). `c` always follows from `t`, and `v` is 1. Keys are sorted, at every level. Then it is
-        JSON; with `C:` and a zlib stream in front of it where it is longer than the threshold; `M:` and MessagePack on a
-        `format=msgpack` connection; `E:` and ciphertext where a key was exchanged (never compressed).
+        What is missing in the envelope is added: `id` (a UUID of version 7), `seq` (counted for the whole process),
+        `ts` (RFC 3339, milliseconds). `c` always follows from `t`, and `v` is 1. Keys are sorted, at every level.
+        Then it is JSON; with `C:` and a zlib stream in front of it where it is longer than the threshold; `M:` and
+        MessagePack on a `format=msgpack` connection; `E:` and ciphertext where a key was exchanged (never
+        compressed).
 
         An event whose `id` is a string goes to a connection once, as long as it is among the last 50 000 of all
-        connections that had one. More than the rate limit allows are dropped, and the client is told so at most once a
-        second; below a fifth of its capacity it is warned as often. `pri` (1, 3, 5, 8, 10; else 5) is the event's level:
-        where a client doesn't keep up, higher ones overtake lower ones and the lowest are dropped first.
+        connections that had one. More than the rate limit allows are dropped, and the client is told so at most once
+        a second; below a fifth of its capacity it is warned as often. `pri` (1, 3, 5, 8, 10; else 5) is the event's
+        level: where a client doesn't keep up, higher ones overtake lower ones and the lowest are dropped first.
 
-        `bytes`, `bytearray` and `memoryview` become hexadecimal text; what has `isoformat()` becomes what that says; NaN
-        and infinities become null, as JSON has neither; integers beyond 64 signed bits become text; tuples become lists,
-        and keys text; half a surrogate pair becomes U+FFFD; anything else becomes its `str()`.
+        `bytes`, `bytearray` and `memoryview` become hexadecimal text; what has `isoformat()` becomes what that says;
+        NaN and infinities become null, as JSON has neither; integers beyond 64 signed bits become text; tuples become
+        lists, and keys text; half a surrogate pair becomes U+FFFD; anything else becomes its `str()`.
 
         Args:
             connection_id: Who gets it.
