@@ -30,6 +30,8 @@ pub(crate) enum Phase {
 pub(crate) struct Extras {
     /// What was agreed on for encryption.
     pub(crate) secured: Option<Secured>,
+    /// How often that failed.
+    pub(crate) failed_exchanges: u8,
 }
 
 /// One connection.

@@ -27,6 +27,9 @@ pub enum ExchangeError {
     /// No key, or no randomness for ours.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
+    /// The client tried too often.
+    #[error("too many attempts: connect again")]
+    TooOften,
     /// The connection has one, of another exchange.
     #[error("a key was exchanged on this connection before")]
     Again,

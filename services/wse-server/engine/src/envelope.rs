@@ -53,21 +53,21 @@ struct Payload {
 
 /// What a hello says for its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub struct Hello {
     /// The version that the client speaks: 1 if it doesn't say.
     protocol_version: u64,
     /// Its public key, if it wants encryption.
-    pub(crate) key: Option<String>,
+    pub key: Option<String>,
 }
 
 impl Hello {
     /// Reads a JSON object. One that can't be parsed says nothing.
-    pub(crate) fn parse(object: &[u8]) -> Self {
+    pub fn parse(object: &[u8]) -> Self {
         Self::of(serde_json::from_slice(object).ok())
     }
 
     /// Reads a MessagePack map. One that has no equal in JSON says nothing.
-    pub(crate) fn unpack(map: &[u8]) -> Self {
+    pub fn unpack(map: &[u8]) -> Self {
         Self::of(rmp_serde::from_slice(map).ok())
     }
 

@@ -59,7 +59,7 @@ mod stats;
 
 pub use self::{
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
-    envelope::{Ping, with_category},
+    envelope::{Hello, Ping, with_category},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},

@@ -184,6 +184,23 @@ fn a_key_that_is_none_is_refused_and_a_good_one_may_follow() {
 }
 
 #[test]
+fn a_client_that_keeps_failing_is_not_listened_to_any_more() {
+    let server = start(config());
+    let mut client = Private::new(&server, "");
+    let public = client.public.clone();
+    for _ in 0..8 {
+        assert_eq!(client.hello("AAAA")["p"]["code"], "KEY_EXCHANGE_FAILED");
+        client.client.text();
+    }
+    let message = client.hello(&public)["p"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("too many attempts"), "{message}");
+    // As if there were no encryption: it is no violation.
+    client.client.text();
+    client.client.send_binary(b"E:whatever");
+    assert_eq!(drain(&server, 1)[0].kind, Kind::Binary);
+}
+
+#[test]
 fn a_hello_that_comes_again_is_answered_with_the_same_key_and_another_key_is_too_late() {
     let server = start(config());
     let mut client = Private::agreed(&server, "");

@@ -17,6 +17,9 @@ use crate::{
     stats::{DropReason, SendDropReason},
 };
 
+/// An exchange costs a hundred times what a message costs; so a client may fail at it this often.
+const MOST_FAILURES: u8 = 8;
+
 impl Core {
     /// Answers a client's hello; with a key of ours, if it brought one of its own.
     pub(super) fn greet(&mut self, connection: &mut Connection, hello: &Hello) {
@@ -45,7 +48,13 @@ impl Core {
             secured.again(peer)?;
             return Ok(secured.public.clone());
         }
-        let secured = encryption::exchange(peer)?;
+        let failed = connection.extras.as_ref().map_or(0, |extras| extras.failed_exchanges);
+        if failed >= MOST_FAILURES {
+            return Err(ExchangeError::TooOften);
+        }
+        let secured = encryption::exchange(peer).inspect_err(|_| {
+            connection.extras.get_or_insert_default().failed_exchanges = failed + 1;
+        })?;
         let public = secured.public.clone();
         // What is sealed from here on waits in the mailbox until the answer is on its way.
         self.shared.recipients.encrypts(connection.key, secured.key.clone());

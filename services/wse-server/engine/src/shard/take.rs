@@ -86,7 +86,9 @@ impl Core {
         };
         let meaning = match kind {
             DataKind::Text => Self::read_text(bytes)?,
-            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.extras.is_some() => Meaning::Sealed,
+            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.secured().is_some() => {
+                Meaning::Sealed
+            }
             DataKind::Binary => match format::classify_binary(bytes, connection.wants_message_pack) {
                 Binary::MessagePack { value, message_type } => packed(bytes, value, message_type),
                 Binary::Compressed => Meaning::Inflate,

@@ -258,10 +258,10 @@ impl Core {
 /// Writes as many chunks as one call takes.
 fn write_some(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
     let mut chunks = backlog.iter();
+    if backlog.len() == 1 {
+        return rustix::net::send(&connection.socket, chunks.next().unwrap_or_default(), SendFlags::NOSIGNAL);
+    }
     let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|_| IoSlice::new(chunks.next().unwrap_or_default()));
-    let slices = match backlog.len() {
-        1 => return rustix::net::send(&connection.socket, &slices[0], SendFlags::NOSIGNAL),
-        chunks => &slices[..chunks.min(SLICES)],
-    };
+    let slices = &slices[..backlog.len().min(SLICES)];
     sendmsg(&connection.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }
