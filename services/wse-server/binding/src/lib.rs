@@ -1,6 +1,6 @@
 //! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
 //!
-//! [`server`] is the class that applications start; [`arguments`] and [`keys`] check what it is given; [`running`] is what
+//! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check what it is given; [`running`] is what
 //! it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`] (decoded, the reference's shape) or by
 //! [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what looks like a message before.
 //! [`outgoing`] writes the events that leave.
@@ -18,6 +18,7 @@ mod outgoing;
 mod running;
 mod server;
 mod shapes;
+mod topics;
 mod values;
 
 /// The module; the package `wse_server` gives its classes their public names.

@@ -57,7 +57,7 @@ impl RustWSEServer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn running(&self) -> Option<Arc<Running>> {
+    pub(crate) fn running(&self) -> Option<Arc<Running>> {
         self.state().running.clone()
     }
 
@@ -117,6 +117,7 @@ impl RustWSEServer {
         rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
         handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
+        max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0,
     ))]
     fn new(
         host: &str,
@@ -149,6 +150,8 @@ impl RustWSEServer {
         shards: Option<i64>,
         metrics_port: Option<i64>,
         metrics_host: &str,
+        max_subscriptions_per_connection: i64,
+        max_publish_backlog_bytes: i64,
     ) -> PyResult<Self> {
         let given = Given {
             secret: jwt_secret,
@@ -183,6 +186,11 @@ impl RustWSEServer {
             max_outbound_queue_bytes: arguments::size("max_outbound_queue_bytes", max_outbound_queue_bytes)?,
             max_outbound_bytes: arguments::size("max_outbound_bytes", max_outbound_bytes)?,
             rate_limit: RateLimit { capacity: rate_limit_capacity, refill_per_second: rate_limit_refill },
+            max_subscriptions_per_connection: arguments::size(
+                "max_subscriptions_per_connection",
+                max_subscriptions_per_connection,
+            )?,
+            max_publish_backlog_bytes: arguments::size("max_publish_backlog_bytes", max_publish_backlog_bytes)?,
             share_port,
             shards: shards.map(|shards| arguments::size("shards", shards)).transpose()?,
             metrics: metrics_port.map(|port| (metrics_address, port)),

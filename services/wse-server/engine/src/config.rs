@@ -55,6 +55,11 @@ pub struct Config {
     pub max_outbound_bytes: usize,
     /// How fast events may go to one connection.
     pub rate_limit: RateLimit,
+    /// How many bytes of publications may be in memory, because not every listener has taken them, before publishers wait;
+    /// 0: they never do, and it is `max_outbound_queue_bytes` that bounds what waits for a slow listener.
+    pub max_publish_backlog_bytes: usize,
+    /// How many topics and patterns a connection may have; 0 switches the limit off.
+    pub max_subscriptions_per_connection: usize,
     /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
     pub receive_buffer_bytes: usize,
     /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
@@ -88,6 +93,8 @@ impl Default for Config {
             max_outbound_queue_bytes: 16 << 20,
             max_outbound_bytes: 256 << 20,
             rate_limit: RateLimit::default(),
+            max_publish_backlog_bytes: 0,
+            max_subscriptions_per_connection: 0,
             share_port: false,
             receive_buffer_bytes: 64 << 10,
             shards: None,

@@ -52,6 +52,9 @@ pub(crate) struct Connection {
     pub(crate) received: u64,
     pub(crate) consumed: u64,
     pub(crate) dropped: u64,
+    /// Messages that its socket took whole, and those for it that no socket will take.
+    pub(crate) sent: u64,
+    pub(crate) send_dropped: u64,
     pub(crate) phase: Phase,
     /// Why it is being closed, once it is.
     pub(crate) reason: Option<CloseReason>,
@@ -76,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) is_watched: bool,
     /// It hasn't been let in yet.
     pub(crate) is_stranger: bool,
+    /// There are subscriptions, or rules for them, to forget with it.
+    pub(crate) is_subscriber: bool,
     /// It isn't read until its client takes what waits for it.
     pub(crate) is_withheld: bool,
     /// Its client has taken something since the last tick.
@@ -103,6 +108,8 @@ impl Connection {
             received: 0,
             consumed: 0,
             dropped: 0,
+            sent: 0,
+            send_dropped: 0,
             phase: Phase::Handshake,
             reason: None,
             is_registered: false,
@@ -116,6 +123,7 @@ impl Connection {
             is_dropping: false,
             is_watched: false,
             is_stranger: false,
+            is_subscriber: false,
             is_withheld: false,
             has_taken: false,
             slow_ticks: 0,
@@ -140,8 +148,8 @@ impl Connection {
     }
 
     pub(crate) fn book(&self, open: bool) -> Book {
-        let Self { id, received, consumed, dropped, .. } = *self;
-        Book { id, open, received, consumed, dropped }
+        let Self { id, received, consumed, dropped, sent, send_dropped, .. } = *self;
+        Book { id, open, received, consumed, dropped, sent, send_dropped }
     }
 }
 

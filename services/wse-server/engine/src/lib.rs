@@ -3,8 +3,9 @@
 //! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
-//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
-//! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
+//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
+//! knows to whom, and `publications` how much of it waits; [`events`] completes events, `recipients` knows how fast, how and
+//! whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -48,6 +49,7 @@ pub mod msgpack;
 mod outbound;
 mod pace;
 mod priority;
+mod publications;
 mod random;
 pub mod receive;
 mod recipients;
@@ -56,6 +58,7 @@ mod sending;
 mod server;
 mod shard;
 mod stats;
+mod topics;
 
 pub use self::{
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
@@ -67,4 +70,5 @@ pub use self::{
     sending::Outgoing,
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
+    topics::{TopicAcl, TopicError},
 };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc::SyncSender},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::SyncSender},
 };
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use crate::{
     limits::Waker,
     priority::{Level, PerLevel},
     stats::Book,
+    topics::{Change, Pick, TopicId},
 };
 
 /// How many bytes of commands may wait for a shard before whoever sends waits too.
@@ -20,14 +21,27 @@ const MAILBOX_BYTES: usize = 64 << 20;
 /// A backlog that has been longer is not kept for the next client: its memory would be.
 const HANDY_CHUNKS: usize = 256;
 
+/// Whom a publication is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// All connections.
+    All,
+    /// Whoever listens to any of these topics.
+    Topics(Arc<[TopicId]>),
+}
+
 /// What a shard is asked to do.
 pub(crate) enum Command {
     /// Send one framed message.
     Send(ConnectionKey, Bytes),
     /// Send one framed event.
     Event(ConnectionKey, Bytes, Level),
-    /// Send one framed message to all.
-    Broadcast(Bytes),
+    /// Send one framed message to several.
+    Publish(Target, Bytes),
+    /// Send one framed message to this member of a queue group, or to another if that one can't take it.
+    Deliver(Pick, Bytes),
+    /// Keep a connection's subscriptions so.
+    Change(ConnectionKey, Change),
     /// Close a connection.
     Disconnect(ConnectionKey),
     /// Tell the books of all connections, and forget those of closed ones.
@@ -39,8 +53,10 @@ pub(crate) enum Command {
 impl Command {
     fn size(&self) -> usize {
         match self {
-            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Broadcast(frame) => frame.len(),
-            Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
+            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Publish(_, frame) | Self::Deliver(_, frame) => {
+                frame.len()
+            }
+            Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
         }
     }
 }
@@ -70,6 +86,15 @@ impl Mailbox {
         while waiting.bytes >= MAILBOX_BYTES && !waiting.closed {
             waiting = self.emptied.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
+        self.push(waiting, command)
+    }
+
+    /// Puts a command in however many there are: for whoever must not wait, and for what takes no memory to speak of.
+    pub(crate) fn put_now(&self, command: Command) -> bool {
+        self.push(self.waiting.lock().unwrap_or_else(PoisonError::into_inner), command)
+    }
+
+    fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command) -> bool {
         if waiting.closed {
             return false;
         }
@@ -435,7 +460,7 @@ mod tests {
     #[test]
     fn a_mailbox_without_a_shard_takes_nothing() {
         let mailbox = Mailbox::new(Arc::new(Waker::new().unwrap()));
-        assert!(mailbox.put(Command::Broadcast(Bytes::from_static(b"x"))));
+        assert!(mailbox.put(Command::Publish(Target::All, Bytes::from_static(b"x"))));
         mailbox.close();
         assert!(!mailbox.put(Command::Stop));
     }

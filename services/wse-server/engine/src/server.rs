@@ -1,5 +1,7 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod topics;
+
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -26,15 +28,19 @@ use crate::{
     keys::{JwtKey, KeyError},
     limits::{Held, Waker},
     listen,
-    outbound::{Command, Mailbox},
+    outbound::{Command, Mailbox, Target},
+    publications::Publications,
     recipients::Recipients,
     registry::Registry,
     shard::Shard,
-    stats::{self, Book, DropReason, HealthSnapshot, SendDropReason, Totals},
+    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
+    topics::Topics,
 };
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Topics with a line of their own on the metrics port.
+const SHOWN_TOPICS: usize = 50;
 
 /// Why a server didn't start.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) recipients: Recipients,
+    pub(crate) topics: Topics,
+    pub(crate) publications: Publications,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -98,6 +106,8 @@ impl Shared {
             inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
             registry,
             recipients: Recipients::new(config.rate_limit),
+            topics: Topics::new(shards, config.max_subscriptions_per_connection),
+            publications: Publications::new(config.max_publish_backlog_bytes),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -143,7 +153,9 @@ impl Shared {
     /// `/metrics`.
     pub(crate) fn prometheus_text(&self) -> String {
         let (stats, totals) = self.stats_and_totals();
-        stats::prometheus(&stats, &totals)
+        let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
+        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest };
+        stats::prometheus(&stats, &totals, &fanout)
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.
@@ -298,20 +310,23 @@ impl Server {
         self.shared.mailboxes[key.shard()].put(Command::Send(key, frame::encode(opcode, payload)))
     }
 
-    /// Sends `text` to all connections, with its category as field `c` where it has none.
+    /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
+    /// `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast_all(&self, text: &str) {
         let text = envelope::with_category(text);
-        self.broadcast(frame::encode(Opcode::Text, text.as_bytes()));
+        self.publish_to_all(frame::encode(Opcode::Text, text.as_bytes()));
     }
 
-    /// Sends `bytes` to all connections as one binary message.
+    /// Sends `bytes` to all connections as one binary message; otherwise like [`Server::broadcast_all`].
     pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
-        self.broadcast(frame::encode(Opcode::Binary, bytes));
+        self.publish_to_all(frame::encode(Opcode::Binary, bytes));
     }
 
-    fn broadcast(&self, framed: Bytes) {
+    fn publish_to_all(&self, frame: Bytes) {
+        self.shared.wait_for_listeners();
+        let frame = self.shared.publications.hold(frame);
         for mailbox in &self.shared.mailboxes {
-            mailbox.put(Command::Broadcast(framed.clone()));
+            mailbox.put(Command::Publish(Target::All, frame.clone()));
         }
     }
 

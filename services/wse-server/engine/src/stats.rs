@@ -125,12 +125,6 @@ impl Counters {
         self.pauses += other.pauses;
     }
 
-    /// Messages of a level that a client didn't take.
-    pub(crate) fn count_slow(&mut self, level: Level, messages: u64) {
-        self.send_dropped[SendDropReason::SlowConsumer as usize] += messages;
-        self.slow_by_level[level as usize] += messages;
-    }
-
     fn open(&self) -> u64 {
         self.accepted - self.closed.iter().sum::<u64>()
     }
@@ -205,7 +199,7 @@ pub struct HealthSnapshot {
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
-pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals) -> String {
+pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout) -> String {
     let mut text = Exposition::default();
     let (connections, messages) = (&stats.connections, &stats.messages);
     text.counter("service_messages_received_total", "Complete data messages taken from sockets", messages.received);
@@ -233,7 +227,10 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals) -> String {
             application.sequence_sum,
         );
     }
+    text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog as f64);
     reference_names(&mut text, stats, totals);
+    text.gauge("wse_topics", "Topics with subscribers", fanout.topics as f64);
+    text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
     text.0
 }
 
@@ -261,6 +258,15 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
 
+/// What was published, as the metrics tell it.
+#[derive(Debug, Default)]
+pub(crate) struct Fanout {
+    pub(crate) backlog: usize,
+    pub(crate) topics: usize,
+    /// The topics that were published to most often, with how often.
+    pub(crate) busiest: Vec<(String, u64)>,
+}
+
 /// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.
 #[derive(Default)]
 struct Exposition(String);
@@ -279,6 +285,15 @@ impl Exposition {
     fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.head(name, help, "gauge");
         let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// One line per topic. Whoever subscribes names the topic, so it is quoted.
+    fn topics(&mut self, name: &str, help: &str, counts: &[(String, u64)]) {
+        self.head(name, help, "counter");
+        for (topic, count) in counts {
+            let topic = topic.replace('\\', r"\\").replace('"', r#"\""#);
+            let _ = writeln!(self.0, "{name}{{topic=\"{topic}\"}} {count}");
+        }
     }
 
     /// One line per reason, also for those that never happened: a series that appears later has no increase.
@@ -303,12 +318,15 @@ pub(crate) struct Book {
     pub(crate) received: u64,
     pub(crate) consumed: u64,
     pub(crate) dropped: u64,
+    pub(crate) sent: u64,
+    pub(crate) send_dropped: u64,
 }
 
 impl Book {
     pub(crate) fn told(&self) -> ConnectionBook {
-        let Self { id, open, received, consumed, dropped } = *self;
-        ConnectionBook { id: id.to_string(), open, received, consumed, dropped, application: None }
+        let Self { id, open, received, consumed, dropped, sent, send_dropped } = *self;
+        let (sent, send_dropped) = (Some(sent), Some(send_dropped));
+        ConnectionBook { id: id.to_string(), open, received, consumed, dropped, sent, send_dropped, application: None }
     }
 }
 
@@ -333,7 +351,10 @@ mod tests {
     #[test]
     fn prometheus_lines_have_one_space_and_every_reason() {
         let totals = Totals::of(&[ShardReading::default()]);
-        let text = prometheus(&totals.service_stats("x", 0.0), &totals);
+        let busiest = vec![(r#"a"b\c"#.to_owned(), 7)];
+        let fanout = Fanout { busiest, ..Fanout::default() };
+        let text = prometheus(&totals.service_stats("x", 0.0), &totals, &fanout);
+        assert!(text.contains("\nwse_topic_messages_total{topic=\"a\\\"b\\\\c\"} 7\n"));
         assert!(text.contains("\nwse_slow_consumer_drops_total 0\n"));
         assert!(text.contains("\nservice_messages_dropped_total{reason=\"discarded\"} 0\n"));
         assert!(text.contains("\nwse_slow_consumer_drops_by_level_total{level=\"critical\"} 0\n"));

@@ -160,6 +160,8 @@ class RustWSEServer:
         shards: int | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        max_subscriptions_per_connection: int = 0,
+        max_publish_backlog_bytes: int = 0,
     ) -> RustWSEServer:
         """Check and keep the configuration.
 
@@ -199,6 +201,11 @@ class RustWSEServer:
             shards: Threads that serve connections; None means one per CPU that the process may use.
             metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0: any port, None: no metrics.
             metrics_host: Address for it.
+            max_subscriptions_per_connection: Topics and patterns that a connection may have; 0 means no limit.
+            max_publish_backlog_bytes: Bytes of publications that may be in memory, because not every listener has taken
+                them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
+                the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
+                listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
 
         Raises:
             ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is too
@@ -303,6 +310,50 @@ class RustWSEServer:
         """Send a text message to every connection."""
     def broadcast_all_bytes(self, message: bytes) -> None:
         """Send a binary message to every connection."""
+    def subscribe_connection(
+        self, connection_id: str, topics: list[str], *, queue_group: str | None = None
+    ) -> list[str]:
+        """Send a connection what is published to these topics from now on.
+
+        Args:
+            connection_id: Whose subscriptions.
+            topics: Names, or patterns: `*` stands for any run of characters, dots included, `?` for any one. A message
+                is sent once to a connection, however many of its topics fit.
+            queue_group: Share the messages with the other members of this group: each goes to one of them, in turn, and
+                to the next if that one is gone or takes no more. A topic that the connection has already changes to the
+                new way.
+
+        Returns:
+            Those of the topics that its rules permit; none if there is no such connection.
+
+        Raises:
+            ValueError: a topic is empty, longer than 512 bytes, or holds control characters.
+            RuntimeError: it would have more than `max_subscriptions_per_connection`. Nothing has changed then.
+        """
+    def unsubscribe_connection(self, connection_id: str, topics: list[str] | None = None) -> int:
+        """End these subscriptions, or all of them. Returns how many that were."""
+    def set_topic_acl(self, connection_id: str, allow: list[str] | None = None, deny: list[str] | None = None) -> bool:
+        """Set what a connection may subscribe to, in place of what its token said (`wse_topics`).
+
+        A denial wins; without `allow` everything else is allowed. Rules are names or patterns. A pattern may be
+        subscribed to if everything that it stands for may. Subscriptions that break the new rules end.
+
+        Returns:
+            Whether there is such a connection.
+
+        Raises:
+            ValueError: there are more than 1024 rules, or one that no topic could fit.
+        """
+    def broadcast(self, topic: str, message: str) -> None:
+        """Send a text message to the topic's subscribers. Waits first, if `max_publish_backlog_bytes` says so."""
+    def broadcast_local(self, topic: str, message: str) -> None:
+        """Send a text message to the topic's subscribers of this server alone."""
+    def get_topic_subscriber_count(self, topic: str) -> int:
+        """How many connections have this name, or this pattern as it is written; members of queue groups too."""
+    def get_queue_group_info(self, topic: str) -> dict[str, int]:
+        """The topic's queue groups, each with its number of members."""
+    def publish_backlog(self) -> int:
+        """Bytes of publications, as framed, that are in memory because not every listener has taken them."""
     def disconnect(self, connection_id: str) -> bool:
         """Close a connection. False: no such connection."""
     def get_connection_count(self) -> int:

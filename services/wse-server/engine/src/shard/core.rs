@@ -121,7 +121,7 @@ impl Core {
     pub(super) fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
         if let Some(mut backlog) = connection.backlog.take() {
             self.outbound_bytes -= backlog.own_bytes();
-            self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+            self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
             self.spare(backlog);
         }
         if !connection.is_registered {

@@ -73,10 +73,24 @@ impl Core {
         let put = |payload| encryption::put_sealed(&mut sealed, &secured.key, payload);
         if let Err(error) = frame::payloads(framed).try_for_each(put) {
             tracing::error!(%error, "a broadcast could not be encrypted");
-            self.counters.send_dropped[SendDropReason::Unencrypted as usize] += u64::from(messages);
+            self.count_unsent(connection, SendDropReason::Unencrypted, u64::from(messages));
             return;
         }
         self.send(connection, &sealed, messages);
+    }
+
+    /// One framed publication as its connection gets it. `None`: it could not be encrypted, and is counted.
+    pub(super) fn sealed(&mut self, connection: &mut Connection, framed: Bytes) -> Option<Bytes> {
+        let Some(secured) = connection.secured() else { return Some(framed) };
+        let payload = frame::payloads(&framed).next().unwrap_or_default();
+        match encryption::sealed_frame(&secured.key, payload) {
+            Ok(sealed) => Some(sealed),
+            Err(error) => {
+                tracing::error!(%error, "a publication could not be encrypted");
+                self.count_unsent(connection, SendDropReason::Unencrypted, 1);
+                None
+            }
+        }
     }
 
     /// Takes a message that says it is encrypted. It is the application's, whatever its type says.

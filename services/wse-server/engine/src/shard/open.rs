@@ -10,7 +10,7 @@ use crate::{
     frame::{self, Opcode},
     handshake::{self, MAXIMAL_REQUEST, Refusal},
     inbound::Kind,
-    jwt::AuthError,
+    jwt::{Admitted, AuthError},
     stats::{CloseReason, RejectReason},
 };
 
@@ -21,8 +21,8 @@ fn has_blank_line(bytes: &[u8]) -> bool {
 
 /// What a request comes to.
 enum Answer {
-    /// Welcome; the user's id, if a token gave one.
-    Welcome { user: Option<String>, cookies: String },
+    /// Welcome; who it is, if a token says so.
+    Welcome { admitted: Option<Admitted>, cookies: String },
     /// Upgraded to be told no.
     Unauthorized(AuthError),
 }
@@ -78,9 +78,9 @@ impl Core {
 
     fn examine(&self, request: &handshake::Request<'_>) -> Answer {
         match &self.shared.gate {
-            None => Answer::Welcome { user: None, cookies: request.cookies.join("; ") },
+            None => Answer::Welcome { admitted: None, cookies: request.cookies.join("; ") },
             Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
-                Ok(user) => Answer::Welcome { user: Some(user), cookies: String::new() },
+                Ok(admitted) => Answer::Welcome { admitted: Some(admitted), cookies: String::new() },
                 Err(error) => Answer::Unauthorized(error),
             },
         }
@@ -88,13 +88,13 @@ impl Core {
 
     fn answer(&mut self, connection: &mut Connection, answer: Answer, accept: &[u8; 28]) -> Progress {
         match answer {
-            Answer::Welcome { user, cookies } => {
+            Answer::Welcome { admitted, cookies } => {
                 let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
                 if open >= self.shared.config.max_connections {
                     self.shared.open.fetch_sub(1, Ordering::Relaxed);
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Full);
                 }
-                self.welcome(connection, user, &cookies, accept)
+                self.welcome(connection, admitted, &cookies, accept)
             }
             Answer::Unauthorized(error) => self.turn_away(connection, error, accept),
         }
@@ -104,7 +104,7 @@ impl Core {
     fn welcome(
         &mut self,
         connection: &mut Connection,
-        user: Option<String>,
+        admitted: Option<Admitted>,
         cookies: &str,
         accept: &[u8; 28],
     ) -> Progress {
@@ -117,6 +117,14 @@ impl Core {
             self.shared.recipients.packs(connection.key);
         }
         self.shared.registry.open(connection.id, connection.key);
+        let user = admitted.map(|admitted| {
+            if let Some(rules) = admitted.topics {
+                connection.is_subscriber = true;
+                // Nothing to change: it has no subscriptions yet.
+                self.shared.topics.set_acl(connection.key, rules, |_| {});
+            }
+            admitted.user
+        });
         if self.shared.config.delivery == Delivery::Queue {
             let (kind, data) = match &user {
                 Some(user) => (Kind::AuthConnect, user.as_str()),

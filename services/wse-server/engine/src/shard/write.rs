@@ -56,7 +56,7 @@ impl Core {
             Ok(written) => {
                 self.counters.bytes_sent += written as u64;
                 if written == bytes.len() {
-                    self.counters.sent += u64::from(messages);
+                    self.count_sent(connection, u64::from(messages));
                     return None;
                 }
                 Some(written)
@@ -64,7 +64,7 @@ impl Core {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(0),
             Err(_) => {
                 // Its end shows when it is read; until then nothing can be sent.
-                self.counters.send_dropped[SendDropReason::Disconnected as usize] += u64::from(messages);
+                self.count_unsent(connection, SendDropReason::Disconnected, u64::from(messages));
                 None
             }
         }
@@ -94,12 +94,28 @@ impl Core {
         let Some(lost) = backlog.make_room(level, most, surplus) else { return false };
         self.outbound_bytes -= before - backlog.own_bytes();
         connection.is_dropping = true;
-        self.count_slow(lost);
+        self.count_all_slow(connection, lost);
         true
     }
 
-    fn count_slow(&mut self, lost: PerLevel) {
-        lost.into_iter().zip(Level::ALL).for_each(|(messages, level)| self.counters.count_slow(level, messages));
+    /// Messages of a level that a client didn't take.
+    fn count_slow(&mut self, connection: &mut Connection, level: Level, messages: u64) {
+        self.count_unsent(connection, SendDropReason::SlowConsumer, messages);
+        self.counters.slow_by_level[level as usize] += messages;
+    }
+
+    fn count_all_slow(&mut self, connection: &mut Connection, lost: PerLevel) {
+        lost.into_iter().zip(Level::ALL).for_each(|(messages, level)| self.count_slow(connection, level, messages));
+    }
+
+    fn count_sent(&mut self, connection: &mut Connection, messages: u64) {
+        connection.sent += messages;
+        self.counters.sent += messages;
+    }
+
+    pub(super) fn count_unsent(&mut self, connection: &mut Connection, reason: SendDropReason, messages: u64) {
+        connection.send_dropped += messages;
+        self.counters.send_dropped[reason as usize] += messages;
     }
 
     /// Whether a client has as much waiting as it may have.
@@ -124,7 +140,7 @@ impl Core {
     /// A client doesn't read: messages to it are dropped and counted.
     pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, level: Level, messages: u32) {
         connection.is_dropping = true;
-        self.counters.count_slow(level, u64::from(messages));
+        self.count_slow(connection, level, u64::from(messages));
     }
 
     /// Puts bytes behind what waits already of their level. A client whose bytes come on top of twice as much as all may have is cut off:
@@ -132,7 +148,7 @@ impl Core {
     pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, is_rest: bool) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
-                self.counters.count_slow(level, u64::from(chunk.messages));
+                self.count_slow(connection, level, u64::from(chunk.messages));
                 connection.reason.get_or_insert(CloseReason::SlowConsumer);
                 // It fails if the client is gone already; either way, reading shows the end.
                 let _ = shutdown(&connection.socket, Shutdown::Both);
@@ -161,7 +177,7 @@ impl Core {
             match write_some(connection, &backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
-                    self.counters.sent += backlog.advance(written);
+                    self.count_sent(connection, backlog.advance(written));
                     connection.has_taken = true;
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -172,7 +188,7 @@ impl Core {
                     return Progress::Drained;
                 }
                 Err(_) => {
-                    self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+                    self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
                 }
             }
         }
@@ -241,7 +257,7 @@ impl Core {
             let before = backlog.own_bytes();
             let lost = backlog.give_up();
             self.outbound_bytes -= before - backlog.own_bytes();
-            self.count_slow(lost);
+            self.count_all_slow(connection, lost);
         }
         self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
     }
