@@ -3,8 +3,9 @@
 //! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check
 //! what it is given; [`running`] is what it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`]
 //! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
-//! looks like a message before. [`application`] asks Python for its books. [`utilities`] are what applications need beside
-//! the server. The typed contract is `python/wse_server/_wse_accel.pyi`.
+//! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
+//! books. [`utilities`] are what applications need beside the server. The typed contract is
+//! `python/wse_server/_wse_accel.pyi`.
 
 mod application;
 mod arguments;
@@ -14,6 +15,7 @@ mod events;
 mod keys;
 mod message;
 mod names;
+mod outgoing;
 mod running;
 mod server;
 mod shapes;

@@ -11,7 +11,7 @@ use pyo3::{
     prelude::*,
     types::{PyCFunction, PyDict, PyTuple},
 };
-use wse_engine::{Config, JwtConfig, PresenceConfig, RecoveryConfig, Server, StartError};
+use wse_engine::{Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server, StartError};
 
 use crate::{
     application::Application,
@@ -20,6 +20,7 @@ use crate::{
     callbacks::{self, Callbacks},
     events::{self, Event},
     keys::{Document, Given},
+    outgoing,
     running::Running,
     values::{Decoder, Integers, Malformed},
 };
@@ -113,6 +114,7 @@ impl RustWSEServer {
         jwt_previous_secret = None, jwt_key_id = None, jwt_algorithm = None, jwt_private_key = None, *, jwt_keys = None,
         max_inbound_queue_size = 131_072, max_message_size = 1_048_576, ping_interval = 25, idle_timeout = 60,
         max_outbound_queue_bytes = 16_777_216, max_outbound_bytes = 268_435_456, max_partial_bytes = 67_108_864,
+        rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
         handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
         max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, recovery_enabled = false,
@@ -139,6 +141,8 @@ impl RustWSEServer {
         max_outbound_queue_bytes: i64,
         max_outbound_bytes: i64,
         max_partial_bytes: i64,
+        rate_limit_capacity: f64,
+        rate_limit_refill: f64,
         handshake_timeout: i64,
         max_handshakes: i64,
         max_handshakes_per_peer: i64,
@@ -201,6 +205,7 @@ impl RustWSEServer {
             max_partial_bytes: arguments::size("max_partial_bytes", max_partial_bytes)?,
             max_outbound_queue_bytes: arguments::size("max_outbound_queue_bytes", max_outbound_queue_bytes)?,
             max_outbound_bytes: arguments::size("max_outbound_bytes", max_outbound_bytes)?,
+            rate_limit: RateLimit { capacity: rate_limit_capacity, refill_per_second: rate_limit_refill },
             max_subscriptions_per_connection: arguments::size(
                 "max_subscriptions_per_connection",
                 max_subscriptions_per_connection,
@@ -310,6 +315,19 @@ impl RustWSEServer {
 
     fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> bool {
         self.running().is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message)))
+    }
+
+    #[pyo3(signature = (connection_id, event, compression_threshold = 1024))]
+    fn send_event(
+        &self,
+        py: Python<'_>,
+        connection_id: &str,
+        event: &Bound<'_, PyDict>,
+        compression_threshold: i64,
+    ) -> PyResult<usize> {
+        let threshold = arguments::size("compression_threshold", compression_threshold)?;
+        let Some(running) = self.running() else { return Ok(0) };
+        outgoing::send(py, &running.server, connection_id, event, threshold)
     }
 
     fn broadcast_all(&self, py: Python<'_>, message: &str) {

@@ -60,6 +60,8 @@ pub struct Config {
     pub max_outbound_queue_bytes: usize,
     /// How many bytes may wait for all slow clients together; beyond it, what is for them is dropped as above.
     pub max_outbound_bytes: usize,
+    /// How fast events may go to one connection.
+    pub rate_limit: RateLimit,
     /// How many bytes of publications may be in memory, because not every listener has taken them, before publishers wait;
     /// 0: they never do, and it is `max_outbound_queue_bytes` that bounds what waits for a slow listener.
     pub max_publish_backlog_bytes: usize,
@@ -101,6 +103,7 @@ impl Default for Config {
             max_partial_bytes: 64 << 20,
             max_outbound_queue_bytes: 16 << 20,
             max_outbound_bytes: 256 << 20,
+            rate_limit: RateLimit::default(),
             max_publish_backlog_bytes: 0,
             max_subscriptions_per_connection: 0,
             recovery: None,
@@ -111,6 +114,21 @@ impl Default for Config {
             metrics: None,
             service_name: "wse-server".into(),
         }
+    }
+}
+
+/// How fast events may go to one connection: as many at once as its bucket holds, and then as many as come back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// The most events at once.
+    pub capacity: f64,
+    /// Events per second.
+    pub refill_per_second: f64,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self { capacity: 100_000.0, refill_per_second: 10_000.0 }
     }
 }
 
@@ -156,7 +174,7 @@ pub enum InboundOverflow {
 }
 
 /// Why a configuration is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The idle timeout would fire before the first ping could be answered.
     #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
@@ -174,6 +192,16 @@ pub enum ConfigError {
     Zero {
         /// Which one.
         name: &'static str,
+    },
+    /// A rate limit that is no number, or one that lets no event through.
+    #[error("{name} is {value}: it must be a number, and at least {least}")]
+    Rate {
+        /// Which one.
+        name: &'static str,
+        /// As configured.
+        value: f64,
+        /// The least that makes sense.
+        least: f64,
     },
     /// A value beyond what the engine can count to.
     #[error("{name} is {value}, more than {limit}")]
@@ -222,6 +250,14 @@ impl Config {
                 return Err(ConfigError::TooLarge { name, value, limit });
             }
         }
+        for (name, value, least) in [
+            ("rate_limit_capacity", self.rate_limit.capacity, 1.0),
+            ("rate_limit_refill", self.rate_limit.refill_per_second, 0.0),
+        ] {
+            if !value.is_finite() || value < least {
+                return Err(ConfigError::Rate { name, value, least });
+            }
+        }
         if self.ping_interval >= self.idle_timeout {
             let (ping_interval, idle_timeout) = (self.ping_interval, self.idle_timeout);
             return Err(ConfigError::PingNotBeforeIdle { ping_interval, idle_timeout });
@@ -257,6 +293,19 @@ mod tests {
         assert_eq!(zero.validate(), Err(ConfigError::Zero { name: "max_message_size" }));
         let shards = Config { shards: Some(300), ..Config::default() };
         assert_eq!(shards.validate(), Err(ConfigError::TooLarge { name: "shards", value: 300, limit: 256 }));
+    }
+
+    #[test]
+    fn a_rate_limit_that_lets_nothing_through_is_refused() {
+        let limited = |capacity, refill_per_second| {
+            Config { rate_limit: RateLimit { capacity, refill_per_second }, ..Config::default() }.validate()
+        };
+        assert_eq!(limited(1.0, 0.0), Ok(()));
+        let refused = |name, value, least| Err(ConfigError::Rate { name, value, least });
+        assert_eq!(limited(0.5, 1.0), refused("rate_limit_capacity", 0.5, 1.0));
+        assert_eq!(limited(5.0, -1.0), refused("rate_limit_refill", -1.0, 0.0));
+        assert_eq!(limited(f64::INFINITY, 1.0), refused("rate_limit_capacity", f64::INFINITY, 1.0));
+        assert!(limited(f64::NAN, 1.0).is_err() && limited(5.0, f64::NAN).is_err());
     }
 
     #[test]

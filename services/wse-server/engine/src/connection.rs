@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use uuid::Uuid;
 
 use crate::{
+    encryption::Secured,
     key::ConnectionKey,
     outbound::Backlog,
     receive::Receiver,
@@ -24,6 +25,15 @@ pub(crate) enum Phase {
     Lingering,
 }
 
+/// What few connections have.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// What was agreed on for encryption.
+    pub(crate) secured: Option<Secured>,
+    /// How often that failed.
+    pub(crate) failed_exchanges: u8,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -36,6 +46,7 @@ pub(crate) struct Connection {
     pub(crate) expected: usize,
     pub(crate) receiver: Receiver,
     pub(crate) backlog: Option<Box<Backlog>>,
+    pub(crate) extras: Option<Box<Extras>>,
     /// When the last text or binary frame came, in milliseconds of the shard's clock.
     pub(crate) last_data_millis: u64,
     pub(crate) received: u64,
@@ -92,6 +103,7 @@ impl Connection {
             expected: 0,
             receiver: Receiver::default(),
             backlog: None,
+            extras: None,
             last_data_millis: now_millis,
             received: 0,
             consumed: 0,
@@ -128,6 +140,11 @@ impl Connection {
     /// Whether it is in the middle of a message that may need room of its own.
     pub(crate) fn is_assembling(&self) -> bool {
         self.expected > 0 || self.receiver.held_bytes() > 0 || self.reserved > 0
+    }
+
+    /// What encrypts its messages, if anything does.
+    pub(crate) fn secured(&self) -> Option<&Secured> {
+        self.extras.as_ref()?.secured.as_ref()
     }
 
     pub(crate) fn book(&self, open: bool) -> Book {

@@ -32,10 +32,11 @@ use crate::{
     outbound::{Command, Mailbox, Target},
     presence::Presence,
     publications::Publications,
+    recipients::Recipients,
     recovery::Recovery,
     registry::Registry,
     shard::Shard,
-    stats::{self, Book, DropReason, Fanout, HealthSnapshot, Totals},
+    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
     topics::Topics,
 };
 
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Option<Gate>,
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) recipients: Recipients,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
@@ -108,6 +110,7 @@ impl Shared {
             gate: config.jwt.as_ref().map(Gate::new),
             inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
             registry,
+            recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection),
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
@@ -131,7 +134,15 @@ impl Shared {
     fn totals(&self) -> Totals {
         let mut totals = Totals::of(&self.inbound.readings());
         totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
+        let lost = &mut totals.counters.send_dropped;
+        lost[SendDropReason::Duplicate as usize] += self.recipients.duplicates();
+        lost[SendDropReason::RateLimited as usize] += self.recipients.limited();
+        lost[SendDropReason::Unencrypted as usize] += self.recipients.unsealed();
         totals
+    }
+
+    pub(crate) fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     /// `/stats`.
@@ -141,7 +152,7 @@ impl Shared {
 
     fn stats_and_totals(&self) -> (ServiceStats, Totals) {
         let totals = self.totals();
-        let mut stats = totals.service_stats(&self.config.service_name, self.started.elapsed().as_secs_f64());
+        let mut stats = totals.service_stats(&self.config.service_name, self.uptime_seconds());
         stats.application = self.application().and_then(|source| source.totals());
         (stats, totals)
     }
@@ -184,7 +195,7 @@ impl Shared {
 
 /// A running server. Share it behind an [`Arc`]; dropping it stops it.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -9,6 +9,7 @@ mod assembly;
 mod audience;
 mod core;
 mod echo;
+mod encrypted;
 mod fanout;
 mod open;
 mod read;

@@ -9,7 +9,10 @@ use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageS
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::inbound::ShardReading;
+use crate::{
+    inbound::ShardReading,
+    priority::{Level, PerLevel},
+};
 
 /// Declares reasons with the labels under which they are counted.
 macro_rules! reasons {
@@ -58,6 +61,8 @@ reasons! {
     DropReason {
         InboundOverflow = "inbound_overflow",
         Discarded = "discarded",
+        /// Encrypted with another key, or changed on its way.
+        Undecryptable = "undecryptable",
     }
 }
 
@@ -66,6 +71,12 @@ reasons! {
     SendDropReason {
         SlowConsumer = "slow_consumer",
         Disconnected = "disconnected",
+        /// An event that was sent before.
+        Duplicate = "duplicate",
+        /// An event too many.
+        RateLimited = "rate_limited",
+        /// The system had no randomness to encrypt it.
+        Unencrypted = "unencrypted",
     }
 }
 
@@ -81,6 +92,8 @@ pub(crate) struct Counters {
     pub(crate) malformed: u64,
     pub(crate) sent: u64,
     pub(crate) send_dropped: [u64; SendDropReason::LABELS.len()],
+    /// Of these, what slow consumers lost, by its priority.
+    pub(crate) slow_by_level: PerLevel,
     pub(crate) bytes_received: u64,
     pub(crate) bytes_sent: u64,
     /// Closed connections whose books were given up before anyone fetched them.
@@ -91,11 +104,12 @@ pub(crate) struct Counters {
 
 impl Counters {
     fn add(&mut self, other: &Self) {
-        let arrays: [(&mut [u64], &[u64]); 4] = [
+        let arrays: [(&mut [u64], &[u64]); 5] = [
             (&mut self.closed, &other.closed),
             (&mut self.rejected, &other.rejected),
             (&mut self.dropped, &other.dropped),
             (&mut self.send_dropped, &other.send_dropped),
+            (&mut self.slow_by_level, &other.slow_by_level),
         ];
         for (mine, theirs) in arrays {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
@@ -254,6 +268,10 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     let dropped = counters.dropped[DropReason::InboundOverflow as usize];
     text.counter("wse_inbound_dropped_total", "Drain queue events dropped", dropped);
     text.counter("wse_slow_consumer_drops_total", "Messages dropped due to slow consumers", slow);
+    let by_level = labelled(&Level::LABELS, &counters.slow_by_level);
+    text.labels("wse_slow_consumer_drops_by_level_total", "The same, by priority", "level", &Level::LABELS, &by_level);
+    let limited = counters.send_dropped[SendDropReason::RateLimited as usize];
+    text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
 
 /// What was published, as the metrics tell it.
@@ -300,10 +318,14 @@ impl Exposition {
 
     /// One line per reason, also for those that never happened: a series that appears later has no increase.
     fn reasons(&mut self, name: &str, help: &str, labels: &[&str], counts: &BTreeMap<String, u64>) {
+        self.labels(name, help, "reason", labels, counts);
+    }
+
+    fn labels(&mut self, name: &str, help: &str, label: &str, values: &[&str], counts: &BTreeMap<String, u64>) {
         self.head(name, help, "counter");
-        for label in labels {
-            let count = counts.get(*label).copied().unwrap_or(0);
-            let _ = writeln!(self.0, "{name}{{reason=\"{label}\"}} {count}");
+        for value in values {
+            let count = counts.get(*value).copied().unwrap_or(0);
+            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
         }
     }
 }
@@ -355,6 +377,8 @@ mod tests {
         assert!(text.contains("\nwse_topic_messages_total{topic=\"a\\\"b\\\\c\"} 7\n"));
         assert!(text.contains("\nwse_slow_consumer_drops_total 0\n"));
         assert!(text.contains("\nservice_messages_dropped_total{reason=\"discarded\"} 0\n"));
+        assert!(text.contains("\nwse_slow_consumer_drops_by_level_total{level=\"critical\"} 0\n"));
+        assert!(text.contains("\nwse_rate_limited_total 0\n"));
         assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.matches(' ').count() == 1));
     }
 }

@@ -152,6 +152,8 @@ class RustWSEServer:
         max_outbound_queue_bytes: int = 16777216,
         max_outbound_bytes: int = 268435456,
         max_partial_bytes: int = 67108864,
+        rate_limit_capacity: float = 100000.0,
+        rate_limit_refill: float = 10000.0,
         handshake_timeout: int = 10,
         max_handshakes: int = 4096,
         max_handshakes_per_peer: int = 0,
@@ -198,6 +200,8 @@ class RustWSEServer:
             max_outbound_queue_bytes: Bytes that may wait for one slow receiver; 0 means no limit.
             max_outbound_bytes: Bytes that may wait for all slow receivers together.
             max_partial_bytes: Bytes promised to large messages that are not whole yet; connections beyond it wait.
+            rate_limit_capacity: Events that `send_event()` may send to one connection at once, at least 1.
+            rate_limit_refill: Events per second that it may send to it from then on.
             handshake_timeout: Seconds that a client may take to send its request.
             max_handshakes: Connections that have not been let in yet: one more, and the oldest of them is closed.
             max_handshakes_per_peer: How many of these one address may have; 0 means no limit, as behind a proxy.
@@ -292,6 +296,36 @@ class RustWSEServer:
         """Send a text message. False: no such connection."""
     def send_bytes(self, connection_id: str, message: bytes) -> bool:
         """Send a binary message. False: no such connection."""
+    def send_event(self, connection_id: str, event: dict[str, Any], compression_threshold: int = 1024) -> int:
+        """Send an event in the connection's own format, as one binary message.
+
+        What is missing in the envelope is added: `id` (a UUID of version 7), `seq` (counted for the whole process),
+        `ts` (RFC 3339, milliseconds). `c` always follows from `t`, and `v` is 1. Keys are sorted, at every level.
+        Then it is JSON; with `C:` and a zlib stream in front of it where it is longer than the threshold; `M:` and
+        MessagePack on a `format=msgpack` connection; `E:` and ciphertext where a key was exchanged (never
+        compressed).
+
+        An event whose `id` is a string goes to a connection once, as long as it is among the last 50 000 of all
+        connections that had one. More than the rate limit allows are dropped, and the client is told so at most once
+        a second; below a fifth of its capacity it is warned as often. `pri` (1, 3, 5, 8, 10; else 5) is the event's
+        level: where a client doesn't keep up, higher ones overtake lower ones and the lowest are dropped first.
+
+        `bytes`, `bytearray` and `memoryview` become hexadecimal text; what has `isoformat()` becomes what that says;
+        NaN and infinities become null, as JSON has neither; integers beyond 64 signed bits become text; tuples become
+        lists, and keys text; half a surrogate pair becomes U+FFFD; anything else becomes its `str()`.
+
+        Args:
+            connection_id: Who gets it.
+            event: The envelope, as far as the application fills it in.
+            compression_threshold: Bytes of JSON beyond which it is compressed; 0 means never.
+
+        Returns:
+            The payload's size in bytes; 0 if nothing was sent: no such connection, a duplicate, or one too many.
+
+        Raises:
+            ValueError: it nests more than 128 deep, or the threshold is negative. Whatever `isoformat()` and `str()`
+                raise is raised too. The event was not sent then, and may come again.
+        """
     def broadcast_all(self, message: str) -> None:
         """Send a text message to every connection."""
     def broadcast_all_bytes(self, message: bytes) -> None:

@@ -9,6 +9,7 @@ use crate::{
     inbound::Kind,
     key::ConnectionKey,
     outbound::{Chunk, Command, Target},
+    priority::Level,
     publications::Publications,
     stats::SendDropReason,
     topics::{Change, Pick},
@@ -44,7 +45,7 @@ impl Shard {
     #[inline]
     fn publish_to(&mut self, mut connection: Box<Connection>, chunk: &Chunk) {
         if connection.phase == Phase::Open {
-            self.core.send_shared(&mut connection, &chunk.bytes, chunk.messages);
+            self.core.publish(&mut connection, &chunk.bytes, chunk.messages);
         }
         // Its end, if this was it, shows when it is read.
         self.table.put(connection);
@@ -55,7 +56,8 @@ impl Shard {
         let connection = self.table.get_mut(pick.connection).filter(|connection| connection.phase == Phase::Open);
         let reason = match connection {
             Some(connection) if !self.core.is_over_limit(connection) => {
-                return self.queue(pick.connection, frame, dirty);
+                let Some(frame) = self.core.sealed(connection, frame) else { return };
+                return self.queue(pick.connection, frame, Level::Normal, dirty);
             }
             Some(_) => SendDropReason::SlowConsumer,
             None => SendDropReason::Disconnected,
@@ -65,6 +67,8 @@ impl Shard {
             Some(next) => self.core.shared.mailboxes[next.connection.shard()].put_now(Command::Deliver(next, frame)),
             None => {
                 self.core.counters.send_dropped[reason as usize] += 1;
+                self.core.counters.slow_by_level[Level::Normal as usize] +=
+                    u64::from(reason == SendDropReason::SlowConsumer);
                 false
             }
         };

@@ -2,9 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use rustix::rand::{GetRandomFlags, getrandom};
-use uuid::Uuid;
-
 use super::{Core, read::Progress};
 use crate::{
     config::Delivery,
@@ -16,41 +13,6 @@ use crate::{
     jwt::{Admitted, AuthError},
     stats::{CloseReason, RejectReason},
 };
-
-/// What a UUID of version 7 has of randomness, in bytes.
-const RANDOM_BYTES: usize = 10;
-/// How much randomness is fetched from the kernel at once. Up to 256 bytes such a call is neither interrupted nor short.
-const POOL_BYTES: usize = 25 * RANDOM_BYTES;
-
-/// Randomness for ids.
-pub(super) struct Random {
-    pool: [u8; POOL_BYTES],
-    used: usize,
-}
-
-impl Default for Random {
-    fn default() -> Self {
-        Self { pool: [0; POOL_BYTES], used: POOL_BYTES }
-    }
-}
-
-impl Random {
-    fn bytes(&mut self) -> [u8; RANDOM_BYTES] {
-        if self.used + RANDOM_BYTES > POOL_BYTES {
-            let filled = getrandom(&mut self.pool[..], GetRandomFlags::empty());
-            debug_assert_eq!(filled, Ok(POOL_BYTES));
-            self.used = 0;
-        }
-        let bytes = self.pool[self.used..].first_chunk().copied().expect("there are enough left");
-        self.used += RANDOM_BYTES;
-        bytes
-    }
-
-    /// A new id, version 7.
-    pub(super) fn id(&mut self, wall_millis: u64) -> Uuid {
-        uuid::Builder::from_unix_timestamp_millis(wall_millis, &self.bytes()).into_uuid()
-    }
-}
 
 /// Whether a request may end here.
 fn has_blank_line(bytes: &[u8]) -> bool {
@@ -151,6 +113,9 @@ impl Core {
         connection.is_registered = true;
         connection.last_data_millis = self.now_millis;
         self.counters.accepted += 1;
+        if connection.wants_message_pack {
+            self.shared.recipients.packs(connection.key);
+        }
         self.shared.registry.open(connection.id, connection.key);
         let user = admitted.map(|admitted| {
             if let Some(rules) = admitted.topics {

@@ -12,7 +12,8 @@ use crate::{
     frame::{self, Opcode},
     handshake::Refusal,
     key::ConnectionKey,
-    outbound::{Chunk, Command},
+    outbound::{Backlog, Chunk, Command},
+    priority::Level,
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 
@@ -179,7 +180,8 @@ impl Shard {
 
     fn obey_one(&mut self, command: Command, dirty: &mut Vec<ConnectionKey>) {
         match command {
-            Command::Send(key, frame) => self.queue(key, frame, dirty),
+            Command::Send(key, frame) => self.queue(key, frame, Level::Normal, dirty),
+            Command::Event(key, frame, level) => self.queue(key, frame, level, dirty),
             Command::Deliver(pick, frame) => self.deliver(pick, frame, dirty),
             Command::Presence(kind, detail) => self.tell_presence(kind, &detail),
             Command::Change(key, change) => self.resubscribe(key, change),
@@ -196,21 +198,23 @@ impl Shard {
     }
 
     /// Puts a message behind what waits for a connection; it is written when all commands have been looked at.
-    pub(super) fn queue(&mut self, key: ConnectionKey, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
+    pub(super) fn queue(&mut self, key: ConnectionKey, frame: Bytes, level: Level, dirty: &mut Vec<ConnectionKey>) {
         let core = &mut self.core;
         let Some(connection) = self.table.get_mut(key).filter(|connection| connection.phase == Phase::Open) else {
             core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
             return;
         };
-        if core.is_over_limit(connection) && connection.is_dirty {
-            // A burst: what came earlier in it may fit into the socket.
+        let overtakes = |backlog: &Backlog| !backlog.is_refused && backlog.has_below(level);
+        let is_untried = connection.is_dirty && connection.backlog.as_deref().is_some_and(overtakes);
+        if is_untried || (connection.is_dirty && core.is_over_limit(connection)) {
+            // A burst: what came earlier in it may fit into the socket, and is overtaken only if it doesn't.
             core.flush(connection);
         }
-        if core.is_over_limit(connection) {
-            core.drop_for_slowness(connection, 1);
+        if !core.has_room(connection, level) {
+            core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, false);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
