@@ -281,7 +281,7 @@ mod tests {
         let delta =
             ServiceDelta { accepted: 1, received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
         let service =
-            ConnectionBook { id: "a".into(), open: false, received: 11, consumed: 1, dropped: 0, application };
+            ConnectionBook { id: "a".into(), received: 11, consumed: 1, application, ..ConnectionBook::default() };
         (merged, delta, vec![service])
     }
 

@@ -184,11 +184,10 @@ pub(crate) mod fixture {
         let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
         let connection = |n| ConnectionBook {
             id: format!("c{n}"),
-            open: false,
             received: 251,
             consumed: 1,
-            dropped: 0,
             application,
+            ..ConnectionBook::default()
         };
         Measured {
             run: "run".into(),

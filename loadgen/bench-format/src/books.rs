@@ -143,7 +143,15 @@ mod tests {
 
     fn received(id: &str, received: u64, delivered: u64, sequence_sum: u64, dropped: u64) -> ConnectionBook {
         let application = Some(ApplicationStats { delivered, sequence_sum, unnumbered: 0 });
-        ConnectionBook { id: id.into(), open: true, received, consumed: 1, dropped, application }
+        ConnectionBook {
+            id: id.into(),
+            open: true,
+            received,
+            consumed: 1,
+            dropped,
+            application,
+            ..ConnectionBook::default()
+        }
     }
 
     #[test]

@@ -158,6 +158,12 @@ pub struct ConnectionBook {
     pub consumed: u64,
     /// Of those, not handed to the application, all reasons together.
     pub dropped: u64,
+    /// Data messages that its socket took whole, the service's own included. Absent: the service doesn't count them.
+    #[serde(default)]
+    pub sent: Option<u64>,
+    /// Data messages for it that no socket took, all reasons together.
+    #[serde(default)]
+    pub send_dropped: Option<u64>,
     /// What the application counted for this connection.
     #[serde(default)]
     pub application: Option<ApplicationStats>,

@@ -106,11 +106,10 @@ async fn send(State(shared): State<Shared>, Json(sent): Json<Sent>) {
     }
     let book = ConnectionBook {
         id: sent.id.clone(),
-        open: false,
         received: sent.sent + sent.unnumbered,
         consumed: sent.unnumbered,
-        dropped: 0,
         application: Some(application),
+        ..ConnectionBook::default()
     };
     counters.books.insert(sent.id, book);
 }

@@ -232,6 +232,7 @@ impl Ledger {
             consumed: book.consumed,
             dropped: book.dropped,
             application: self.application(&book),
+            ..ConnectionBook::default()
         }
     }
 

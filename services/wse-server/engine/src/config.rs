@@ -7,12 +7,19 @@ use std::{
     time::Duration,
 };
 
-use crate::keys::{self, JwtKey, KeyError};
+use crate::{
+    keys::{self, JwtKey, KeyError},
+    presence::PresenceConfig,
+    recovery::RecoveryConfig,
+};
 
 /// A shard's number takes one byte of a [`crate::ConnectionKey`].
 const MAXIMAL_SHARDS: usize = 256;
 /// Offsets into a batch's blob are 32 bits wide; a message far below that leaves room for its neighbours.
 const MAXIMAL_MESSAGE_BYTES: usize = 1 << 30;
+
+/// Messages of one topic that are kept for recovery: far more than anyone replays.
+const MAXIMAL_LOG: usize = 1 << 24;
 
 /// Everything a [`crate::Server`] can be told.
 #[derive(Clone, Debug)]
@@ -53,6 +60,17 @@ pub struct Config {
     pub max_outbound_queue_bytes: usize,
     /// How many bytes may wait for all slow clients together; beyond it, what is for them is dropped as above.
     pub max_outbound_bytes: usize,
+    /// How fast events may go to one connection.
+    pub rate_limit: RateLimit,
+    /// How many bytes of publications may be in memory, because not every listener has taken them, before publishers wait;
+    /// 0: they never do, and it is `max_outbound_queue_bytes` that bounds what waits for a slow listener.
+    pub max_publish_backlog_bytes: usize,
+    /// How many topics and patterns a connection may have; 0 switches the limit off.
+    pub max_subscriptions_per_connection: usize,
+    /// How much of what was published is kept for clients that come back; nothing, if this isn't set.
+    pub recovery: Option<RecoveryConfig>,
+    /// Whether it is known who is there, and how; not, if this isn't set.
+    pub presence: Option<PresenceConfig>,
     /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
     pub receive_buffer_bytes: usize,
     /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
@@ -85,12 +103,32 @@ impl Default for Config {
             max_partial_bytes: 64 << 20,
             max_outbound_queue_bytes: 16 << 20,
             max_outbound_bytes: 256 << 20,
+            rate_limit: RateLimit::default(),
+            max_publish_backlog_bytes: 0,
+            max_subscriptions_per_connection: 0,
+            recovery: None,
+            presence: None,
             share_port: false,
             receive_buffer_bytes: 64 << 10,
             shards: None,
             metrics: None,
             service_name: "wse-server".into(),
         }
+    }
+}
+
+/// How fast events may go to one connection: as many at once as its bucket holds, and then as many as come back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// The most events at once.
+    pub capacity: f64,
+    /// Events per second.
+    pub refill_per_second: f64,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self { capacity: 100_000.0, refill_per_second: 10_000.0 }
     }
 }
 
@@ -136,7 +174,7 @@ pub enum InboundOverflow {
 }
 
 /// Why a configuration is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The idle timeout would fire before the first ping could be answered.
     #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
@@ -154,6 +192,16 @@ pub enum ConfigError {
     Zero {
         /// Which one.
         name: &'static str,
+    },
+    /// A rate limit that is no number, or one that lets no event through.
+    #[error("{name} is {value}: it must be a number, and at least {least}")]
+    Rate {
+        /// Which one.
+        name: &'static str,
+        /// As configured.
+        value: f64,
+        /// The least that makes sense.
+        least: f64,
     },
     /// A value beyond what the engine can count to.
     #[error("{name} is {value}, more than {limit}")]
@@ -183,6 +231,8 @@ impl Config {
             ("max_outbound_bytes", self.max_outbound_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes),
             ("shards", self.shards.unwrap_or(1)),
+            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size)),
+            ("presence_max_data_size", self.presence.as_ref().map_or(1, |presence| presence.max_data_size)),
             ("ping_interval", self.ping_interval.as_nanos().min(1) as usize),
             ("handshake_timeout", self.handshake_timeout.as_nanos().min(1) as usize),
         ] {
@@ -194,9 +244,18 @@ impl Config {
             ("shards", self.shards.unwrap_or(1), MAXIMAL_SHARDS),
             ("max_message_size", self.max_message_size, MAXIMAL_MESSAGE_BYTES),
             ("receive_buffer_bytes", self.receive_buffer_bytes, i32::MAX as usize),
+            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size), MAXIMAL_LOG),
         ] {
             if value > limit {
                 return Err(ConfigError::TooLarge { name, value, limit });
+            }
+        }
+        for (name, value, least) in [
+            ("rate_limit_capacity", self.rate_limit.capacity, 1.0),
+            ("rate_limit_refill", self.rate_limit.refill_per_second, 0.0),
+        ] {
+            if !value.is_finite() || value < least {
+                return Err(ConfigError::Rate { name, value, least });
             }
         }
         if self.ping_interval >= self.idle_timeout {
@@ -234,6 +293,19 @@ mod tests {
         assert_eq!(zero.validate(), Err(ConfigError::Zero { name: "max_message_size" }));
         let shards = Config { shards: Some(300), ..Config::default() };
         assert_eq!(shards.validate(), Err(ConfigError::TooLarge { name: "shards", value: 300, limit: 256 }));
+    }
+
+    #[test]
+    fn a_rate_limit_that_lets_nothing_through_is_refused() {
+        let limited = |capacity, refill_per_second| {
+            Config { rate_limit: RateLimit { capacity, refill_per_second }, ..Config::default() }.validate()
+        };
+        assert_eq!(limited(1.0, 0.0), Ok(()));
+        let refused = |name, value, least| Err(ConfigError::Rate { name, value, least });
+        assert_eq!(limited(0.5, 1.0), refused("rate_limit_capacity", 0.5, 1.0));
+        assert_eq!(limited(5.0, -1.0), refused("rate_limit_refill", -1.0, 0.0));
+        assert_eq!(limited(f64::INFINITY, 1.0), refused("rate_limit_capacity", f64::INFINITY, 1.0));
+        assert!(limited(f64::NAN, 1.0).is_err() && limited(5.0, f64::NAN).is_err());
     }
 
     #[test]

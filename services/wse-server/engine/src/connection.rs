@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use uuid::Uuid;
 
 use crate::{
+    encryption::Secured,
     key::ConnectionKey,
     outbound::Backlog,
     receive::Receiver,
@@ -24,6 +25,15 @@ pub(crate) enum Phase {
     Lingering,
 }
 
+/// What few connections have.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// What was agreed on for encryption.
+    pub(crate) secured: Option<Secured>,
+    /// How often that failed.
+    pub(crate) failed_exchanges: u8,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -36,11 +46,15 @@ pub(crate) struct Connection {
     pub(crate) expected: usize,
     pub(crate) receiver: Receiver,
     pub(crate) backlog: Option<Box<Backlog>>,
+    pub(crate) extras: Option<Box<Extras>>,
     /// When the last text or binary frame came, in milliseconds of the shard's clock.
     pub(crate) last_data_millis: u64,
     pub(crate) received: u64,
     pub(crate) consumed: u64,
     pub(crate) dropped: u64,
+    /// Messages that its socket took whole, and those for it that no socket will take.
+    pub(crate) sent: u64,
+    pub(crate) send_dropped: u64,
     pub(crate) phase: Phase,
     /// Why it is being closed, once it is.
     pub(crate) reason: Option<CloseReason>,
@@ -65,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) is_watched: bool,
     /// It hasn't been let in yet.
     pub(crate) is_stranger: bool,
+    /// There are subscriptions, or rules for them, to forget with it.
+    pub(crate) is_subscriber: bool,
     /// It isn't read until its client takes what waits for it.
     pub(crate) is_withheld: bool,
     /// Its client has taken something since the last tick.
@@ -87,10 +103,13 @@ impl Connection {
             expected: 0,
             receiver: Receiver::default(),
             backlog: None,
+            extras: None,
             last_data_millis: now_millis,
             received: 0,
             consumed: 0,
             dropped: 0,
+            sent: 0,
+            send_dropped: 0,
             phase: Phase::Handshake,
             reason: None,
             is_registered: false,
@@ -104,6 +123,7 @@ impl Connection {
             is_dropping: false,
             is_watched: false,
             is_stranger: false,
+            is_subscriber: false,
             is_withheld: false,
             has_taken: false,
             slow_ticks: 0,
@@ -122,9 +142,14 @@ impl Connection {
         self.expected > 0 || self.receiver.held_bytes() > 0 || self.reserved > 0
     }
 
+    /// What encrypts its messages, if anything does.
+    pub(crate) fn secured(&self) -> Option<&Secured> {
+        self.extras.as_ref()?.secured.as_ref()
+    }
+
     pub(crate) fn book(&self, open: bool) -> Book {
-        let Self { id, received, consumed, dropped, .. } = *self;
-        Book { id, open, received, consumed, dropped }
+        let Self { id, received, consumed, dropped, sent, send_dropped, .. } = *self;
+        Book { id, open, received, consumed, dropped, sent, send_dropped }
     }
 }
 

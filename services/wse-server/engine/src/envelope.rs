@@ -13,27 +13,36 @@ use crate::{clock::Timestamp, config::Config, json};
 
 /// The highest protocol version that we speak.
 const PROTOCOL_VERSION: u64 = 2;
-/// The capacity and the refill per second of the outbound rate limiter, as announced.
-const RATE_LIMIT: (u64, u64) = (100_000, 10_000);
 
 /// The first frame of a client that came with a valid token.
-pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, now_millis: u64) -> String {
+pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: &Config, now_millis: u64) -> String {
+    let recovery = config.recovery.is_some();
     let now = Timestamp(now_millis);
     let user = Value::from(user);
     format!(
-        r#"{{"c":"WSE","id":"{message}","p":{{"details":{{"connection_id":"{connection}","features":{{"batching":true,"circuit_breaker":true,"compression":true,"encryption":false,"priority_queue":true,"recovery":false,"rust_jwt":true,"rust_transport":true}},"server_time":"{now}","user_id":{user},"version":1}},"message":"Connection established (Rust transport)"}},"seq":1,"t":"server_ready","ts":"{now}","v":1}}"#
+        r#"{{"c":"WSE","id":"{message}","p":{{"details":{{"connection_id":"{connection}","features":{{"batching":true,"circuit_breaker":true,"compression":true,"encryption":false,"priority_queue":true,"recovery":{recovery},"rust_jwt":true,"rust_transport":true}},"server_time":"{now}","user_id":{user},"version":1}},"message":"Connection established (Rust transport)"}},"seq":1,"t":"server_ready","ts":"{now}","v":1}}"#
     )
 }
 
-/// The answer to `client_hello`.
-pub(crate) fn server_hello(hello: Hello, connection: Uuid, config: &Config, now_millis: u64) -> String {
+/// The answer to `client_hello`, with our public key in base64 where one was exchanged.
+pub(crate) fn server_hello(
+    hello: &Hello,
+    connection: Uuid,
+    public: Option<&str>,
+    config: &Config,
+    now_millis: u64,
+) -> String {
     let version = hello.protocol_version.min(PROTOCOL_VERSION);
     let now = Timestamp(now_millis);
-    let (capacity, refill) = RATE_LIMIT;
+    // Cut to integers, as in the reference.
+    let (capacity, refill) = (config.rate_limit.capacity as u64, config.rate_limit.refill_per_second as u64);
+    let is_encrypted = public.is_some();
+    let public = public.map_or_else(String::new, |public| format!(r#""encryption_public_key":"{public}","#));
     let (largest, ping_millis) = (config.max_message_size, config.ping_interval.as_millis());
+    let recovery = config.recovery.is_some();
     let server_version = env!("CARGO_PKG_VERSION");
     format!(
-        r#"{{"c":"WSE","p":{{"connection_id":"{connection}","features":{{"batching":true,"cluster":false,"compression":true,"encryption":false,"msgpack":true,"priority_queue":true,"recovery":false}},"limits":{{"max_message_size":{largest},"rate_limit_capacity":{capacity},"rate_limit_refill":{refill}}},"ping_interval":{ping_millis},"protocol_version":{version},"server_time":"{now}","server_version":"{server_version}"}},"t":"server_hello","v":1}}"#
+        r#"{{"c":"WSE","p":{{"connection_id":"{connection}",{public}"features":{{"batching":true,"cluster":false,"compression":true,"encryption":{is_encrypted},"msgpack":true,"priority_queue":true,"recovery":{recovery}}},"limits":{{"max_message_size":{largest},"rate_limit_capacity":{capacity},"rate_limit_refill":{refill}}},"ping_interval":{ping_millis},"protocol_version":{version},"server_time":"{now}","server_version":"{server_version}"}},"t":"server_hello","v":1}}"#
     )
 }
 
@@ -45,26 +54,32 @@ struct Payload {
 }
 
 /// What a hello says for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
     /// The version that the client speaks: 1 if it doesn't say.
     protocol_version: u64,
+    /// Its public key, if it wants encryption.
+    pub key: Option<String>,
 }
 
 impl Hello {
     /// Reads a JSON object. One that can't be parsed says nothing.
-    pub(crate) fn parse(object: &[u8]) -> Self {
+    pub fn parse(object: &[u8]) -> Self {
         Self::of(serde_json::from_slice(object).ok())
     }
 
     /// Reads a MessagePack map. One that has no equal in JSON says nothing.
-    pub(crate) fn unpack(map: &[u8]) -> Self {
+    pub fn unpack(map: &[u8]) -> Self {
         Self::of(rmp_serde::from_slice(map).ok())
     }
 
     fn of(message: Option<Payload>) -> Self {
-        let version = message.and_then(|message| message.p.get("protocol_version")?.as_u64());
-        Self { protocol_version: version.unwrap_or(1) }
+        let said = message.map_or(Value::Null, |message| message.p);
+        let wants_encryption = said["features"]["encryption"] == true;
+        Self {
+            protocol_version: said["protocol_version"].as_u64().unwrap_or(1),
+            key: said["encryption_public_key"].as_str().filter(|_| wants_encryption).map(str::to_owned),
+        }
     }
 }
 
@@ -139,8 +154,14 @@ pub(crate) fn auth_error(code: &str, message: &str, now_millis: u64) -> String {
     format!(r#"{{"c":"WSE","p":{{"code":"{code}","message":"{message}","timestamp":"{now}"}},"t":"error","v":1}}"#)
 }
 
+/// What a client is told whose public key is none; its server hello, without encryption, comes behind.
+pub(crate) fn key_exchange_error(reason: &str) -> String {
+    let message = Value::from(format!("ECDH key exchange failed: {reason}"));
+    format!(r#"{{"c":"WSE","t":"error","p":{{"code":"KEY_EXCHANGE_FAILED","message":{message},"recoverable":true}}}}"#)
+}
+
 /// The category of a message by its type: snapshot, the service's own, or update.
-fn category(message_type: &str) -> &'static str {
+pub(crate) fn category(message_type: &str) -> &'static str {
     match message_type {
         "server_ready"
         | "server_hello"
@@ -228,9 +249,33 @@ mod tests {
             assert_eq!(Ping::unpack(&packed(ping)), Some(Ping { client_timestamp: expected }), "{ping}");
         }
         let hello = packed(r#"{"t":"client_hello","p":{"protocol_version":2}}"#);
-        assert_eq!(Hello::unpack(&hello), Hello { protocol_version: 2 });
+        assert_eq!(Hello::unpack(&hello), Hello { protocol_version: 2, key: None });
         // {"p": bytes of length 1, "t": "ping"}: JSON has no bytes.
         assert_eq!(Ping::unpack(b"\x82\xA1p\xC4\x01x\xA1t\xA4ping"), None);
+    }
+
+    #[test]
+    fn a_hello_brings_a_key_only_where_it_asks_for_encryption() {
+        let key = |payload: &str| Hello::parse(format!(r#"{{"t":"client_hello","p":{payload}}}"#).as_bytes()).key;
+        let asks = r#"{"features":{"encryption":true},"encryption_public_key":"AAA="}"#;
+        assert_eq!(key(asks).as_deref(), Some("AAA="));
+        for silent in [
+            r#"{"features":{"encryption":false},"encryption_public_key":"AAA="}"#,
+            r#"{"features":{"encryption":1},"encryption_public_key":"AAA="}"#,
+            r#"{"features":{"encryption":true},"encryption_public_key":5}"#,
+            r#"{"features":{"encryption":true}}"#,
+            r#"{"features":[true],"encryption_public_key":"AAA="}"#,
+            r#"{"encryption_public_key":"AAA="}"#,
+            "5",
+        ] {
+            assert_eq!(key(silent), None, "{silent}");
+        }
+    }
+
+    #[test]
+    fn a_refused_key_is_told_in_the_reference_s_form() {
+        let told = r#"{"c":"WSE","t":"error","p":{"code":"KEY_EXCHANGE_FAILED","message":"ECDH key exchange failed: \"x\"","recoverable":true}}"#;
+        assert_eq!(key_exchange_error("\"x\""), told);
     }
 
     #[test]
@@ -246,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_user_id_cannot_break_out_of_the_greeting() {
-        let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", 0);
+        let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", &Config::default(), 0);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["p"]["details"]["user_id"], "a\"},\"x");
     }
@@ -255,7 +300,7 @@ mod tests {
     fn hello_is_answered_in_the_lower_version() {
         let hello = |version: &str| {
             let text = format!(r#"{{"t":"client_hello","p":{{"protocol_version":{version}}}}}"#);
-            let answer = server_hello(Hello::parse(text.as_bytes()), Uuid::nil(), &Config::default(), 0);
+            let answer = server_hello(&Hello::parse(text.as_bytes()), Uuid::nil(), None, &Config::default(), 0);
             serde_json::from_str::<Value>(&answer).unwrap()["p"]["protocol_version"].as_u64()
         };
         assert_eq!([hello("1"), hello("2"), hello("9"), hello("\"x\"")], [Some(1), Some(2), Some(2), Some(1)]);

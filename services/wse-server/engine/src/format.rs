@@ -10,8 +10,20 @@ use crate::{json, msgpack};
 pub const COMPRESSED: &[u8; 2] = b"C:";
 /// The prefix of a binary frame that holds MessagePack.
 pub const MESSAGE_PACK: &[u8; 2] = b"M:";
+/// The prefix of a binary frame that is encrypted from end to end.
+pub const ENCRYPTED: &[u8; 2] = b"E:";
 /// Inflating grows its output by this much at a time.
 const INFLATE_STEP: usize = 16 << 10;
+
+/// In what a connection gets its events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// JSON, compressed where it is long.
+    #[default]
+    Json,
+    /// MessagePack, which the client asked for.
+    MessagePack,
+}
 
 /// What a text is. Ranges count from the text's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +74,13 @@ pub fn classify(text: &[u8]) -> Text {
         Some(b"pong" | b"PONG") => Text::Pong,
         _ => Text::Json { object, message_type: found },
     }
+}
+
+/// Finds out what `text`, which is UTF-8, is where none of it is for the service: JSON or not.
+pub fn classify_private(text: &[u8]) -> Text {
+    let Some(prefix) = prefix_bytes(text) else { return Text::Raw };
+    let found = json::find_type(&text[prefix..]).map(|range| range.start + prefix..range.end + prefix);
+    Text::Json { object: prefix..text.len(), message_type: found }
 }
 
 /// What a binary frame is. Ranges count from the frame's start.
@@ -213,6 +232,15 @@ mod tests {
         for raw in ["hello", "[1,2]", "", "X{}", "WS{}", " {}", "PING:1"] {
             assert_eq!(classify(raw.as_bytes()), Text::Raw, "{raw}");
         }
+    }
+
+    #[test]
+    fn what_is_private_is_never_for_the_service() {
+        let ping = r#"WSE{"t":"ping"}"#;
+        let expected = Text::Json { object: 3..ping.len(), message_type: Some(9..13) };
+        assert_eq!(classify_private(ping.as_bytes()), expected);
+        assert_eq!(classify_private(b"hello"), Text::Raw);
+        assert_eq!(classify_private(b""), Text::Raw);
     }
 
     #[test]

@@ -214,6 +214,23 @@ pub fn encode(opcode: Opcode, payload: &[u8]) -> Bytes {
     framed.freeze()
 }
 
+/// The payloads of a server's messages that were framed one after the other.
+pub fn payloads(mut framed: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let [_, second, rest @ ..] = framed else { return None };
+        let (length, rest) = match *second {
+            LENGTH_16 => {
+                rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
+            }
+            LENGTH_64 => rest.split_first_chunk().map(|(length, rest)| (u64::from_be_bytes(*length) as usize, rest))?,
+            short => (usize::from(short), rest),
+        };
+        let (payload, rest) = rest.split_at_checked(length)?;
+        framed = rest;
+        Some(payload)
+    })
+}
+
 /// Appends a close frame. `reason` has to be short enough for a control frame.
 pub fn put_close(out: &mut impl BufMut, code: u16, reason: &str) {
     debug_assert!(reason.len() + 2 <= MAXIMAL_CONTROL_PAYLOAD);
@@ -319,5 +336,14 @@ mod tests {
         for code in [0_u16, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000] {
             assert_eq!(close_code(&code.to_be_bytes()), Err(Violation::InvalidClose), "{code}");
         }
+    }
+    #[test]
+    fn messages_that_were_framed_together_come_apart_again() {
+        let lengths = [0, 1, 125, 126, 0xFFFF, 0x1_0000, 3];
+        let mut framed = Vec::new();
+        lengths.iter().for_each(|length| put(&mut framed, Opcode::Text, &vec![7; *length]));
+        assert_eq!(payloads(&framed).map(<[u8]>::len).collect::<Vec<_>>(), lengths);
+        assert_eq!(payloads(&framed[..framed.len() - 1]).count(), lengths.len() - 1);
+        assert_eq!(payloads(b"").count(), 0);
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     config::JwtConfig,
     keys::{self, JwtKey, KeyError},
+    topics::TopicAcl,
 };
 
 /// Longer tokens are refused unread.
@@ -52,6 +53,27 @@ impl AuthError {
 struct Claims {
     #[serde(default)]
     sub: Value,
+    #[serde(default)]
+    wse_topics: Value,
+}
+
+/// Rules for topics, as a token carries them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicClaim {
+    #[serde(default)]
+    allow: Vec<String>,
+    #[serde(default)]
+    deny: Vec<String>,
+}
+
+/// Who was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// The user's id.
+    pub user: String,
+    /// What it may subscribe to, if its token says so.
+    pub topics: Option<TopicAcl>,
 }
 
 /// A key, and what a token must be to pass with it: signed with this key's algorithm and no other.
@@ -121,7 +143,7 @@ impl Gate {
         validation
     }
 
-    /// Finds the token (cookie, then bearer) and checks it. Returns the user's id.
+    /// Finds the token (cookie, then bearer) and checks it. Returns who brought it.
     ///
     /// # Errors
     /// What the client is told.
@@ -129,11 +151,12 @@ impl Gate {
         &self,
         cookies: impl IntoIterator<Item = &'a str>,
         authorization: Option<&'a str>,
-    ) -> Result<String, AuthError> {
+    ) -> Result<Admitted, AuthError> {
         let cookie = cookies.into_iter().find_map(|header| cookie_value(header, &self.cookie_name));
         let token = cookie.or_else(|| authorization.and_then(bearer)).ok_or(AuthError::Missing)?;
-        match self.claims(token).ok_or(AuthError::Failed)?.sub {
-            Value::String(user) if !user.is_empty() => Ok(user),
+        let Claims { sub, wse_topics } = self.claims(token).ok_or(AuthError::Failed)?;
+        match sub {
+            Value::String(user) if !user.is_empty() => Ok(Admitted { user, topics: rules(wse_topics) }),
             _ => Err(AuthError::NoUser),
         }
     }
@@ -175,6 +198,16 @@ impl Lock {
         let decoded = decode(token, &self.key.key, &self.validation);
         decoded.map(|token| token.claims).map_err(|error| error.into_kind())
     }
+}
+
+/// The rules of a token's `wse_topics`. Rules that make no sense allow nothing: whoever wrote them meant to deny something.
+fn rules(claim: Value) -> Option<TopicAcl> {
+    if claim.is_null() {
+        return None;
+    }
+    let rules =
+        serde_json::from_value(claim).ok().and_then(|TopicClaim { allow, deny }| TopicAcl::new(allow, deny).ok());
+    Some(rules.unwrap_or_else(TopicAcl::nothing))
 }
 
 /// The value of cookie `name`. Scripts write `undefined` and `null` where they have no token.
@@ -236,15 +269,33 @@ mod tests {
     }
 
     fn admit(gate: &Gate, token: &str) -> Result<String, AuthError> {
-        gate.admit([], Some(&format!("Bearer {token}")))
+        gate.admit([], Some(&format!("Bearer {token}"))).map(|admitted| admitted.user)
+    }
+
+    fn user(admitted: &Result<Admitted, AuthError>) -> Result<&str, AuthError> {
+        admitted.as_ref().map(|admitted| admitted.user.as_str()).map_err(|error| *error)
+    }
+
+    #[test]
+    fn a_token_s_rules_for_topics_hold_and_senseless_ones_allow_nothing() {
+        let topics = |claim: Value| {
+            let bearer = format!("Bearer {}", signed(with("wse_topics", claim)));
+            gate().admit([], Some(&bearer)).unwrap().topics
+        };
+        assert_eq!(topics(Value::Null), None);
+        let rules = topics(json!({"allow": ["a.*"], "deny": ["a.b"]})).unwrap();
+        assert!(rules.permits("a.c") && !rules.permits("a.b") && !rules.permits("c"));
+        for senseless in [json!("a.*"), json!({"allow": "a.*"}), json!({"allows": ["a"]}), json!({"deny": [""]})] {
+            assert!(!topics(senseless.clone()).unwrap().permits("a.c"), "{senseless}");
+        }
     }
 
     #[test]
     fn a_good_token_passes_as_cookie_and_as_bearer() {
         let token = signed(good());
         let cookie = format!("a=b; access_token={token}; c=d");
-        assert_eq!(gate().admit([cookie.as_str()], None).as_deref(), Ok("bench-user"));
-        assert_eq!(gate().admit([], Some(&format!("bEARER  {token}"))).as_deref(), Ok("bench-user"));
+        assert_eq!(user(&gate().admit([cookie.as_str()], None)), Ok("bench-user"));
+        assert_eq!(user(&gate().admit([], Some(&format!("bEARER  {token}")))), Ok("bench-user"));
     }
 
     #[test]
@@ -252,7 +303,7 @@ mod tests {
         let bearer = format!("Bearer {}", signed(good()));
         assert_eq!(gate().admit(["access_token=forged"], Some(&bearer)), Err(AuthError::Failed));
         for empty in ["access_token=", "access_token=undefined", "access_token=null", "xaccess_token=forged", "x"] {
-            assert_eq!(gate().admit([empty], Some(&bearer)).as_deref(), Ok("bench-user"), "{empty}");
+            assert_eq!(user(&gate().admit([empty], Some(&bearer))), Ok("bench-user"), "{empty}");
         }
     }
 

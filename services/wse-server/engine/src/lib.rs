@@ -3,7 +3,9 @@
 //! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
-//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends;
+//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
+//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there;
+//! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -26,7 +28,11 @@
 mod clock;
 mod config;
 mod connection;
+mod dedup;
+#[doc(hidden)]
+pub mod encryption;
 mod envelope;
+pub mod events;
 pub mod format;
 pub mod frame;
 pub mod handshake;
@@ -41,18 +47,32 @@ mod limits;
 mod listen;
 pub mod msgpack;
 mod outbound;
+mod pace;
+mod presence;
+mod priority;
+mod publications;
+mod random;
 pub mod receive;
+mod recipients;
+mod recovery;
 mod registry;
+mod sending;
 mod server;
 mod shard;
 mod stats;
+mod topics;
 
 pub use self::{
-    config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig},
-    envelope::{Ping, with_category},
+    config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
+    envelope::{Hello, Ping, with_category},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
+    presence::{Member, PresenceConfig, PresenceError},
+    priority::Level,
+    recovery::{Position, Recovered, RecoveryConfig},
+    sending::Outgoing,
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,
+    topics::{TopicAcl, TopicError},
 };

@@ -2,12 +2,19 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc::SyncSender},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::SyncSender},
 };
 
 use bytes::Bytes;
 
-use crate::{key::ConnectionKey, limits::Waker, stats::Book};
+use crate::{
+    inbound::Kind,
+    key::ConnectionKey,
+    limits::Waker,
+    priority::{Level, PerLevel},
+    stats::Book,
+    topics::{Change, Pick, TopicId},
+};
 
 /// How many bytes of commands may wait for a shard before whoever sends waits too.
 const MAILBOX_BYTES: usize = 64 << 20;
@@ -15,12 +22,29 @@ const MAILBOX_BYTES: usize = 64 << 20;
 /// A backlog that has been longer is not kept for the next client: its memory would be.
 const HANDY_CHUNKS: usize = 256;
 
+/// Whom a publication is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// All connections.
+    All,
+    /// Whoever listens to any of these topics.
+    Topics(Arc<[TopicId]>),
+}
+
 /// What a shard is asked to do.
 pub(crate) enum Command {
     /// Send one framed message.
     Send(ConnectionKey, Bytes),
-    /// Send one framed message to all.
-    Broadcast(Bytes),
+    /// Send one framed event.
+    Event(ConnectionKey, Bytes, Level),
+    /// Send one framed message to several.
+    Publish(Target, Bytes),
+    /// Send one framed message to this member of a queue group, or to another if that one can't take it.
+    Deliver(Pick, Bytes),
+    /// Tell the application that a user joined or left.
+    Presence(Kind, String),
+    /// Keep a connection's subscriptions so.
+    Change(ConnectionKey, Change),
     /// Close a connection.
     Disconnect(ConnectionKey),
     /// Tell the books of all connections, and forget those of closed ones.
@@ -32,8 +56,10 @@ pub(crate) enum Command {
 impl Command {
     fn size(&self) -> usize {
         match self {
-            Self::Send(_, frame) | Self::Broadcast(frame) => frame.len(),
-            Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
+            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Publish(_, frame) | Self::Deliver(_, frame) => {
+                frame.len()
+            }
+            Self::Presence(..) | Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
         }
     }
 }
@@ -63,6 +89,15 @@ impl Mailbox {
         while waiting.bytes >= MAILBOX_BYTES && !waiting.closed {
             waiting = self.emptied.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
+        self.push(waiting, command)
+    }
+
+    /// Puts a command in however many there are: for whoever must not wait, and for what takes no memory to speak of.
+    pub(crate) fn put_now(&self, command: Command) -> bool {
+        self.push(self.waiting.lock().unwrap_or_else(PoisonError::into_inner), command)
+    }
+
+    fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command) -> bool {
         if waiting.closed {
             return false;
         }
@@ -107,23 +142,66 @@ impl Chunk {
 }
 
 /// What a client hasn't taken yet. Only connections whose socket was full have one.
+///
+/// First comes the chunk whose beginning is out, then the highest level, in a level what came first.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
+    /// Its beginning is out already: the rest has to follow.
+    half_out: Option<(Chunk, Level)>,
+    levels: [Queue; Level::ALL.len()],
+    bytes: usize,
+    own_bytes: usize,
+    /// The socket was full when it was tried last: what comes now may overtake.
+    pub(crate) is_refused: bool,
+}
+
+/// What waits of one level.
+#[derive(Debug, Default)]
+struct Queue {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     own_bytes: usize,
-    /// The beginning of the first chunk is out already: the rest has to follow.
-    is_half_out: bool,
 }
 
-impl Backlog {
-    /// Puts a chunk last. `is_rest`: its beginning is out already, so there was nothing here.
-    pub(crate) fn push(&mut self, chunk: Chunk, is_rest: bool) {
-        debug_assert!(!is_rest || self.chunks.is_empty());
-        self.is_half_out |= is_rest;
+impl Queue {
+    fn push(&mut self, chunk: Chunk) {
         self.bytes += chunk.bytes.len();
         self.own_bytes += chunk.own_bytes();
         self.chunks.push_back(chunk);
+    }
+
+    fn taken(&mut self, chunk: Chunk) -> Chunk {
+        self.bytes -= chunk.bytes.len();
+        self.own_bytes -= chunk.own_bytes();
+        chunk
+    }
+
+    fn pop_oldest(&mut self) -> Option<Chunk> {
+        self.chunks.pop_front().map(|chunk| self.taken(chunk))
+    }
+
+    fn pop_newest(&mut self) -> Option<Chunk> {
+        self.chunks.pop_back().map(|chunk| self.taken(chunk))
+    }
+
+    /// Gives up everything. Returns how many messages that was.
+    fn clear(&mut self) -> u64 {
+        (self.bytes, self.own_bytes) = (0, 0);
+        self.chunks.drain(..).map(|chunk| u64::from(chunk.messages)).sum()
+    }
+}
+
+impl Backlog {
+    /// Puts a chunk behind its level. `is_rest`: its beginning is out already, so there was nothing here.
+    pub(crate) fn push(&mut self, chunk: Chunk, level: Level, is_rest: bool) {
+        debug_assert!(!is_rest || self.is_empty());
+        self.bytes += chunk.bytes.len();
+        self.own_bytes += chunk.own_bytes();
+        if is_rest {
+            self.half_out = Some((chunk, level));
+            return;
+        }
+        self.levels[level as usize].push(chunk);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -137,67 +215,105 @@ impl Backlog {
 
     /// Whether it is worth keeping for another client, now that it is empty.
     pub(crate) fn is_handy(&self) -> bool {
-        self.chunks.capacity() <= HANDY_CHUNKS
+        self.levels.iter().map(|queue| queue.chunks.capacity()).sum::<usize>() <= HANDY_CHUNKS
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.chunks.len()
+        usize::from(self.half_out.is_some()) + self.levels.iter().map(|queue| queue.chunks.len()).sum::<usize>()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.half_out.is_none() && self.levels.iter().all(|queue| queue.chunks.is_empty())
     }
 
-    /// The bytes of chunk `index`; none if there are not so many.
-    pub(crate) fn bytes_of(&self, index: usize) -> &[u8] {
-        self.chunks.get(index).map_or(&[], |chunk| &chunk.bytes)
+    /// What waits, in the order in which it goes out.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let whole = self.levels.iter().rev().flat_map(|queue| &queue.chunks);
+        self.half_out.iter().map(|(chunk, _)| chunk).chain(whole).map(|chunk| &*chunk.bytes)
+    }
+
+    /// Whether something of a lower level waits that hasn't begun to go out.
+    pub(crate) fn has_below(&self, level: Level) -> bool {
+        self.levels[..level as usize].iter().any(|queue| !queue.chunks.is_empty())
     }
 
     /// `written` bytes went out. Returns how many messages are out with them, counted at their chunk's last byte.
     pub(crate) fn advance(&mut self, mut written: usize) -> u64 {
         self.bytes -= written;
         let mut messages = 0;
-        while let Some(chunk) = self.chunks.front_mut() {
+        while written > 0 {
+            let Some((mut chunk, level)) = self.take_first() else { break };
             if written < chunk.bytes.len() {
-                self.is_half_out |= written > 0;
                 self.own_bytes -= if chunk.is_own { written } else { 0 };
                 drop(chunk.bytes.split_to(written));
+                self.half_out = Some((chunk, level));
                 break;
             }
             written -= chunk.bytes.len();
             self.own_bytes -= chunk.own_bytes();
             messages += u64::from(chunk.messages);
-            self.is_half_out = false;
-            self.chunks.pop_front();
         }
         messages
     }
 
+    /// Takes out what goes out next; what of its bytes counts is the caller's.
+    fn take_first(&mut self) -> Option<(Chunk, Level)> {
+        if let Some(half_out) = self.half_out.take() {
+            return Some(half_out);
+        }
+        let mut levels = self.levels.iter_mut().zip(Level::ALL).rev();
+        levels.find_map(|(queue, level)| Some((queue.pop_oldest()?, level)))
+    }
+
+    /// Gives up messages of levels below `level`, the lowest first and of one level the newest, until no more than `most`
+    /// bytes are left and `surplus` bytes of memory are free. If all of them are too few, none is given up.
+    pub(crate) fn make_room(&mut self, level: Level, most: usize, surplus: usize) -> Option<PerLevel> {
+        let below = &self.levels[..level as usize];
+        let bytes: usize = below.iter().map(|queue| queue.bytes).sum();
+        let own_bytes: usize = below.iter().map(|queue| queue.own_bytes).sum();
+        if self.bytes - bytes > most || own_bytes < surplus {
+            return None;
+        }
+        let (mut lost, kept) = (PerLevel::default(), self.own_bytes - surplus);
+        for (queue, lost) in self.levels[..level as usize].iter_mut().zip(&mut lost) {
+            while (self.bytes > most || self.own_bytes > kept)
+                && let Some(chunk) = queue.pop_newest()
+            {
+                self.bytes -= chunk.bytes.len();
+                self.own_bytes -= chunk.own_bytes();
+                *lost += u64::from(chunk.messages);
+            }
+        }
+        Some(lost)
+    }
+
     /// Gives up everything. Returns how many messages that was; one that is half out counts.
     pub(crate) fn clear(&mut self) -> u64 {
-        self.is_half_out = false;
-        self.give_up()
+        let half_out = self.half_out.take().map_or(0, |(chunk, _)| u64::from(chunk.messages));
+        half_out + self.give_up().iter().sum::<u64>()
     }
 
     /// Gives up what nothing of has gone out yet, so that a closing frame comes next. Returns how many messages that was.
-    pub(crate) fn give_up(&mut self) -> u64 {
-        let kept = usize::from(self.is_half_out).min(self.chunks.len());
-        let lost = self.chunks.iter().skip(kept).map(|chunk| u64::from(chunk.messages)).sum();
-        self.chunks.truncate(kept);
-        self.bytes = self.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        self.own_bytes = self.chunks.iter().map(Chunk::own_bytes).sum();
+    pub(crate) fn give_up(&mut self) -> PerLevel {
+        let lost = std::array::from_fn(|level| self.levels[level].clear());
+        let half_out = self.half_out.as_ref().map(|(chunk, _)| chunk);
+        self.bytes = half_out.map_or(0, |chunk| chunk.bytes.len());
+        self.own_bytes = half_out.map_or(0, Chunk::own_bytes);
         lost
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn backlog(sizes: &[usize]) -> Backlog {
         let mut backlog = Backlog::default();
         for size in sizes {
-            backlog.push(Chunk { bytes: vec![0; *size].into(), messages: 1, is_own: *size != 11 }, false);
+            let chunk = Chunk { bytes: vec![0; *size].into(), messages: 1, is_own: *size != 11 };
+            backlog.push(chunk, Level::Normal, false);
         }
         backlog
     }
@@ -214,7 +330,7 @@ mod tests {
     fn giving_up_keeps_the_chunk_that_is_half_out() {
         let mut backlog = backlog(&[10, 10, 10]);
         backlog.advance(5);
-        assert_eq!((backlog.give_up(), backlog.bytes()), (2, 5));
+        assert_eq!((backlog.give_up(), backlog.bytes()), ([0, 0, 2, 0, 0], 5));
         assert_eq!((backlog.clear(), backlog.bytes()), (1, 0));
     }
 
@@ -230,10 +346,124 @@ mod tests {
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (0, 0));
     }
 
+    /// A chunk that can be told from others: its level, then a number, then filling.
+    fn marked(level: Level, number: u8, length: usize) -> Chunk {
+        let mut bytes = vec![0xFF; length.max(2)];
+        bytes[..2].copy_from_slice(&[level as u8, number]);
+        Chunk { bytes: bytes.into(), messages: 1, is_own: !number.is_multiple_of(3) }
+    }
+
+    /// The levels and numbers of what waits, in the order in which it goes out.
+    fn marks(backlog: &Backlog) -> Vec<(u8, u8)> {
+        backlog.iter().map(|bytes| (bytes[0], bytes[1])).collect()
+    }
+
+    #[test]
+    fn a_higher_level_overtakes_what_has_not_begun_to_go_out() {
+        let mut backlog = Backlog::default();
+        for (number, level) in [Level::Low, Level::Low, Level::Critical, Level::Normal].into_iter().enumerate() {
+            backlog.push(marked(level, number as u8, 10), level, false);
+        }
+        assert_eq!(marks(&backlog), [(4, 2), (2, 3), (1, 0), (1, 1)]);
+        backlog.advance(25);
+        backlog.push(marked(Level::Critical, 9, 10), Level::Critical, false);
+        let lengths: Vec<usize> = backlog.iter().map(<[u8]>::len).collect();
+        assert_eq!(lengths, [5, 10, 10], "the rest of what is half out comes first");
+        assert_eq!(marks(&backlog)[1], (4, 9));
+        assert!(backlog.has_below(Level::Normal) && !backlog.has_below(Level::Low));
+    }
+
+    #[test]
+    fn the_lowest_level_makes_room_first_and_of_it_the_newest() {
+        let filled = || {
+            let mut backlog = Backlog::default();
+            for (number, level) in
+                [Level::Low, Level::Background, Level::Background, Level::High].into_iter().enumerate()
+            {
+                backlog.push(marked(level, 3 * number as u8 + 1, 10), level, false);
+            }
+            backlog
+        };
+        let mut backlog = filled();
+        assert_eq!(backlog.make_room(Level::Normal, 35, 0), Some([1, 0, 0, 0, 0]));
+        assert_eq!(marks(&backlog), [(3, 10), (1, 1), (0, 4)]);
+        assert_eq!(backlog.make_room(Level::Normal, 12, 0), Some([1, 1, 0, 0, 0]));
+        assert_eq!(marks(&backlog), [(3, 10)]);
+        assert_eq!(filled().make_room(Level::Low, 15, 0), None, "what lies below isn't enough");
+        assert_eq!(filled().make_room(Level::Low, usize::MAX, 11), Some([2, 0, 0, 0, 0]));
+        assert_eq!(filled().make_room(Level::Background, 39, 0), None, "its own level is not below it");
+    }
+
+    /// What may happen to a backlog.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize, usize),
+        Write(prop::sample::Index),
+        Room(usize, usize),
+        GiveUp,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..5_usize, 2..40_usize).prop_map(|(level, length)| Step::Push(level, length)),
+            4 => any::<prop::sample::Index>().prop_map(Step::Write),
+            2 => (0..5_usize, 0..200_usize).prop_map(|(level, most)| Step::Room(level, most)),
+            1 => Just(Step::GiveUp),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_torn_lost_or_out_of_order_in_its_level_and_every_byte_is_accounted_for(
+            steps in prop::collection::vec(step(), 1..120),
+        ) {
+            let mut backlog = Backlog::default();
+            let (mut next, mut wire, mut dropped, mut sent) = (0_u8, Vec::new(), 0, 0);
+            for step in steps {
+                match step {
+                    Step::Push(level, length) => {
+                        backlog.push(marked(Level::ALL[level], next, length), Level::ALL[level], false);
+                        next = next.wrapping_add(1);
+                    }
+                    Step::Write(index) => {
+                        let waiting: Vec<u8> = backlog.iter().flatten().copied().collect();
+                        let written = index.index(waiting.len() + 1);
+                        wire.extend_from_slice(&waiting[..written]);
+                        sent += backlog.advance(written);
+                    }
+                    Step::Room(level, most) => {
+                        if let Some(lost) = backlog.make_room(Level::ALL[level], most, 0) {
+                            prop_assert!(backlog.bytes() <= most);
+                            prop_assert!(lost[level..].iter().all(|lost| *lost == 0));
+                            dropped += lost.iter().sum::<u64>();
+                        }
+                    }
+                    Step::GiveUp => dropped += backlog.give_up().iter().sum::<u64>(),
+                }
+                prop_assert_eq!(backlog.bytes(), backlog.iter().map(<[u8]>::len).sum::<usize>());
+                let own = |(chunk, _): &(Chunk, Level)| chunk.own_bytes();
+                let chunks = backlog.levels.iter().flat_map(|queue| &queue.chunks).map(Chunk::own_bytes).sum::<usize>();
+                prop_assert_eq!(backlog.own_bytes(), backlog.half_out.as_ref().map_or(0, own) + chunks);
+                prop_assert_eq!(backlog.len(), backlog.iter().count());
+            }
+            prop_assert_eq!(u64::from(next), dropped + sent + backlog.len() as u64);
+            // The wire holds whole chunks one after the other, and of each level the numbers only grow.
+            let rest: Vec<u8> = backlog.iter().flatten().copied().collect();
+            wire.extend_from_slice(&rest);
+            let (mut at, mut last) = (0, [None; 5]);
+            while at < wire.len() {
+                let (level, number) = (usize::from(wire[at]), wire[at + 1]);
+                prop_assert!(level < 5 && last[level].is_none_or(|last| last < number), "torn at {at}");
+                last[level] = Some(number);
+                at += 2 + wire[at + 2..].iter().take_while(|byte| **byte == 0xFF).count();
+            }
+        }
+    }
+
     #[test]
     fn a_mailbox_without_a_shard_takes_nothing() {
         let mailbox = Mailbox::new(Arc::new(Waker::new().unwrap()));
-        assert!(mailbox.put(Command::Broadcast(Bytes::from_static(b"x"))));
+        assert!(mailbox.put(Command::Publish(Target::All, Bytes::from_static(b"x"))));
         mailbox.close();
         assert!(!mailbox.put(Command::Stop));
     }

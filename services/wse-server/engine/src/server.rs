@@ -1,5 +1,8 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod presence;
+mod topics;
+
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -26,14 +29,21 @@ use crate::{
     keys::{JwtKey, KeyError},
     limits::{Held, Waker},
     listen,
-    outbound::{Command, Mailbox},
+    outbound::{Command, Mailbox, Target},
+    presence::Presence,
+    publications::Publications,
+    recipients::Recipients,
+    recovery::Recovery,
     registry::Registry,
     shard::Shard,
-    stats::{self, Book, DropReason, HealthSnapshot, Totals},
+    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
+    topics::Topics,
 };
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Topics with a line of their own on the metrics port.
+const SHOWN_TOPICS: usize = 50;
 
 /// Why a server didn't start.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +83,11 @@ pub(crate) struct Shared {
     pub(crate) gate: Option<Gate>,
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) recipients: Recipients,
+    pub(crate) topics: Topics,
+    pub(crate) publications: Publications,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) presence: Option<Presence>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -95,6 +110,11 @@ impl Shared {
             gate: config.jwt.as_ref().map(Gate::new),
             inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
             registry,
+            recipients: Recipients::new(config.rate_limit),
+            topics: Topics::new(shards, config.max_subscriptions_per_connection),
+            publications: Publications::new(config.max_publish_backlog_bytes),
+            recovery: config.recovery.clone().map(Recovery::new),
+            presence: config.presence.clone().map(Presence::new),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -114,7 +134,15 @@ impl Shared {
     fn totals(&self) -> Totals {
         let mut totals = Totals::of(&self.inbound.readings());
         totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
+        let lost = &mut totals.counters.send_dropped;
+        lost[SendDropReason::Duplicate as usize] += self.recipients.duplicates();
+        lost[SendDropReason::RateLimited as usize] += self.recipients.limited();
+        lost[SendDropReason::Unencrypted as usize] += self.recipients.unsealed();
         totals
+    }
+
+    pub(crate) fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     /// `/stats`.
@@ -124,7 +152,7 @@ impl Shared {
 
     fn stats_and_totals(&self) -> (ServiceStats, Totals) {
         let totals = self.totals();
-        let mut stats = totals.service_stats(&self.config.service_name, self.started.elapsed().as_secs_f64());
+        let mut stats = totals.service_stats(&self.config.service_name, self.uptime_seconds());
         stats.application = self.application().and_then(|source| source.totals());
         (stats, totals)
     }
@@ -132,7 +160,10 @@ impl Shared {
     /// `/metrics`.
     pub(crate) fn prometheus_text(&self) -> String {
         let (stats, totals) = self.stats_and_totals();
-        stats::prometheus(&stats, &totals)
+        let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
+        let (recovery, presence) = (self.recovery_size(), self.presence_size());
+        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
+        stats::prometheus(&stats, &totals, &fanout)
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.
@@ -164,7 +195,7 @@ impl Shared {
 
 /// A running server. Share it behind an [`Arc`]; dropping it stops it.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -287,20 +318,23 @@ impl Server {
         self.shared.mailboxes[key.shard()].put(Command::Send(key, frame::encode(opcode, payload)))
     }
 
-    /// Sends `text` to all connections, with its category as field `c` where it has none.
+    /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
+    /// `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast_all(&self, text: &str) {
         let text = envelope::with_category(text);
-        self.broadcast(frame::encode(Opcode::Text, text.as_bytes()));
+        self.publish_to_all(frame::encode(Opcode::Text, text.as_bytes()));
     }
 
-    /// Sends `bytes` to all connections as one binary message.
+    /// Sends `bytes` to all connections as one binary message; otherwise like [`Server::broadcast_all`].
     pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
-        self.broadcast(frame::encode(Opcode::Binary, bytes));
+        self.publish_to_all(frame::encode(Opcode::Binary, bytes));
     }
 
-    fn broadcast(&self, framed: Bytes) {
+    fn publish_to_all(&self, frame: Bytes) {
+        self.shared.wait_for_listeners();
+        let frame = self.shared.publications.hold(frame);
         for mailbox in &self.shared.mailboxes {
-            mailbox.put(Command::Broadcast(framed.clone()));
+            mailbox.put(Command::Publish(Target::All, frame.clone()));
         }
     }
 
@@ -343,11 +377,18 @@ impl Server {
     /// How the server is, in the names of the reference.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
+        let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            recovery_enabled: self.shared.recovery.is_some(),
+            recovery_topic_count: recovery.0,
+            recovery_total_bytes: recovery.1,
+            presence_enabled: self.shared.presence.is_some(),
+            presence_topics: presence.0,
+            presence_total_users: presence.1,
         }
     }
 

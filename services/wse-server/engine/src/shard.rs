@@ -6,8 +6,11 @@
 
 mod accept;
 mod assembly;
+mod audience;
 mod core;
 mod echo;
+mod encrypted;
+mod fanout;
 mod open;
 mod read;
 mod strangers;
@@ -24,6 +27,7 @@ use std::{
 use rustix::event::{Timespec, epoll};
 
 use self::{
+    audience::Audiences,
     core::{Core, Overflow},
     read::Progress,
     strangers::Strangers,
@@ -60,6 +64,7 @@ pub(crate) struct Shard {
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
     table: Table,
+    audiences: Audiences,
     core: Core,
     tending: Tending,
     strangers: Strangers,
@@ -86,6 +91,7 @@ impl Shard {
             epoll,
             listener: Some(listener),
             table: Table::new(u8::try_from(index).expect("the configuration allows 256 shards")),
+            audiences: Audiences::default(),
             tending: Tending::new(&shared.config),
             strangers: Strangers::new(&shared.config, shared.wakers.len()),
             core: Core::new(index, shared),
@@ -209,6 +215,7 @@ impl Shard {
         if connection.is_stranger {
             self.strangers.leave(connection.key);
         }
+        self.end_subscriptions(&connection);
         if connection.reserved > 0 {
             self.core.assembly.take_back(&mut connection);
             self.grant();

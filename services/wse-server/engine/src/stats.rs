@@ -9,7 +9,10 @@ use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageS
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::inbound::ShardReading;
+use crate::{
+    inbound::ShardReading,
+    priority::{Level, PerLevel},
+};
 
 /// Declares reasons with the labels under which they are counted.
 macro_rules! reasons {
@@ -58,6 +61,8 @@ reasons! {
     DropReason {
         InboundOverflow = "inbound_overflow",
         Discarded = "discarded",
+        /// Encrypted with another key, or changed on its way.
+        Undecryptable = "undecryptable",
     }
 }
 
@@ -66,6 +71,12 @@ reasons! {
     SendDropReason {
         SlowConsumer = "slow_consumer",
         Disconnected = "disconnected",
+        /// An event that was sent before.
+        Duplicate = "duplicate",
+        /// An event too many.
+        RateLimited = "rate_limited",
+        /// The system had no randomness to encrypt it.
+        Unencrypted = "unencrypted",
     }
 }
 
@@ -81,6 +92,8 @@ pub(crate) struct Counters {
     pub(crate) malformed: u64,
     pub(crate) sent: u64,
     pub(crate) send_dropped: [u64; SendDropReason::LABELS.len()],
+    /// Of these, what slow consumers lost, by its priority.
+    pub(crate) slow_by_level: PerLevel,
     pub(crate) bytes_received: u64,
     pub(crate) bytes_sent: u64,
     /// Closed connections whose books were given up before anyone fetched them.
@@ -91,11 +104,12 @@ pub(crate) struct Counters {
 
 impl Counters {
     fn add(&mut self, other: &Self) {
-        let arrays: [(&mut [u64], &[u64]); 4] = [
+        let arrays: [(&mut [u64], &[u64]); 5] = [
             (&mut self.closed, &other.closed),
             (&mut self.rejected, &other.rejected),
             (&mut self.dropped, &other.dropped),
             (&mut self.send_dropped, &other.send_dropped),
+            (&mut self.slow_by_level, &other.slow_by_level),
         ];
         for (mine, theirs) in arrays {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
@@ -182,10 +196,22 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// Whether publications are kept for clients that come back.
+    pub recovery_enabled: bool,
+    /// Topics that some are kept of.
+    pub recovery_topic_count: usize,
+    /// Bytes that these take.
+    pub recovery_total_bytes: usize,
+    /// Whether it is known who is there.
+    pub presence_enabled: bool,
+    /// Topics with users.
+    pub presence_topics: usize,
+    /// Users, each once per topic.
+    pub presence_total_users: usize,
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
-pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals) -> String {
+pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout) -> String {
     let mut text = Exposition::default();
     let (connections, messages) = (&stats.connections, &stats.messages);
     text.counter("service_messages_received_total", "Complete data messages taken from sockets", messages.received);
@@ -213,7 +239,14 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals) -> String {
             application.sequence_sum,
         );
     }
+    text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog as f64);
     reference_names(&mut text, stats, totals);
+    text.gauge("wse_topics", "Topics with subscribers", fanout.topics as f64);
+    text.gauge("wse_recovery_topics", "Topics with messages kept for recovery", fanout.recovery.0 as f64);
+    text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1 as f64);
+    text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
+    text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
+    text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
     text.0
 }
 
@@ -235,6 +268,23 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     let dropped = counters.dropped[DropReason::InboundOverflow as usize];
     text.counter("wse_inbound_dropped_total", "Drain queue events dropped", dropped);
     text.counter("wse_slow_consumer_drops_total", "Messages dropped due to slow consumers", slow);
+    let by_level = labelled(&Level::LABELS, &counters.slow_by_level);
+    text.labels("wse_slow_consumer_drops_by_level_total", "The same, by priority", "level", &Level::LABELS, &by_level);
+    let limited = counters.send_dropped[SendDropReason::RateLimited as usize];
+    text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
+}
+
+/// What was published, as the metrics tell it.
+#[derive(Debug, Default)]
+pub(crate) struct Fanout {
+    pub(crate) backlog: usize,
+    pub(crate) topics: usize,
+    /// The topics that were published to most often, with how often.
+    pub(crate) busiest: Vec<(String, u64)>,
+    /// Topics and bytes kept for recovery.
+    pub(crate) recovery: (usize, usize),
+    /// Topics with users, and users.
+    pub(crate) presence: (usize, usize),
 }
 
 /// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.
@@ -257,12 +307,25 @@ impl Exposition {
         let _ = writeln!(self.0, "{name} {value}");
     }
 
+    /// One line per topic. Whoever subscribes names the topic, so it is quoted.
+    fn topics(&mut self, name: &str, help: &str, counts: &[(String, u64)]) {
+        self.head(name, help, "counter");
+        for (topic, count) in counts {
+            let topic = topic.replace('\\', r"\\").replace('"', r#"\""#);
+            let _ = writeln!(self.0, "{name}{{topic=\"{topic}\"}} {count}");
+        }
+    }
+
     /// One line per reason, also for those that never happened: a series that appears later has no increase.
     fn reasons(&mut self, name: &str, help: &str, labels: &[&str], counts: &BTreeMap<String, u64>) {
+        self.labels(name, help, "reason", labels, counts);
+    }
+
+    fn labels(&mut self, name: &str, help: &str, label: &str, values: &[&str], counts: &BTreeMap<String, u64>) {
         self.head(name, help, "counter");
-        for label in labels {
-            let count = counts.get(*label).copied().unwrap_or(0);
-            let _ = writeln!(self.0, "{name}{{reason=\"{label}\"}} {count}");
+        for value in values {
+            let count = counts.get(*value).copied().unwrap_or(0);
+            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
         }
     }
 }
@@ -275,12 +338,15 @@ pub(crate) struct Book {
     pub(crate) received: u64,
     pub(crate) consumed: u64,
     pub(crate) dropped: u64,
+    pub(crate) sent: u64,
+    pub(crate) send_dropped: u64,
 }
 
 impl Book {
     pub(crate) fn told(&self) -> ConnectionBook {
-        let Self { id, open, received, consumed, dropped } = *self;
-        ConnectionBook { id: id.to_string(), open, received, consumed, dropped, application: None }
+        let Self { id, open, received, consumed, dropped, sent, send_dropped } = *self;
+        let (sent, send_dropped) = (Some(sent), Some(send_dropped));
+        ConnectionBook { id: id.to_string(), open, received, consumed, dropped, sent, send_dropped, application: None }
     }
 }
 
@@ -305,9 +371,14 @@ mod tests {
     #[test]
     fn prometheus_lines_have_one_space_and_every_reason() {
         let totals = Totals::of(&[ShardReading::default()]);
-        let text = prometheus(&totals.service_stats("x", 0.0), &totals);
+        let busiest = vec![(r#"a"b\c"#.to_owned(), 7)];
+        let fanout = Fanout { busiest, ..Fanout::default() };
+        let text = prometheus(&totals.service_stats("x", 0.0), &totals, &fanout);
+        assert!(text.contains("\nwse_topic_messages_total{topic=\"a\\\"b\\\\c\"} 7\n"));
         assert!(text.contains("\nwse_slow_consumer_drops_total 0\n"));
         assert!(text.contains("\nservice_messages_dropped_total{reason=\"discarded\"} 0\n"));
+        assert!(text.contains("\nwse_slow_consumer_drops_by_level_total{level=\"critical\"} 0\n"));
+        assert!(text.contains("\nwse_rate_limited_total 0\n"));
         assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.matches(' ').count() == 1));
     }
 }

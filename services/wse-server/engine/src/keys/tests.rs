@@ -95,7 +95,7 @@ fn by_secret(kid: Option<&str>, secret: &[u8]) -> String {
 
 fn admits(gate: &Gate, token: &str) -> bool {
     match gate.admit([], Some(&format!("Bearer {token}"))) {
-        Ok(user) => user == "u",
+        Ok(admitted) => admitted.user == "u",
         Err(error) => {
             assert_eq!(error, AuthError::Failed);
             false

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::{assembly::Assembly, open};
+use super::assembly::Assembly;
 use crate::{
     clock,
     config::{Delivery, InboundOverflow},
@@ -15,6 +15,8 @@ use crate::{
     inbound::Kind,
     intake::Intake,
     outbound::Backlog,
+    priority::Level,
+    random::Random,
     server::Shared,
     stats::{Book, CloseReason, Counters, SendDropReason},
 };
@@ -49,15 +51,19 @@ pub(super) struct Core {
     /// What is to be written to the connection that is being read.
     pub(super) replies: Vec<u8>,
     pub(super) reply_messages: u32,
+    /// How urgent that is.
+    pub(super) reply_level: Level,
     /// Where requests are read to.
     pub(super) request: Vec<u8>,
-    pub(super) random: open::Random,
+    pub(super) random: Random,
     pub(super) assembly: Assembly,
     /// Bytes that are kept for clients that don't take them, and how many may be.
     pub(super) outbound_bytes: usize,
     pub(super) outbound_limit: usize,
     #[expect(clippy::vec_box, reason = "the boxes themselves are handed to connections and come back")]
     pub(super) spare_backlogs: Vec<Box<Backlog>>,
+    /// Connections with a key. While there are none, nobody looks for keys.
+    pub(super) encrypted: usize,
     pub(super) started: Instant,
     pub(super) now_millis: u64,
     pub(super) wall_millis: u64,
@@ -84,9 +90,11 @@ impl Core {
             inflated: Vec::new(),
             replies: Vec::new(),
             reply_messages: 0,
+            reply_level: Level::Normal,
             request: Vec::new(),
-            random: open::Random::default(),
+            random: Random::default(),
             spare_backlogs: Vec::new(),
+            encrypted: 0,
             started: Instant::now(),
             now_millis: 0,
             wall_millis: clock::now_millis(),
@@ -113,13 +121,17 @@ impl Core {
     pub(super) fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
         if let Some(mut backlog) = connection.backlog.take() {
             self.outbound_bytes -= backlog.own_bytes();
-            self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+            self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
             self.spare(backlog);
         }
         if !connection.is_registered {
             return;
         }
         self.shared.registry.close(connection.id);
+        self.shared.recipients.close(connection.key);
+        if connection.extras.take().is_some_and(|extras| extras.secured.is_some()) {
+            self.encrypted -= 1;
+        }
         match self.shared.config.delivery {
             Delivery::Queue => {
                 let id = connection.id.to_string();

@@ -2,9 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use rustix::rand::{GetRandomFlags, getrandom};
-use uuid::Uuid;
-
 use super::{Core, read::Progress};
 use crate::{
     config::Delivery,
@@ -13,44 +10,9 @@ use crate::{
     frame::{self, Opcode},
     handshake::{self, MAXIMAL_REQUEST, Refusal},
     inbound::Kind,
-    jwt::AuthError,
+    jwt::{Admitted, AuthError},
     stats::{CloseReason, RejectReason},
 };
-
-/// What a UUID of version 7 has of randomness, in bytes.
-const RANDOM_BYTES: usize = 10;
-/// How much randomness is fetched from the kernel at once. Up to 256 bytes such a call is neither interrupted nor short.
-const POOL_BYTES: usize = 25 * RANDOM_BYTES;
-
-/// Randomness for ids.
-pub(super) struct Random {
-    pool: [u8; POOL_BYTES],
-    used: usize,
-}
-
-impl Default for Random {
-    fn default() -> Self {
-        Self { pool: [0; POOL_BYTES], used: POOL_BYTES }
-    }
-}
-
-impl Random {
-    fn bytes(&mut self) -> [u8; RANDOM_BYTES] {
-        if self.used + RANDOM_BYTES > POOL_BYTES {
-            let filled = getrandom(&mut self.pool[..], GetRandomFlags::empty());
-            debug_assert_eq!(filled, Ok(POOL_BYTES));
-            self.used = 0;
-        }
-        let bytes = self.pool[self.used..].first_chunk().copied().expect("there are enough left");
-        self.used += RANDOM_BYTES;
-        bytes
-    }
-
-    /// A new id, version 7.
-    pub(super) fn id(&mut self, wall_millis: u64) -> Uuid {
-        uuid::Builder::from_unix_timestamp_millis(wall_millis, &self.bytes()).into_uuid()
-    }
-}
 
 /// Whether a request may end here.
 fn has_blank_line(bytes: &[u8]) -> bool {
@@ -59,8 +21,8 @@ fn has_blank_line(bytes: &[u8]) -> bool {
 
 /// What a request comes to.
 enum Answer {
-    /// Welcome; the user's id, if a token gave one.
-    Welcome { user: Option<String>, cookies: String },
+    /// Welcome; who it is, if a token says so.
+    Welcome { admitted: Option<Admitted>, cookies: String },
     /// Upgraded to be told no.
     Unauthorized(AuthError),
 }
@@ -116,9 +78,9 @@ impl Core {
 
     fn examine(&self, request: &handshake::Request<'_>) -> Answer {
         match &self.shared.gate {
-            None => Answer::Welcome { user: None, cookies: request.cookies.join("; ") },
+            None => Answer::Welcome { admitted: None, cookies: request.cookies.join("; ") },
             Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
-                Ok(user) => Answer::Welcome { user: Some(user), cookies: String::new() },
+                Ok(admitted) => Answer::Welcome { admitted: Some(admitted), cookies: String::new() },
                 Err(error) => Answer::Unauthorized(error),
             },
         }
@@ -126,13 +88,13 @@ impl Core {
 
     fn answer(&mut self, connection: &mut Connection, answer: Answer, accept: &[u8; 28]) -> Progress {
         match answer {
-            Answer::Welcome { user, cookies } => {
+            Answer::Welcome { admitted, cookies } => {
                 let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
                 if open >= self.shared.config.max_connections {
                     self.shared.open.fetch_sub(1, Ordering::Relaxed);
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Full);
                 }
-                self.welcome(connection, user, &cookies, accept)
+                self.welcome(connection, admitted, &cookies, accept)
             }
             Answer::Unauthorized(error) => self.turn_away(connection, error, accept),
         }
@@ -142,7 +104,7 @@ impl Core {
     fn welcome(
         &mut self,
         connection: &mut Connection,
-        user: Option<String>,
+        admitted: Option<Admitted>,
         cookies: &str,
         accept: &[u8; 28],
     ) -> Progress {
@@ -151,7 +113,21 @@ impl Core {
         connection.is_registered = true;
         connection.last_data_millis = self.now_millis;
         self.counters.accepted += 1;
+        if connection.wants_message_pack {
+            self.shared.recipients.packs(connection.key);
+        }
         self.shared.registry.open(connection.id, connection.key);
+        let user = admitted.map(|admitted| {
+            if let Some(rules) = admitted.topics {
+                connection.is_subscriber = true;
+                // Nothing to change: it has no subscriptions yet.
+                self.shared.topics.set_acl(connection.key, rules, |_| {});
+            }
+            if self.shared.presence.is_some() {
+                self.shared.registry.introduce(connection.key, &admitted.user);
+            }
+            admitted.user
+        });
         if self.shared.config.delivery == Delivery::Queue {
             let (kind, data) = match &user {
                 Some(user) => (Kind::AuthConnect, user.as_str()),
@@ -165,7 +141,7 @@ impl Core {
         let mut messages = 0;
         if let Some(user) = user {
             let message = self.random.id(self.wall_millis);
-            let greeting = envelope::server_ready(connection.id, message, &user, self.wall_millis);
+            let greeting = envelope::server_ready(connection.id, message, &user, &self.shared.config, self.wall_millis);
             frame::put(&mut out, Opcode::Text, greeting.as_bytes());
             messages = 1;
         }

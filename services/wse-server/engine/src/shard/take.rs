@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Core, Overflow};
 use crate::{
     connection::Connection,
-    envelope::{self, Hello, Ping},
+    envelope::{Hello, Ping},
     format::{self, Binary, InflateError, Text},
     frame::{self, Opcode, Violation},
     inbound::Kind,
@@ -18,9 +18,34 @@ use crate::{
 enum Meaning {
     Deliver { kind: Kind, data: Range<usize>, message_type: Option<Range<usize>> },
     Ping(Ping),
-    Hello(String),
+    Hello(Hello),
     Pong,
     Inflate,
+    Sealed,
+}
+
+fn meaning(bytes: &[u8], text: Text) -> Meaning {
+    let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..bytes.len(), message_type: None };
+    match text {
+        Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
+        // A ping that is no JSON is no ping.
+        Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
+        Text::Hello { object } => Meaning::Hello(Hello::parse(&bytes[object])),
+        Text::Pong => Meaning::Pong,
+        Text::Raw => raw(),
+    }
+}
+
+/// What a packed message means. The reference hands all of them to the application, so that a client which packs its pings
+/// gets no answer; here the protocol's own types mean the same in every format.
+fn packed(bytes: &[u8], value: Range<usize>, message_type: Option<Range<usize>>) -> Meaning {
+    let own = match message_type.as_ref().map(|range| &bytes[range.clone()]) {
+        Some(b"ping") => Ping::unpack(&bytes[value.clone()]).map(Meaning::Ping),
+        Some(b"client_hello") => Some(Meaning::Hello(Hello::unpack(&bytes[value.clone()]))),
+        Some(b"pong" | b"PONG") => Some(Meaning::Pong),
+        _ => None,
+    };
+    own.unwrap_or(Meaning::Deliver { kind: Kind::MessagePack, data: value, message_type })
 }
 
 impl Core {
@@ -42,7 +67,7 @@ impl Core {
                 Ok(())
             }
             text => {
-                let meaning = self.meaning(connection, bytes, text);
+                let meaning = meaning(bytes, text);
                 self.act(connection, Place::Arena(range), meaning)
             }
         }
@@ -60,9 +85,12 @@ impl Core {
             Place::Own(bytes, range) => &bytes[range.clone()],
         };
         let meaning = match kind {
-            DataKind::Text => self.read_text(connection, bytes)?,
+            DataKind::Text => Self::read_text(bytes)?,
+            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.secured().is_some() => {
+                Meaning::Sealed
+            }
             DataKind::Binary => match format::classify_binary(bytes, connection.wants_message_pack) {
-                Binary::MessagePack { value, message_type } => self.packed(connection, bytes, value, message_type),
+                Binary::MessagePack { value, message_type } => packed(bytes, value, message_type),
                 Binary::Compressed => Meaning::Inflate,
                 Binary::Other => Meaning::Deliver { kind: Kind::Binary, data: 0..bytes.len(), message_type: None },
             },
@@ -70,45 +98,11 @@ impl Core {
         self.act(connection, place, meaning)
     }
 
-    fn read_text(&self, connection: &Connection, text: &[u8]) -> Result<Meaning, Violation> {
+    fn read_text(text: &[u8]) -> Result<Meaning, Violation> {
         if simdutf8::basic::from_utf8(text).is_err() {
             return Err(Violation::InvalidUtf8);
         }
-        Ok(self.meaning(connection, text, format::classify(text)))
-    }
-
-    fn meaning(&self, connection: &Connection, bytes: &[u8], text: Text) -> Meaning {
-        let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..bytes.len(), message_type: None };
-        match text {
-            Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
-            // A ping that is no JSON is no ping.
-            Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
-            Text::Hello { object } => self.hello(connection, Hello::parse(&bytes[object])),
-            Text::Pong => Meaning::Pong,
-            Text::Raw => raw(),
-        }
-    }
-
-    /// What a packed message means. The reference hands all of them to the application, so that a client which packs its
-    /// pings gets no answer; here the protocol's own types mean the same in every format.
-    fn packed(
-        &self,
-        connection: &Connection,
-        bytes: &[u8],
-        value: Range<usize>,
-        message_type: Option<Range<usize>>,
-    ) -> Meaning {
-        let own = match message_type.as_ref().map(|range| &bytes[range.clone()]) {
-            Some(b"ping") => Ping::unpack(&bytes[value.clone()]).map(Meaning::Ping),
-            Some(b"client_hello") => Some(self.hello(connection, Hello::unpack(&bytes[value.clone()]))),
-            Some(b"pong" | b"PONG") => Some(Meaning::Pong),
-            _ => None,
-        };
-        own.unwrap_or(Meaning::Deliver { kind: Kind::MessagePack, data: value, message_type })
-    }
-
-    fn hello(&self, connection: &Connection, hello: Hello) -> Meaning {
-        Meaning::Hello(envelope::server_hello(hello, connection.id, &self.shared.config, self.wall_millis))
+        Ok(meaning(text, format::classify(text)))
     }
 
     fn act(&mut self, connection: &mut Connection, place: Place, meaning: Meaning) -> Result<(), Violation> {
@@ -124,10 +118,8 @@ impl Core {
                 frame::put(&mut self.replies, Opcode::Text, answer);
                 self.count_answered(connection, 1);
             }
-            Meaning::Hello(answer) => {
-                frame::put(&mut self.replies, Opcode::Text, answer.as_bytes());
-                self.count_answered(connection, 1);
-            }
+            Meaning::Hello(hello) => self.greet(connection, &hello),
+            Meaning::Sealed => self.open_sealed(connection, &place),
             Meaning::Pong => self.count_answered(connection, 0),
             Meaning::Inflate => return self.inflate(connection, place),
         }
@@ -135,7 +127,7 @@ impl Core {
     }
 
     #[inline]
-    fn count_received(&mut self, connection: &mut Connection) {
+    pub(super) fn count_received(&mut self, connection: &mut Connection) {
         connection.received += 1;
         self.counters.received += 1;
     }
@@ -158,7 +150,7 @@ impl Core {
         inflated.clear();
         let limit = self.shared.config.max_message_size;
         let result = self.inflater.inflate(&bytes[format::COMPRESSED.len()..], &mut inflated, limit);
-        let meaning = result.map(|()| self.read_text(connection, &inflated));
+        let meaning = result.map(|()| Self::read_text(&inflated));
         let outcome = match meaning {
             Ok(Ok(meaning)) => {
                 let length = inflated.len();
@@ -186,13 +178,13 @@ impl Core {
         }
     }
 
-    fn drop_message(&mut self, connection: &mut Connection, reason: DropReason) {
+    pub(super) fn drop_message(&mut self, connection: &mut Connection, reason: DropReason) {
         connection.dropped += 1;
         self.counters.dropped[reason as usize] += 1;
     }
 
     /// Hands a message on, unless there is nobody to take it or no room.
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         connection: &mut Connection,
         kind: Kind,

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::{Core, Overflow, Reading, Shard, read::Progress};
+use super::{Core, Overflow, Reading, Shard, fanout::Joined, read::Progress};
 use crate::{
     config::Config,
     connection::{Connection, Phase},
@@ -12,7 +12,8 @@ use crate::{
     frame::{self, Opcode},
     handshake::Refusal,
     key::ConnectionKey,
-    outbound::{Chunk, Command},
+    outbound::{Backlog, Chunk, Command},
+    priority::Level,
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 
@@ -22,8 +23,6 @@ const GOODBYE_MILLIS: u64 = 2000;
 const SWEPT_PER_ROUND: usize = 1024;
 /// Ticks in a row on which messages had to be dropped before a client is given up.
 const SLOW_TICKS: u8 = 2;
-/// Broadcasts are joined up to this size: one write instead of many.
-const JOINED_BYTES: usize = 256 << 10;
 
 /// A walk over all connections, a few per round.
 struct Sweep {
@@ -118,6 +117,9 @@ impl Shard {
     fn start_sweep(&mut self, now: u64) {
         if now >= self.tending.next_ping_millis {
             self.tending.next_ping_millis = now + self.tending.ping_millis;
+            if let Some(recovery) = self.core.shared.recovery.as_ref().filter(|_| self.core.index == 0) {
+                recovery.forget_old(self.core.wall_millis);
+            }
             let text = envelope::server_ping(self.core.wall_millis);
             let ping = match self.core.overflow {
                 Overflow::Echo => Bytes::new(),
@@ -153,69 +155,69 @@ impl Shard {
         let mut commands = std::mem::take(&mut self.commands);
         self.core.shared.mailboxes[self.core.index].take(&mut commands);
         let mut dirty = Vec::new();
-        let mut broadcasts = Joined::default();
+        let mut publications = Joined::default();
         for command in commands.drain(..) {
             match command {
-                Command::Broadcast(frame) => {
-                    if broadcasts.is_full() {
-                        self.broadcast(&mut broadcasts);
+                Command::Publish(target, frame) => {
+                    if !publications.takes(&target) {
+                        self.publish(&mut publications);
                     }
-                    broadcasts.push(frame);
-                    continue;
+                    publications.push(target, frame);
                 }
-                // Whatever comes behind a broadcast stays behind it.
-                _ => self.broadcast(&mut broadcasts),
-            }
-            match command {
-                Command::Send(key, frame) => self.queue(key, frame, &mut dirty),
-                Command::Disconnect(key) => self.disconnect(key),
-                Command::Books(reply) => {
-                    // Nobody waits any more: then the books of closed connections wait for the next one.
-                    if let Err(error) = reply.try_send(self.books()) {
-                        tracing::debug!(%error, "nobody waits for the books");
-                    }
+                other => {
+                    // Whatever comes behind a publication stays behind it.
+                    self.publish(&mut publications);
+                    self.obey_one(other, &mut dirty);
                 }
-                Command::Stop => self.stop(),
-                Command::Broadcast(_) => {}
             }
         }
-        self.broadcast(&mut broadcasts);
+        self.publish(&mut publications);
         self.commands = commands;
         for key in dirty {
             self.flush(key);
         }
     }
 
+    fn obey_one(&mut self, command: Command, dirty: &mut Vec<ConnectionKey>) {
+        match command {
+            Command::Send(key, frame) => self.queue(key, frame, Level::Normal, dirty),
+            Command::Event(key, frame, level) => self.queue(key, frame, level, dirty),
+            Command::Deliver(pick, frame) => self.deliver(pick, frame, dirty),
+            Command::Presence(kind, detail) => self.tell_presence(kind, &detail),
+            Command::Change(key, change) => self.resubscribe(key, change),
+            Command::Disconnect(key) => self.disconnect(key),
+            Command::Books(reply) => {
+                // Nobody waits any more: then the books of closed connections wait for the next one.
+                if let Err(error) = reply.try_send(self.books()) {
+                    tracing::debug!(%error, "nobody waits for the books");
+                }
+            }
+            Command::Stop => self.stop(),
+            Command::Publish(..) => unreachable!("publications are joined by the caller"),
+        }
+    }
+
     /// Puts a message behind what waits for a connection; it is written when all commands have been looked at.
-    fn queue(&mut self, key: ConnectionKey, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
+    pub(super) fn queue(&mut self, key: ConnectionKey, frame: Bytes, level: Level, dirty: &mut Vec<ConnectionKey>) {
         let core = &mut self.core;
         let Some(connection) = self.table.get_mut(key).filter(|connection| connection.phase == Phase::Open) else {
             core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
             return;
         };
-        if core.is_over_limit(connection) && connection.is_dirty {
-            // A burst: what came earlier in it may fit into the socket.
+        let overtakes = |backlog: &Backlog| !backlog.is_refused && backlog.has_below(level);
+        let is_untried = connection.is_dirty && connection.backlog.as_deref().is_some_and(overtakes);
+        if is_untried || (connection.is_dirty && core.is_over_limit(connection)) {
+            // A burst: what came earlier in it may fit into the socket, and is overtaken only if it doesn't.
             core.flush(connection);
         }
-        if core.is_over_limit(connection) {
-            core.drop_for_slowness(connection, 1);
+        if !core.has_room(connection, level) {
+            core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, false);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
-        }
-    }
-
-    fn broadcast(&mut self, joined: &mut Joined) {
-        let Some(Chunk { bytes, messages, .. }) = joined.take() else { return };
-        for slot in 0..self.table.slots() {
-            let Some(mut connection) = self.table.take_slot(slot) else { continue };
-            if connection.phase == Phase::Open {
-                self.core.send_shared(&mut connection, &bytes, messages);
-            }
-            self.table.put(connection);
         }
     }
 
@@ -268,7 +270,9 @@ impl Core {
             return self.close(connection, 4408, "stalled in the middle of a message", CloseReason::Idle);
         }
         let Some(ping) = ping else { return };
-        let is_stuck = connection.is_withheld && !std::mem::take(&mut connection.has_taken);
+        // Where publishers wait for the slowest listener, one that takes nothing would hold all others up.
+        let is_awaited = self.shared.config.max_publish_backlog_bytes > 0 && connection.backlog.is_some();
+        let is_stuck = (connection.is_withheld || is_awaited) && !std::mem::take(&mut connection.has_taken);
         let is_slow = std::mem::take(&mut connection.is_dropping) || is_stuck;
         connection.slow_ticks = if is_slow { connection.slow_ticks + 1 } else { 0 };
         if connection.slow_ticks >= SLOW_TICKS {
@@ -277,57 +281,5 @@ impl Core {
         if !ping.is_empty() {
             self.send_shared(connection, ping, 1);
         }
-    }
-}
-
-/// Broadcasts in a row, as one.
-#[derive(Default)]
-struct Joined {
-    first: Option<Bytes>,
-    bytes: BytesMut,
-    messages: u32,
-}
-
-impl Joined {
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= JOINED_BYTES
-    }
-
-    fn push(&mut self, frame: Bytes) {
-        self.messages += 1;
-        match self.first.take() {
-            None if self.bytes.is_empty() => self.first = Some(frame),
-            first => {
-                self.bytes.extend_from_slice(&first.unwrap_or_default());
-                self.bytes.extend_from_slice(&frame);
-            }
-        }
-    }
-
-    fn take(&mut self) -> Option<Chunk> {
-        let messages = std::mem::take(&mut self.messages);
-        let bytes = self.first.take().unwrap_or_else(|| self.bytes.split().freeze());
-        (messages > 0).then_some(Chunk { bytes, messages, is_own: false })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_broadcast_is_shared_and_several_are_joined_in_order() {
-        let mut joined = Joined::default();
-        assert!(joined.take().is_none());
-        let frame = Bytes::from_static(b"one");
-        joined.push(frame.clone());
-        let alone = joined.take().unwrap();
-        assert_eq!((alone.bytes.as_ptr(), alone.messages), (frame.as_ptr(), 1));
-        for text in ["one", "two", "three"] {
-            joined.push(Bytes::from_static(text.as_bytes()));
-        }
-        let chunk = joined.take().unwrap();
-        assert_eq!((chunk.bytes.as_ref(), chunk.messages), (b"onetwothree".as_slice(), 3));
-        assert!(joined.take().is_none());
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     connection::{Connection, Phase},
     frame::{self, Violation},
     outbound::{Backlog, Chunk},
+    priority::{Level, PerLevel},
     stats::{CloseReason, SendDropReason},
 };
 
@@ -28,7 +29,8 @@ impl Core {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
             let bytes = Bytes::copy_from_slice(&bytes[written..]);
-            self.keep(connection, Chunk { bytes, messages, is_own: true }, written > 0);
+            let level = self.reply_level(connection);
+            self.keep(connection, Chunk { bytes, messages, is_own: true }, level, written > 0);
         }
     }
 
@@ -37,24 +39,24 @@ impl Core {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
             let bytes = bytes.slice(written..);
-            self.keep(connection, Chunk { bytes, messages, is_own: false }, written > 0);
+            self.keep(connection, Chunk { bytes, messages, is_own: false }, Level::Normal, written > 0);
         }
     }
 
     /// Writes what the socket takes now, in order. `None`: nothing is left to be done about these bytes.
     fn try_send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) -> Option<usize> {
         if connection.backlog.is_some() {
-            if self.is_over_limit(connection) {
-                self.drop_for_slowness(connection, messages);
-                return None;
+            let has_room = self.has_room(connection, Level::Normal);
+            if !has_room {
+                self.drop_for_slowness(connection, Level::Normal, messages);
             }
-            return Some(0);
+            return has_room.then_some(0);
         }
         match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
             Ok(written) => {
                 self.counters.bytes_sent += written as u64;
                 if written == bytes.len() {
-                    self.counters.sent += u64::from(messages);
+                    self.count_sent(connection, u64::from(messages));
                     return None;
                 }
                 Some(written)
@@ -62,10 +64,58 @@ impl Core {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(0),
             Err(_) => {
                 // Its end shows when it is read; until then nothing can be sent.
-                self.counters.send_dropped[SendDropReason::Disconnected as usize] += u64::from(messages);
+                self.count_unsent(connection, SendDropReason::Disconnected, u64::from(messages));
                 None
             }
         }
+    }
+
+    /// How urgent what is sent now is to the connection's client. Behind a goodbye comes nothing, so what may hold one, or
+    /// comes after it, comes last.
+    fn reply_level(&self, connection: &Connection) -> Level {
+        if connection.phase == Phase::Open { self.reply_level } else { Level::Background }
+    }
+
+    /// Whether something of a level may wait for a client, if need be in the place of something less urgent.
+    pub(super) fn has_room(&mut self, connection: &mut Connection, level: Level) -> bool {
+        if !self.is_over_limit(connection) {
+            return true;
+        }
+        let most = match self.shared.config.max_outbound_queue_bytes {
+            0 => usize::MAX,
+            limit => limit - 1,
+        };
+        let surplus = (self.outbound_bytes + 1).saturating_sub(self.outbound_limit);
+        // Where a goodbye waits, nothing is moved any more.
+        let Some(backlog) = connection.backlog.as_mut().filter(|_| connection.phase == Phase::Open) else {
+            return false;
+        };
+        let before = backlog.own_bytes();
+        let Some(lost) = backlog.make_room(level, most, surplus) else { return false };
+        self.outbound_bytes -= before - backlog.own_bytes();
+        connection.is_dropping = true;
+        self.count_all_slow(connection, lost);
+        true
+    }
+
+    /// Messages of a level that a client didn't take.
+    fn count_slow(&mut self, connection: &mut Connection, level: Level, messages: u64) {
+        self.count_unsent(connection, SendDropReason::SlowConsumer, messages);
+        self.counters.slow_by_level[level as usize] += messages;
+    }
+
+    fn count_all_slow(&mut self, connection: &mut Connection, lost: PerLevel) {
+        lost.into_iter().zip(Level::ALL).for_each(|(messages, level)| self.count_slow(connection, level, messages));
+    }
+
+    fn count_sent(&mut self, connection: &mut Connection, messages: u64) {
+        connection.sent += messages;
+        self.counters.sent += messages;
+    }
+
+    pub(super) fn count_unsent(&mut self, connection: &mut Connection, reason: SendDropReason, messages: u64) {
+        connection.send_dropped += messages;
+        self.counters.send_dropped[reason as usize] += messages;
     }
 
     /// Whether a client has as much waiting as it may have.
@@ -88,17 +138,17 @@ impl Core {
     }
 
     /// A client doesn't read: messages to it are dropped and counted.
-    pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, messages: u32) {
+    pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, level: Level, messages: u32) {
         connection.is_dropping = true;
-        self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(messages);
+        self.count_slow(connection, level, u64::from(messages));
     }
 
-    /// Puts bytes behind what waits already. A client whose bytes come on top of twice as much as all may have is cut off:
+    /// Puts bytes behind what waits already of their level. A client whose bytes come on top of twice as much as all may have is cut off:
     /// each new one of thousands may ask for a little, once.
-    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, is_rest: bool) {
+    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, is_rest: bool) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
-                self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += u64::from(chunk.messages);
+                self.count_slow(connection, level, u64::from(chunk.messages));
                 connection.reason.get_or_insert(CloseReason::SlowConsumer);
                 // It fails if the client is gone already; either way, reading shows the end.
                 let _ = shutdown(&connection.socket, Shutdown::Both);
@@ -108,11 +158,12 @@ impl Core {
         }
         let spare = &mut self.spare_backlogs;
         let backlog = connection.backlog.get_or_insert_with(|| spare.pop().unwrap_or_default());
-        backlog.push(chunk, is_rest);
+        backlog.push(chunk, level, is_rest);
     }
 
     /// Keeps an empty backlog for the next connection that needs one.
-    pub(super) fn spare(&mut self, backlog: Box<Backlog>) {
+    pub(super) fn spare(&mut self, mut backlog: Box<Backlog>) {
+        backlog.is_refused = false;
         if self.spare_backlogs.len() < SPARE_BACKLOGS && backlog.is_handy() {
             self.spare_backlogs.push(backlog);
         }
@@ -126,17 +177,18 @@ impl Core {
             match write_some(connection, &backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
-                    self.counters.sent += backlog.advance(written);
+                    self.count_sent(connection, backlog.advance(written));
                     connection.has_taken = true;
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     self.outbound_bytes -= before - backlog.own_bytes();
+                    backlog.is_refused = true;
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
                 }
                 Err(_) => {
-                    self.counters.send_dropped[SendDropReason::Disconnected as usize] += backlog.clear();
+                    self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
                 }
             }
         }
@@ -159,6 +211,7 @@ impl Core {
         let mut replies = std::mem::take(&mut self.replies);
         let messages = std::mem::take(&mut self.reply_messages);
         self.send(connection, &replies, messages);
+        self.reply_level = Level::Normal;
         replies.clear();
         replies.shrink_to(REPLIES_KEPT);
         self.replies = replies;
@@ -192,7 +245,7 @@ impl Core {
         if let Some(backlog) = &mut connection.backlog {
             // Behind what waits, whatever the limit says.
             self.outbound_bytes += goodbye.len();
-            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, false);
+            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, Level::Background, false);
         } else {
             self.send(connection, &goodbye, 0);
         }
@@ -202,8 +255,9 @@ impl Core {
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if let Some(backlog) = &mut connection.backlog {
             let before = backlog.own_bytes();
-            self.counters.send_dropped[SendDropReason::SlowConsumer as usize] += backlog.give_up();
+            let lost = backlog.give_up();
             self.outbound_bytes -= before - backlog.own_bytes();
+            self.count_all_slow(connection, lost);
         }
         self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
     }
@@ -219,10 +273,11 @@ impl Core {
 
 /// Writes as many chunks as one call takes.
 fn write_some(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
+    let mut chunks = backlog.iter();
     if backlog.len() == 1 {
-        return rustix::net::send(&connection.socket, backlog.bytes_of(0), SendFlags::NOSIGNAL);
+        return rustix::net::send(&connection.socket, chunks.next().unwrap_or_default(), SendFlags::NOSIGNAL);
     }
-    let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|index| IoSlice::new(backlog.bytes_of(index)));
+    let slices: [IoSlice<'_>; SLICES] = std::array::from_fn(|_| IoSlice::new(chunks.next().unwrap_or_default()));
     let slices = &slices[..backlog.len().min(SLICES)];
     sendmsg(&connection.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }

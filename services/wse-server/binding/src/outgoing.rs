@@ -1,0 +1,227 @@
+//! Python objects into JSON and MessagePack, with no tree in between: how an event leaves an application.
+//!
+//! What an object becomes is what it becomes in the reference, but where that would lose something without a word.
+
+use std::{borrow::Cow, cell::RefCell};
+
+use pyo3::{
+    exceptions::PyValueError,
+    intern,
+    prelude::*,
+    pybacked::PyBackedStr,
+    types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple},
+};
+use serde::{
+    Serialize, Serializer,
+    ser::{SerializeMap, SerializeSeq},
+};
+use wse_engine::{
+    Server,
+    events::{Event, Value, sort_members},
+};
+
+/// How deep an event may nest, itself included: as deep as the usual parsers read.
+const MAXIMAL_DEPTH: usize = 128;
+
+/// Sends an event to one connection; the interpreter is held only while its objects are read. Returns the payload's size.
+pub(crate) fn send(
+    py: Python<'_>,
+    server: &Server,
+    connection: &str,
+    event: &Bound<'_, PyDict>,
+    compression_threshold: usize,
+) -> PyResult<usize> {
+    let raised = RefCell::new(None);
+    let members = members(event, 1, &raised)?;
+    match server.write_event(connection, &Event::new(members), compression_threshold) {
+        Ok(None) => Ok(0),
+        Ok(Some(outgoing)) => Ok(py.detach(|| server.send_outgoing(outgoing))),
+        Err(error) => Err(raised.take().unwrap_or_else(|| PyValueError::new_err(error.to_string()))),
+    }
+}
+
+/// What Python raised while an object was written.
+type Raised = RefCell<Option<PyErr>>;
+
+/// An object that is to be written.
+struct Object<'a, 'py> {
+    object: Bound<'py, PyAny>,
+    /// How many containers it lies in.
+    depth: usize,
+    raised: &'a Raised,
+}
+
+/// A name of a member: mostly the string that Python holds.
+enum Name {
+    Held(PyBackedStr),
+    Made(String),
+}
+
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        match self {
+            Self::Held(text) => text,
+            Self::Made(text) => text,
+        }
+    }
+}
+
+/// Text of Python's. Half of a surrogate pair, which is no text, becomes U+FFFD.
+fn text<'a>(string: &'a Bound<'_, PyString>) -> Cow<'a, str> {
+    string.to_string_lossy()
+}
+
+/// A key: text as it is, anything else as `str()` has it.
+fn name(key: &Bound<'_, PyAny>) -> PyResult<Name> {
+    match key.cast::<PyString>() {
+        Ok(string) => match PyBackedStr::try_from(string.clone()) {
+            Ok(held) => Ok(Name::Held(held)),
+            Err(_) => Ok(Name::Made(text(string).into_owned())),
+        },
+        Err(_) => Ok(Name::Made(text(&key.str()?).into_owned())),
+    }
+}
+
+/// The members of a mapping, in its order.
+fn members<'a, 'py>(
+    dict: &Bound<'py, PyDict>,
+    depth: usize,
+    raised: &'a Raised,
+) -> PyResult<Vec<(Name, Object<'a, 'py>)>> {
+    // All of them first: to make a key text can run Python, which may change the mapping.
+    let items: Vec<_> = dict.iter().collect();
+    items.into_iter().map(|(key, object)| Ok((name(&key)?, Object { object, depth, raised }))).collect()
+}
+
+impl<'a, 'py> Object<'a, 'py> {
+    /// Ends the writing with what Python raised.
+    fn fail<E: serde::ser::Error>(&self, error: PyErr) -> E {
+        let told = E::custom(&error);
+        *self.raised.borrow_mut() = Some(error);
+        told
+    }
+
+    /// The depth of what is inside.
+    fn deeper<E: serde::ser::Error>(&self) -> Result<usize, E> {
+        if self.depth < MAXIMAL_DEPTH {
+            return Ok(self.depth + 1);
+        }
+        Err(self.fail(PyValueError::new_err(format!("nested more than {MAXIMAL_DEPTH} deep, or within itself"))))
+    }
+
+    fn dict<S: Serializer>(&self, dict: &Bound<'py, PyDict>, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = members(dict, self.deeper()?, self.raised).map_err(|error| self.fail(error))?;
+        sort_members(&mut members);
+        let mut map = serializer.serialize_map(Some(members.len()))?;
+        for (name, value) in &members {
+            map.serialize_entry(name.as_ref(), value)?;
+        }
+        map.end()
+    }
+
+    fn items<S: Serializer>(
+        &self,
+        items: impl Iterator<Item = Bound<'py, PyAny>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let depth = self.deeper()?;
+        // All of them first, as above.
+        let items: Vec<_> = items.map(|object| Object { object, depth, raised: self.raised }).collect();
+        let mut sequence = serializer.serialize_seq(Some(items.len()))?;
+        for item in &items {
+            sequence.serialize_element(item)?;
+        }
+        sequence.end()
+    }
+
+    /// An integer beyond 64 signed bits is text: as a number it would come out as another one.
+    fn integer<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.object.extract::<i64>() {
+            Ok(integer) => serializer.serialize_i64(integer),
+            Err(_) => self.as_str(serializer),
+        }
+    }
+
+    /// A time by its `isoformat()`, anything else by its `str()`.
+    fn other<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let py = self.object.py();
+        let method = self.object.getattr_opt(intern!(py, "isoformat")).map_err(|error| self.fail(error))?;
+        if let Some(method) = method {
+            let told = method.call0().map_err(|error| self.fail(error))?;
+            if let Ok(told) = told.cast::<PyString>() {
+                return serializer.serialize_str(&text(told));
+            }
+        }
+        self.as_str(serializer)
+    }
+
+    fn as_str<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let told = self.object.str().map_err(|error| self.fail(error))?;
+        serializer.serialize_str(&text(&told))
+    }
+
+    /// The bytes of whatever has a buffer that Python calls binary.
+    fn bytes(&self) -> Option<PyResult<Vec<u8>>> {
+        if let Ok(bytes) = self.object.cast::<PyBytes>() {
+            return Some(Ok(bytes.as_bytes().to_vec()));
+        }
+        let has_buffer = self.object.is_instance_of::<PyByteArray>() || self.object.is_instance_of::<PyMemoryView>();
+        has_buffer.then(|| PyByteArray::from(&self.object).map(|bytes| bytes.to_vec()))
+    }
+}
+
+/// Two digits for each byte.
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+}
+
+impl Serialize for Object<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let object = &self.object;
+        if let Ok(string) = object.cast::<PyString>() {
+            return serializer.serialize_str(&text(string));
+        }
+        if object.is_none() {
+            return serializer.serialize_unit();
+        }
+        // Before integers, of which Python takes it for one.
+        if let Ok(value) = object.cast::<PyBool>() {
+            return serializer.serialize_bool(value.is_true());
+        }
+        if object.is_instance_of::<PyInt>() {
+            return self.integer(serializer);
+        }
+        if let Ok(value) = object.cast::<PyFloat>() {
+            let value = value.value();
+            // JSON has no such numbers.
+            return if value.is_finite() { serializer.serialize_f64(value) } else { serializer.serialize_unit() };
+        }
+        if let Ok(dict) = object.cast::<PyDict>() {
+            return self.dict(dict, serializer);
+        }
+        if let Ok(list) = object.cast::<PyList>() {
+            return self.items(list.iter(), serializer);
+        }
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            return self.items(tuple.iter(), serializer);
+        }
+        match self.bytes() {
+            Some(Ok(bytes)) => serializer.serialize_str(&hex(&bytes)),
+            Some(Err(error)) => Err(self.fail(error)),
+            None => self.other(serializer),
+        }
+    }
+}
+
+impl Value for Object<'_, '_> {
+    fn as_text(&self) -> Option<Cow<'_, str>> {
+        self.object.cast::<PyString>().ok().map(text)
+    }
+
+    fn as_integer(&self) -> Option<i64> {
+        let is_integer = self.object.is_instance_of::<PyInt>() && !self.object.is_instance_of::<PyBool>();
+        is_integer.then(|| self.object.extract().ok()).flatten()
+    }
+}

@@ -1,0 +1,119 @@
+//! Which events were sent already: the last ones that came with an id of their own. Pure.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    hash::{BuildHasher, RandomState},
+};
+
+use crate::key::ConnectionKey;
+
+/// The connections' events that are remembered, all together (the reference's number).
+pub(crate) const REMEMBERED: usize = 50_000;
+
+/// A connection and an id as 128 keyed bits: so much shorter than an id may be, and nobody who doesn't know the keys can
+/// make two that are equal.
+type Mark = u128;
+
+/// The last events, in the order in which they came: for one more, the oldest is forgotten.
+#[derive(Debug)]
+pub(crate) struct Dedup {
+    limit: usize,
+    keys: (RandomState, RandomState),
+    /// When each came, as a running number.
+    seen: HashMap<Mark, u64>,
+    /// The same, oldest first. What was forgotten before its turn leaves its number behind.
+    order: VecDeque<(u64, Mark)>,
+    next: u64,
+}
+
+impl Dedup {
+    pub(crate) fn new(limit: usize) -> Self {
+        let keys = (RandomState::new(), RandomState::new());
+        Self { limit, keys, seen: HashMap::new(), order: VecDeque::new(), next: 0 }
+    }
+
+    fn mark(&self, connection: ConnectionKey, id: &str) -> Mark {
+        let halves = (self.keys.0.hash_one((connection, id)), self.keys.1.hash_one((connection, id)));
+        u128::from(halves.0) << 64 | u128::from(halves.1)
+    }
+
+    pub(crate) fn contains(&self, connection: ConnectionKey, id: &str) -> bool {
+        self.seen.contains_key(&self.mark(connection, id))
+    }
+
+    /// Remembers an event, unless it is remembered already.
+    pub(crate) fn insert(&mut self, connection: ConnectionKey, id: &str) {
+        let mark = self.mark(connection, id);
+        let Entry::Vacant(vacant) = self.seen.entry(mark) else { return };
+        vacant.insert(self.next);
+        self.order.push_back((self.next, mark));
+        self.next += 1;
+        if self.order.len() > self.limit
+            && let Some((number, mark)) = self.order.pop_front()
+            && self.seen.get(&mark) == Some(&number)
+        {
+            self.seen.remove(&mark);
+        }
+    }
+
+    /// The event wasn't sent after all: the next one with this id is no duplicate.
+    pub(crate) fn forget(&mut self, connection: ConnectionKey, id: &str) {
+        let mark = self.mark(connection, id);
+        self.seen.remove(&mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(slot: usize) -> ConnectionKey {
+        ConnectionKey::new(0, 7, slot)
+    }
+
+    #[test]
+    fn an_event_is_known_by_its_connection_and_its_id() {
+        let mut dedup = Dedup::new(10);
+        assert!(!dedup.contains(key(1), "a"));
+        dedup.insert(key(1), "a");
+        assert!(dedup.contains(key(1), "a"));
+        assert!(!dedup.contains(key(2), "a") && !dedup.contains(key(1), "b") && !dedup.contains(key(1), ""));
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first_and_an_old_one_gets_no_younger_by_coming_again() {
+        let mut dedup = Dedup::new(3);
+        for id in ["a", "b", "c", "a", "d"] {
+            dedup.insert(key(1), id);
+        }
+        let known = ["a", "b", "c", "d"].map(|id| dedup.contains(key(1), id));
+        assert_eq!(known, [false, true, true, true]);
+    }
+
+    #[test]
+    fn one_that_was_taken_back_and_came_again_stays_as_long_as_any_other() {
+        let mut dedup = Dedup::new(3);
+        dedup.insert(key(1), "a");
+        dedup.forget(key(1), "a");
+        assert!(!dedup.contains(key(1), "a"));
+        for id in ["b", "a", "c"] {
+            dedup.insert(key(1), id);
+        }
+        // The number that its first coming left behind has gone, not itself.
+        assert_eq!(["a", "b", "c"].map(|id| dedup.contains(key(1), id)), [true, true, true]);
+        dedup.insert(key(1), "d");
+        assert_eq!(["a", "b", "c", "d"].map(|id| dedup.contains(key(1), id)), [true, false, true, true]);
+    }
+
+    #[test]
+    fn it_keeps_no_more_than_it_may() {
+        let mut dedup = Dedup::new(100);
+        for number in 0..10_000 {
+            dedup.insert(key(number % 7), &number.to_string());
+            if number % 3 == 0 {
+                dedup.forget(key(number % 7), &number.to_string());
+            }
+            assert!(dedup.seen.len() <= 100 && dedup.order.len() <= 100);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! An event of the application's on its way to a client: its envelope completed, then JSON or MessagePack. Pure.
+//!
+//! Like everything that the reference builds as a tree, an event has its keys sorted, at every level: whoever implements
+//! [`Value`] sorts what is inside, with [`sort_members`].
+
+use std::{borrow::Cow, fmt};
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use uuid::Uuid;
+
+use crate::{
+    clock::Timestamp,
+    envelope,
+    format::{COMPRESSED, Format, MESSAGE_PACK},
+    priority::Level,
+};
+
+/// A member's value: something that can be written, and looked at where the envelope says something of it.
+pub trait Value: Serialize {
+    /// The text, if it is one.
+    fn as_text(&self) -> Option<Cow<'_, str>>;
+    /// The number, if it is an integer of 64 bits.
+    fn as_integer(&self) -> Option<i64>;
+}
+
+impl Value for serde_json::Value {
+    fn as_text(&self) -> Option<Cow<'_, str>> {
+        self.as_str().map(Cow::Borrowed)
+    }
+
+    fn as_integer(&self) -> Option<i64> {
+        self.as_i64()
+    }
+}
+
+/// Sorts members by name, as bytes. Of two with one name the later stays.
+pub fn sort_members<N: AsRef<str>, V>(members: &mut Vec<(N, V)>) {
+    // Stable, and backwards so that the first of equals is the one that came last.
+    members.reverse();
+    members.sort_by(|one, other| one.0.as_ref().cmp(other.0.as_ref()));
+    members.dedup_by(|later, kept| later.0.as_ref() == kept.0.as_ref());
+}
+
+/// Why an event could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("the event can't be written: {0}")]
+pub struct EncodeError(String);
+
+impl EncodeError {
+    fn of(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// An event as the application gives it.
+#[derive(Debug)]
+pub struct Event<N, V> {
+    members: Vec<(N, V)>,
+}
+
+/// What the envelope lacks. `c` and `v` are always ours.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    category: &'static str,
+    id: Option<Uuid>,
+    sequence: Option<u64>,
+    now_millis: Option<u64>,
+}
+
+impl<N: AsRef<str>, V: Value> Event<N, V> {
+    /// An event of these members, in whatever order.
+    pub fn new(mut members: Vec<(N, V)>) -> Self {
+        sort_members(&mut members);
+        Self { members }
+    }
+
+    fn get(&self, name: &str) -> Option<&V> {
+        let found = self.members.binary_search_by(|(member, _)| member.as_ref().cmp(name));
+        found.ok().map(|index| &self.members[index].1)
+    }
+
+    /// The id that makes it known again: one that isn't text doesn't.
+    pub fn id(&self) -> Option<Cow<'_, str>> {
+        self.get("id")?.as_text()
+    }
+
+    /// How urgent it is: `pri`, if that is an integer.
+    pub fn level(&self) -> Level {
+        self.get("pri").and_then(Value::as_integer).map(Level::of).unwrap_or_default()
+    }
+
+    /// Fills in what is missing. A number of the sequence is taken only if it is needed.
+    pub(crate) fn completion(
+        &self,
+        now_millis: u64,
+        id: impl FnOnce() -> Uuid,
+        next: impl FnOnce() -> u64,
+    ) -> Completion {
+        let kind = self.get("t").and_then(Value::as_text);
+        Completion {
+            category: envelope::category(kind.as_deref().unwrap_or_default()),
+            id: self.get("id").is_none().then(id),
+            sequence: self.get("seq").is_none().then(next),
+            now_millis: self.get("ts").is_none().then_some(now_millis),
+        }
+    }
+
+    /// Writes the completed event, with the prefix that its format has.
+    pub(crate) fn encode(&self, completion: &Completion, format: Format) -> Result<Vec<u8>, EncodeError> {
+        let envelope = Envelope { event: self, completion };
+        match format {
+            Format::Json => serde_json::to_vec(&envelope).map_err(EncodeError::of),
+            Format::MessagePack => {
+                let mut out = MESSAGE_PACK.to_vec();
+                rmp_serde::encode::write_named(&mut out, &envelope).map_err(EncodeError::of)?;
+                Ok(out)
+            }
+        }
+    }
+
+    /// The event as a connection without encryption gets it, completed with these: for tests of whoever implements
+    /// [`Value`].
+    ///
+    /// # Errors
+    /// Those of the values.
+    pub fn completed(&self, now_millis: u64, id: Uuid, sequence: u64, format: Format) -> Result<Vec<u8>, EncodeError> {
+        self.encode(&self.completion(now_millis, || id, || sequence), format)
+    }
+}
+
+/// `json`, or its zlib stream where it is longer than `threshold` bytes. 0: never. As in the reference, the stream is sent
+/// even if it is the longer one: clients of other makes may go by the length that they were promised.
+pub(crate) fn compressed(json: Vec<u8>, threshold: usize) -> Vec<u8> {
+    if threshold == 0 || json.len() <= threshold {
+        return json;
+    }
+    let out = crate::format::encode_compressed(&json);
+    debug_assert!(out.starts_with(COMPRESSED));
+    out
+}
+
+/// What the engine adds to an event.
+enum Own<'a> {
+    Text(&'a str),
+    Id(Uuid),
+    Number(u64),
+    Time(u64),
+}
+
+impl Serialize for Own<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Id(id) => serializer.serialize_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())),
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Time(millis) => serializer.collect_str(&Timestamp(*millis)),
+        }
+    }
+}
+
+/// An event together with what completes it.
+struct Envelope<'a, N, V> {
+    event: &'a Event<N, V>,
+    completion: &'a Completion,
+}
+
+impl<N: AsRef<str>, V: Value> Serialize for Envelope<'_, N, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Completion { category, id, sequence, now_millis } = *self.completion;
+        // Sorted, as the members are.
+        let own = [
+            Some(("c", Own::Text(category))),
+            id.map(|id| ("id", Own::Id(id))),
+            sequence.map(|sequence| ("seq", Own::Number(sequence))),
+            now_millis.map(|millis| ("ts", Own::Time(millis))),
+            Some(("v", Own::Number(1))),
+        ];
+        let is_given = |name: &&str| self.event.get(name).is_some();
+        let replaced = ["c", "v"].iter().filter(|name| is_given(name)).count();
+        let length = self.event.members.len() + own.iter().flatten().count() - replaced;
+        let mut map = serializer.serialize_map(Some(length))?;
+        let mut own = own.into_iter().flatten().peekable();
+        for (name, value) in &self.event.members {
+            let name = name.as_ref();
+            while let Some((ours, value)) = own.next_if(|(ours, _)| *ours < name) {
+                map.serialize_entry(ours, &value)?;
+            }
+            match own.next_if(|(ours, _)| *ours == name) {
+                Some((ours, value)) => map.serialize_entry(ours, &value)?,
+                None => map.serialize_entry(name, value)?,
+            }
+        }
+        for (ours, value) in own {
+            map.serialize_entry(ours, &value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    const NOW: u64 = 1_795_217_600_933;
+
+    fn event(json: &Json) -> Event<String, Json> {
+        Event::new(json.as_object().unwrap().clone().into_iter().collect())
+    }
+
+    fn completed(json: &Json) -> String {
+        String::from_utf8(event(json).completed(NOW, Uuid::from_u128(5), 7, Format::Json).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_completed_as_the_reference_does_it() {
+        let given = json!({"t": "user_update", "p": {"a": 1}, "id": "e1"});
+        let captured =
+            r#"{"c":"U","id":"e1","p":{"a":1},"seq":7,"t":"user_update","ts":"2026-11-20T23:33:20.933Z","v":1}"#;
+        assert_eq!(completed(&given), captured);
+        let bare =
+            r#"{"c":"U","id":"00000000-0000-0000-0000-000000000005","seq":7,"ts":"2026-11-20T23:33:20.933Z","v":1}"#;
+        assert_eq!(completed(&json!({})), bare);
+    }
+
+    #[test]
+    fn what_is_given_stays_but_for_category_and_version() {
+        let given =
+            json!({"v": 9, "c": "X", "t": "book_snapshot", "id": null, "seq": "mine", "ts": 7, "zz": [], "a": 1});
+        let expected = r#"{"a":1,"c":"S","id":null,"seq":"mine","t":"book_snapshot","ts":7,"v":1,"zz":[]}"#;
+        assert_eq!(completed(&given), expected);
+        assert!(completed(&json!({"t": "error"})).starts_with(r#"{"c":"WSE""#));
+        assert!(completed(&json!({"t": 5})).starts_with(r#"{"c":"U""#));
+    }
+
+    #[test]
+    fn a_number_of_the_sequence_is_taken_only_if_it_is_needed() {
+        let taken = std::cell::Cell::new(0);
+        let next = || taken.replace(taken.get() + 1);
+        event(&json!({"seq": 5})).completion(NOW, Uuid::nil, next);
+        assert_eq!(taken.get(), 0);
+        event(&json!({})).completion(NOW, Uuid::nil, next);
+        assert_eq!(taken.get(), 1);
+    }
+
+    #[test]
+    fn only_text_is_an_id_and_only_an_integer_a_priority() {
+        assert_eq!(event(&json!({"id": "a"})).id().as_deref(), Some("a"));
+        assert_eq!(event(&json!({"id": 5})).id(), None);
+        for (given, level) in [
+            (json!(10), Level::Critical),
+            (json!(1), Level::Background),
+            (json!("10"), Level::Normal),
+            (json!(10.0), Level::Normal),
+        ] {
+            assert_eq!(event(&json!({"pri": given})).level(), level);
+        }
+        assert_eq!(event(&json!({})).level(), Level::Normal);
+    }
+
+    #[test]
+    fn of_two_members_with_one_name_the_later_stays() {
+        let mut members = vec![("b", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5)];
+        sort_members(&mut members);
+        assert_eq!(members, [("a", 4), ("b", 5)]);
+    }
+
+    #[test]
+    fn packed_events_have_the_same_members_in_the_same_order() {
+        let given = json!({"t": "user_update", "p": {"a": 2}, "id": "m1"});
+        let packed = event(&given).completed(NOW, Uuid::nil(), 2, Format::MessagePack).unwrap();
+        // As captured from the reference, but for its time.
+        let expected = [
+            &b"M:\x87\xA1c\xA1U\xA2id\xA2m1\xA1p\x81\xA1a\x02\xA3seq\x02\xA1t\xABuser_update\xA2ts\xB8"[..],
+            b"2026-11-20T23:33:20.933Z\xA1v\x01",
+        ]
+        .concat();
+        assert_eq!(packed, expected);
+    }
+
+    #[test]
+    fn only_what_is_longer_than_the_threshold_is_compressed() {
+        let json = vec![b'x'; 100];
+        assert_eq!(compressed(json.clone(), 0), json);
+        assert_eq!(compressed(json.clone(), 100), json);
+        assert_eq!(&compressed(json, 99)[..4], b"C:x\x01");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_given_is_there_in_both_formats(
+            names in prop::collection::vec("[a-dipstv\"\\\\\u{1}é]{0,2}|id|seq|ts", 0..12),
+            numbers in prop::collection::vec(any::<i64>(), 12),
+        ) {
+            let given: Json = names.into_iter().zip(numbers.into_iter().map(Json::from)).collect::<serde_json::Map<_, _>>().into();
+            let mut expected = json!({"id": Uuid::nil().to_string(), "seq": 7, "ts": Timestamp(NOW).to_string()});
+            let tree = expected.as_object_mut().unwrap();
+            tree.extend(given.as_object().unwrap().clone());
+            tree.extend([("c".to_owned(), json!("U")), ("v".to_owned(), json!(1))]);
+            let event = event(&given);
+            let text = event.completed(NOW, Uuid::nil(), 7, Format::Json).unwrap();
+            // The tree has sorted keys.
+            prop_assert_eq!(String::from_utf8(text).unwrap(), expected.to_string());
+            let packed = event.completed(NOW, Uuid::nil(), 7, Format::MessagePack).unwrap();
+            prop_assert_eq!(rmp_serde::from_slice::<Json>(&packed[2..]).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! How fast events may go to one client: a bucket of tokens, and when the client is told that it runs dry. Pure: the
+//! caller brings the clock.
+
+use wse_utilities::bucket::TokenBucket;
+
+use crate::config::RateLimit;
+
+/// Below this part of the tokens the client is warned.
+const WARNING_PART: f64 = 0.2;
+/// Each of the two notices comes this often at most, in seconds.
+const NOTICE_SECONDS: f64 = 1.0;
+
+/// What a client is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Notice {
+    /// Few tokens are left.
+    Warning { capacity: f64, tokens: f64 },
+    /// None is: an event was dropped.
+    Limited,
+}
+
+impl Notice {
+    /// The message. Its form is the reference's, numbers cut to integers and the order of keys included.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Warning { capacity, tokens } => {
+                let (used, limit, left) = ((capacity - tokens) as u64, capacity as u64, tokens as u64);
+                format!(
+                    r#"{{"c":"WSE","t":"rate_limit_warning","p":{{"current_rate":{used},"limit":{limit},"remaining":{left},"retry_after":1.0}},"v":1}}"#
+                )
+            }
+            Self::Limited => concat!(
+                r#"{"c":"WSE","t":"error","p":{"code":"RATE_LIMITED","message":"Rate limit exceeded","#,
+                r#""retry_after":1.0},"v":1}"#
+            )
+            .to_owned(),
+        }
+    }
+}
+
+/// Whether an event may go, with what the client is told before it or instead of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) may_go: bool,
+    pub(crate) notice: Option<Notice>,
+}
+
+/// The pace of one connection.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    bucket: TokenBucket,
+    warned_seconds: f64,
+    told_seconds: f64,
+}
+
+impl Pace {
+    pub(crate) fn new(limit: RateLimit, now_seconds: f64) -> Self {
+        let bucket = TokenBucket::new(limit.capacity, limit.refill_per_second, limit.capacity, now_seconds);
+        Self { bucket, warned_seconds: f64::NEG_INFINITY, told_seconds: f64::NEG_INFINITY }
+    }
+
+    /// Takes a token for an event.
+    pub(crate) fn step(&mut self, now_seconds: f64) -> Step {
+        let (capacity, tokens) = (self.bucket.capacity(), self.bucket.tokens(now_seconds));
+        if !self.bucket.acquire(1.0, now_seconds) {
+            let notice = is_due(&mut self.told_seconds, now_seconds).then_some(Notice::Limited);
+            return Step { may_go: false, notice };
+        }
+        let is_low = tokens < capacity * WARNING_PART;
+        let warns = is_low && is_due(&mut self.warned_seconds, now_seconds);
+        Step { may_go: true, notice: warns.then_some(Notice::Warning { capacity, tokens }) }
+    }
+}
+
+/// Whether it is time for a notice again; then the time counts from now.
+fn is_due(last_seconds: &mut f64, now_seconds: f64) -> bool {
+    let is_due = now_seconds - *last_seconds >= NOTICE_SECONDS;
+    if is_due {
+        *last_seconds = now_seconds;
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(capacity: f64, refill_per_second: f64) -> Pace {
+        Pace::new(RateLimit { capacity, refill_per_second }, 0.0)
+    }
+
+    #[test]
+    fn a_burst_is_warned_near_its_end_and_then_told_once_that_it_is_over() {
+        let mut pace = pace(10.0, 0.0);
+        let steps: Vec<Step> = (0..13).map(|_| pace.step(5.0)).collect();
+        assert_eq!(steps.iter().filter(|step| step.may_go).count(), 10);
+        let notices: Vec<_> = steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.notice?))).collect();
+        // With the captured reference: the tenth of ten is warned of, and only the first that is dropped is told.
+        assert_eq!(notices, [(9, Notice::Warning { capacity: 10.0, tokens: 1.0 }), (10, Notice::Limited)]);
+    }
+
+    #[test]
+    fn each_notice_comes_once_a_second_at_most() {
+        let mut pace = pace(10.0, 1.0);
+        (0..10).for_each(|_| assert!(pace.step(0.0).may_go));
+        let told: Vec<f64> = (0..40)
+            .map(|n| f64::from(n) / 10.0 + 0.05)
+            .filter(|now| pace.step(*now).notice == Some(Notice::Limited))
+            .collect();
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told.windows(2).all(|pair| pair[1] - pair[0] >= 1.0), "{told:?}");
+    }
+
+    #[test]
+    fn tokens_come_back_with_time() {
+        let mut pace = pace(2.0, 1.0);
+        assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| pace.step(now).may_go), [true, true, false, true, false]);
+    }
+
+    #[test]
+    fn notices_have_the_reference_s_form() {
+        let warning = r#"{"c":"WSE","t":"rate_limit_warning","p":{"current_rate":8,"limit":10,"remaining":1,"retry_after":1.0},"v":1}"#;
+        assert_eq!(Notice::Warning { capacity: 10.0, tokens: 1.0003 }.text(), warning);
+        let limited = r#"{"c":"WSE","t":"error","p":{"code":"RATE_LIMITED","message":"Rate limit exceeded","retry_after":1.0},"v":1}"#;
+        assert_eq!(Notice::Limited.text(), limited);
+    }
+}

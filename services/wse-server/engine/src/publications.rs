@@ -1,0 +1,133 @@
+//! What was published and is still in memory, because some listener hasn't taken it: how much that is, and who waits for it
+//! to become less.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+/// How long a publisher waits before it looks whether the server has stopped.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The backlog of publications, in bytes as framed.
+#[derive(Clone, Debug)]
+pub(crate) struct Publications(Arc<Backlog>);
+
+#[derive(Debug)]
+struct Backlog {
+    bytes: AtomicUsize,
+    /// Publishers wait while there is as much; 0: they never wait.
+    limit: usize,
+    is_awaited: AtomicBool,
+    lock: Mutex<()>,
+    fell: Condvar,
+}
+
+/// Bytes that count while anyone has them.
+struct Held {
+    bytes: Bytes,
+    backlog: Arc<Backlog>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let length = self.bytes.len();
+        let left = self.backlog.bytes.fetch_sub(length, Ordering::SeqCst) - length;
+        if left <= self.backlog.limit / 2 && self.backlog.is_awaited.load(Ordering::SeqCst) {
+            // Locked, so that nobody is between looking and waiting.
+            let _lock = self.backlog.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.backlog.is_awaited.store(false, Ordering::SeqCst);
+            self.backlog.fell.notify_all();
+        }
+    }
+}
+
+impl Publications {
+    pub(crate) fn new(limit: usize) -> Self {
+        let (bytes, is_awaited) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Arc::new(Backlog { bytes, limit, is_awaited, lock: Mutex::default(), fell: Condvar::new() }))
+    }
+
+    /// Counts `bytes` until the last of their holders has dropped them.
+    pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
+        self.0.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+        Bytes::from_owner(Held { bytes, backlog: Arc::clone(&self.0) })
+    }
+
+    /// How many bytes are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes.load(Ordering::SeqCst)
+    }
+
+    /// Waits until half of the limit is free if it is reached, or until `is_over`.
+    pub(crate) fn wait(&self, is_over: impl Fn() -> bool) {
+        let Backlog { limit, is_awaited, lock, fell, .. } = &*self.0;
+        if *limit == 0 || self.bytes() < *limit {
+            return;
+        }
+        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            is_awaited.store(true, Ordering::SeqCst);
+            if self.bytes() <= limit / 2 || is_over() {
+                return;
+            }
+            guard = fell.wait_timeout(guard, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_while_anyone_has_a_part_of_them() {
+        let publications = Publications::new(0);
+        let held = publications.hold(Bytes::from_static(b"0123456789"));
+        let part = held.slice(8..);
+        drop(held);
+        assert_eq!((publications.bytes(), part.as_ref()), (10, b"89".as_slice()));
+        drop(part);
+        assert_eq!(publications.bytes(), 0);
+        // Without a limit nobody waits.
+        let _held = publications.hold(Bytes::from_static(b"0123456789"));
+        publications.wait(|| panic!("it asked whether to go on waiting"));
+    }
+
+    #[test]
+    fn a_publisher_waits_until_half_of_the_limit_is_free() {
+        let publications = Publications::new(10);
+        let (first, second) =
+            (publications.hold(Bytes::from_static(b"01234567")), publications.hold(Bytes::from_static(b"ab")));
+        let waiting = publications.clone();
+        let waiter = std::thread::spawn(move || {
+            waiting.wait(|| false);
+            waiting.bytes()
+        });
+        while !publications.0.is_awaited.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(second);
+        assert_eq!(publications.bytes(), 8);
+        drop(first);
+        assert_eq!(waiter.join().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_publisher_stops_waiting_when_all_is_over() {
+        let publications = Publications::new(1);
+        let _held = publications.hold(Bytes::from_static(b"0123456789"));
+        publications.wait(|| true);
+    }
+}

@@ -1,0 +1,61 @@
+//! Ids: UUIDs of version 7, with randomness of the kernel's.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use uuid::Uuid;
+
+/// What a UUID of version 7 has of randomness, in bytes.
+const RANDOM_BYTES: usize = 10;
+/// How much randomness is fetched from the kernel at once. Up to 256 bytes such a call is neither interrupted nor short.
+const POOL_BYTES: usize = 25 * RANDOM_BYTES;
+
+/// Randomness for the ids that a shard gives.
+pub(crate) struct Random {
+    pool: [u8; POOL_BYTES],
+    used: usize,
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self { pool: [0; POOL_BYTES], used: POOL_BYTES }
+    }
+}
+
+impl Random {
+    fn bytes(&mut self) -> [u8; RANDOM_BYTES] {
+        if self.used + RANDOM_BYTES > POOL_BYTES {
+            let filled = getrandom(&mut self.pool[..], GetRandomFlags::empty());
+            debug_assert_eq!(filled, Ok(POOL_BYTES));
+            self.used = 0;
+        }
+        let bytes = self.pool[self.used..].first_chunk().copied().expect("there are enough left");
+        self.used += RANDOM_BYTES;
+        bytes
+    }
+
+    /// A new id, version 7.
+    pub(crate) fn id(&mut self, wall_millis: u64) -> Uuid {
+        uuid::Builder::from_unix_timestamp_millis(wall_millis, &self.bytes()).into_uuid()
+    }
+}
+
+/// A new id, version 7, outside of a shard. Nothing is kept for the next one: a process that forks would keep it twice.
+pub(crate) fn id(wall_millis: u64) -> Uuid {
+    let mut bytes = [0; RANDOM_BYTES];
+    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty());
+    debug_assert_eq!(filled, Ok(RANDOM_BYTES));
+    uuid::Builder::from_unix_timestamp_millis(wall_millis, &bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_of_version_7_with_the_time_in_front_and_never_the_same() {
+        let ids: HashSet<Uuid> = (0..1000).map(|_| id(1_795_217_595_492)).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| id.get_version_num() == 7 && id.to_string().starts_with("01a1fb4e-9c64-7")));
+    }
+}

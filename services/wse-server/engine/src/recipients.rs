@@ -1,0 +1,229 @@
+//! What sending an event needs to know of the connection that it is for: its format, its key, its pace, and what it got.
+//!
+//! The owner's threads ask, the shards tell. A connection about which there is nothing to tell (JSON, no encryption, never
+//! sent an event) has no entry; nothing here is touched when a message arrives.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use wse_utilities::crypto::Key;
+
+use crate::{
+    config::RateLimit,
+    dedup::{Dedup, REMEMBERED},
+    format::Format,
+    key::ConnectionKey,
+    pace::{Notice, Pace},
+};
+
+/// Locks. A power of two, enough that senders rarely meet.
+const STRIPES: usize = 64;
+
+/// What is known of one connection.
+#[derive(Debug, Default)]
+struct Recipient {
+    format: Format,
+    key: Option<Arc<Key>>,
+    pace: Option<Box<Pace>>,
+}
+
+type Stripe = HashMap<ConnectionKey, Recipient>;
+
+/// How an event that may go is to be written.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    pub(crate) format: Format,
+    pub(crate) key: Option<Arc<Key>>,
+}
+
+/// Whether an event may go.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Admitted(Admission, Option<Notice>),
+    /// It went before.
+    Duplicate,
+    /// Too many went before.
+    Limited(Option<Notice>),
+}
+
+/// Everything that is known.
+pub(crate) struct Recipients {
+    stripes: Box<[Mutex<Stripe>]>,
+    recent: Mutex<Dedup>,
+    limit: RateLimit,
+    duplicates: AtomicU64,
+    limited: AtomicU64,
+    unsealed: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is locked here is whole between any two calls on it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recipients {
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            recent: Mutex::new(Dedup::new(REMEMBERED)),
+            limit,
+            duplicates: AtomicU64::new(0),
+            limited: AtomicU64::new(0),
+            unsealed: AtomicU64::new(0),
+        }
+    }
+
+    fn stripe(&self, key: ConnectionKey) -> MutexGuard<'_, Stripe> {
+        lock(&self.stripes[key.slot() % STRIPES])
+    }
+
+    /// A connection wants MessagePack.
+    pub(crate) fn packs(&self, connection: ConnectionKey) {
+        self.stripe(connection).entry(connection).or_default().format = Format::MessagePack;
+    }
+
+    /// A connection has a key. Its client must be told before anything else is done: what is sent from now on is sealed.
+    pub(crate) fn encrypts(&self, connection: ConnectionKey, key: Arc<Key>) {
+        self.stripe(connection).entry(connection).or_default().key = Some(key);
+    }
+
+    /// A connection is gone, and with it all that was known. The registry must have forgotten it before.
+    pub(crate) fn close(&self, connection: ConnectionKey) {
+        self.stripe(connection).remove(&connection);
+    }
+
+    /// Looks whether an event may go, and counts it as gone if it may. `is_open` is asked when an entry was made that a
+    /// connection that closes meanwhile may have missed.
+    pub(crate) fn admit(
+        &self,
+        connection: ConnectionKey,
+        id: Option<&str>,
+        now_seconds: f64,
+        is_open: impl FnOnce() -> bool,
+    ) -> Verdict {
+        // Held until the event counts as gone: of two threads with the same one, one must wait.
+        let mut recent = id.map(|id| (lock(&self.recent), id));
+        if recent.as_ref().is_some_and(|(recent, id)| recent.contains(connection, id)) {
+            self.duplicates.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Duplicate;
+        }
+        let mut is_new = false;
+        let (step, admission) = {
+            let mut stripe = self.stripe(connection);
+            let recipient = stripe.entry(connection).or_default();
+            let pace = recipient.pace.get_or_insert_with(|| {
+                is_new = true;
+                Box::new(Pace::new(self.limit, now_seconds))
+            });
+            (pace.step(now_seconds), Admission { format: recipient.format, key: recipient.key.clone() })
+        };
+        if is_new && !is_open() {
+            self.close(connection);
+        }
+        if !step.may_go {
+            self.limited.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Limited(step.notice);
+        }
+        if let Some((recent, id)) = &mut recent {
+            recent.insert(connection, id);
+        }
+        Verdict::Admitted(admission, step.notice)
+    }
+
+    /// An admitted event could not be written: it may come again.
+    pub(crate) fn withdraw(&self, connection: ConnectionKey, id: &str) {
+        lock(&self.recent).forget(connection, id);
+    }
+
+    /// Events that were dropped because they had gone before.
+    pub(crate) fn duplicates(&self) -> u64 {
+        self.duplicates.load(Ordering::Relaxed)
+    }
+
+    /// Events that were dropped because too many had gone before.
+    pub(crate) fn limited(&self) -> u64 {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    /// An event could not be encrypted.
+    pub(crate) fn count_unsealed(&self) {
+        self.unsealed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many that were.
+    pub(crate) fn unsealed(&self) -> u64 {
+        self.unsealed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipients(capacity: f64) -> Recipients {
+        Recipients::new(RateLimit { capacity, refill_per_second: 0.0 })
+    }
+
+    fn connection(slot: usize) -> ConnectionKey {
+        ConnectionKey::new(0, 1, slot)
+    }
+
+    fn entries(recipients: &Recipients) -> usize {
+        recipients.stripes.iter().map(|stripe| lock(stripe).len()).sum()
+    }
+
+    #[test]
+    fn an_event_goes_once_and_one_without_an_id_each_time() {
+        let recipients = recipients(10.0);
+        let admit = |slot, id| recipients.admit(connection(slot), id, 0.0, || true);
+        assert!(matches!(admit(1, Some("a")), Verdict::Admitted(..)));
+        assert!(matches!(admit(1, Some("a")), Verdict::Duplicate));
+        assert!(matches!(admit(2, Some("a")), Verdict::Admitted(..)));
+        assert!((0..2).all(|_| matches!(admit(1, None), Verdict::Admitted(..))));
+        assert_eq!((recipients.duplicates(), recipients.limited()), (1, 0));
+    }
+
+    #[test]
+    fn a_limited_event_and_one_that_was_withdrawn_may_come_again() {
+        let recipients = recipients(1.0);
+        let admit = |id, capacity_of| recipients.admit(connection(capacity_of), Some(id), 0.0, || true);
+        assert!(matches!(admit("a", 1), Verdict::Admitted(..)));
+        assert!(matches!(admit("b", 1), Verdict::Limited(Some(Notice::Limited))));
+        assert!(matches!(admit("b", 1), Verdict::Limited(None)), "no duplicate: it never went");
+        assert!(matches!(admit("c", 2), Verdict::Admitted(..)));
+        recipients.withdraw(connection(2), "c");
+        assert!(matches!(admit("c", 2), Verdict::Limited(_)));
+        assert_eq!((recipients.duplicates(), recipients.limited()), (0, 3));
+    }
+
+    #[test]
+    fn a_connection_is_written_to_as_it_was_told() {
+        let recipients = recipients(10.0);
+        recipients.packs(connection(1));
+        let key = Arc::new(Key::new(&[7; 32]).unwrap());
+        recipients.encrypts(connection(2), key.clone());
+        let admission = |slot| match recipients.admit(connection(slot), None, 0.0, || true) {
+            Verdict::Admitted(admission, None) => (admission.format, admission.key.is_some()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(admission(1), (Format::MessagePack, false));
+        assert_eq!(admission(2), (Format::Json, true));
+        assert_eq!(admission(3), (Format::Json, false));
+        assert_eq!(entries(&recipients), 3);
+        (1..=3).for_each(|slot| recipients.close(connection(slot)));
+        assert_eq!(entries(&recipients), 0);
+        assert_eq!(Arc::strong_count(&key), 1, "the key goes with its connection");
+    }
+
+    #[test]
+    fn an_event_that_meets_a_closing_connection_leaves_nothing_behind() {
+        let recipients = recipients(10.0);
+        assert!(matches!(recipients.admit(connection(1), None, 0.0, || false), Verdict::Admitted(..)));
+        assert_eq!(entries(&recipients), 0);
+    }
+}

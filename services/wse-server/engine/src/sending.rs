@@ -1,0 +1,130 @@
+//! Sending events: what the owner's thread does of it. Two steps, so that a language with a lock around its values holds it
+//! for the first one only.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use wse_utilities::crypto::{CryptoError, Key};
+
+use crate::{
+    clock, encryption,
+    events::{self, EncodeError, Event, Value},
+    format::Format,
+    frame::{self, Opcode},
+    key::ConnectionKey,
+    outbound::Command,
+    pace::Notice,
+    priority::Level,
+    random,
+    recipients::{Admission, Verdict},
+    server::Server,
+};
+
+/// Numbers of events, of the process and not of a server, as in the reference.
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+
+/// An event that was written and waits to be sent; or a notice that none may be.
+#[derive(Debug)]
+pub struct Outgoing {
+    connection: ConnectionKey,
+    notice: Option<Notice>,
+    written: Option<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    payload: Vec<u8>,
+    format: Format,
+    key: Option<Arc<Key>>,
+    level: Level,
+    compression_threshold: usize,
+}
+
+impl Server {
+    /// Sends an event to one connection: completed, compressed beyond so many bytes (0: never), packed or encrypted as the
+    /// connection has it. Returns the payload's size in bytes; 0 if nothing was sent, because the connection isn't known,
+    /// the event's id was sent to it before, or it gets too many.
+    ///
+    /// # Errors
+    /// When a value can't be written; the event may come again then.
+    pub fn send_event<N: AsRef<str>, V: Value>(
+        &self,
+        connection: &str,
+        event: &Event<N, V>,
+        compression_threshold: usize,
+    ) -> Result<usize, EncodeError> {
+        let outgoing = self.write_event(connection, event, compression_threshold)?;
+        Ok(outgoing.map_or(0, |outgoing| self.send_outgoing(outgoing)))
+    }
+
+    /// The first step of [`Server::send_event`], the one that needs the values. `None`: there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`Server::send_event`].
+    pub fn write_event<N: AsRef<str>, V: Value>(
+        &self,
+        connection: &str,
+        event: &Event<N, V>,
+        compression_threshold: usize,
+    ) -> Result<Option<Outgoing>, EncodeError> {
+        let shared = &self.shared;
+        let Some(key) = shared.registry.key(connection) else { return Ok(None) };
+        let id = event.id();
+        let is_open = || shared.registry.key(connection).is_some();
+        let verdict = shared.recipients.admit(key, id.as_deref(), shared.uptime_seconds(), is_open);
+        let (admission, notice) = match verdict {
+            Verdict::Duplicate | Verdict::Limited(None) => return Ok(None),
+            Verdict::Limited(notice) => return Ok(Some(Outgoing { connection: key, notice, written: None })),
+            Verdict::Admitted(admission, notice) => (admission, notice),
+        };
+        let Admission { format, key: seal } = admission;
+        let now_millis = clock::now_millis();
+        let next = || SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        let completion = event.completion(now_millis, || random::id(now_millis), next);
+        let payload = event.encode(&completion, format).inspect_err(|_| {
+            if let Some(id) = &id {
+                shared.recipients.withdraw(key, id);
+            }
+        })?;
+        let written = Written { payload, format, key: seal, level: event.level(), compression_threshold };
+        Ok(Some(Outgoing { connection: key, notice, written: Some(written) }))
+    }
+
+    /// The second step of [`Server::send_event`]: compresses, encrypts, sends. It waits while the connection's shard is too
+    /// far behind.
+    pub fn send_outgoing(&self, outgoing: Outgoing) -> usize {
+        let Outgoing { connection, notice, written } = outgoing;
+        let mailbox = &self.shared.mailboxes[connection.shard()];
+        if let Some(notice) = notice {
+            mailbox.put(Command::Send(connection, frame::encode(Opcode::Text, notice.text().as_bytes())));
+        }
+        let Some(written) = written else { return 0 };
+        let level = written.level;
+        match written.framed() {
+            // Without a shard there is no connection either.
+            Ok((frame, size)) => size * usize::from(mailbox.put(Command::Event(connection, frame, level))),
+            Err(error) => {
+                tracing::error!(%error, "an event could not be encrypted");
+                self.shared.recipients.count_unsealed();
+                0
+            }
+        }
+    }
+}
+
+impl Written {
+    /// The frame, and the size of its payload.
+    fn framed(self) -> Result<(bytes::Bytes, usize), CryptoError> {
+        if let Some(key) = &self.key {
+            let size = self.payload.len() + encryption::ADDED_BYTES;
+            return Ok((encryption::sealed_frame(key, &self.payload)?, size));
+        }
+        let payload = match self.format {
+            Format::Json => events::compressed(self.payload, self.compression_threshold),
+            Format::MessagePack => self.payload,
+        };
+        Ok((frame::encode(Opcode::Binary, &payload), payload.len()))
+    }
+}

@@ -1,0 +1,144 @@
+//! Which of a shard's connections listen to a topic. Changed by command only, in the order in which `topics.rs` changed.
+
+use std::collections::HashMap;
+
+use crate::{
+    key::ConnectionKey,
+    topics::{Change, TopicId},
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Audiences {
+    listeners: HashMap<TopicId, Vec<ConnectionKey>>,
+    /// Where each connection stands in these lists, so that leaving takes no search.
+    places: HashMap<ConnectionKey, Vec<(TopicId, usize)>>,
+    /// Listeners of several topics, each once; kept for its memory.
+    several: Vec<ConnectionKey>,
+}
+
+impl Audiences {
+    pub(super) fn change(&mut self, connection: ConnectionKey, change: Change) {
+        match change {
+            Change::Enlist => {}
+            Change::Listen(topic) => {
+                let list = self.listeners.entry(topic).or_default();
+                self.places.entry(connection).or_default().push((topic, list.len()));
+                list.push(connection);
+            }
+            Change::Ignore(topic) => {
+                let Some(places) = self.places.get_mut(&connection) else { return };
+                let Some(index) = places.iter().position(|(other, _)| *other == topic) else { return };
+                let (_, place) = places.swap_remove(index);
+                if places.is_empty() {
+                    self.places.remove(&connection);
+                }
+                self.vacate(topic, place);
+            }
+        }
+    }
+
+    /// The connection is gone.
+    pub(super) fn forget(&mut self, connection: ConnectionKey) {
+        for (topic, place) in self.places.remove(&connection).unwrap_or_default() {
+            self.vacate(topic, place);
+        }
+    }
+
+    /// Takes a place out of a list; the last one moves there.
+    fn vacate(&mut self, topic: TopicId, place: usize) {
+        let Some(list) = self.listeners.get_mut(&topic) else { return };
+        list.swap_remove(place);
+        if list.is_empty() {
+            self.listeners.remove(&topic);
+        } else if let Some(moved) = list.get(place) {
+            let places = self.places.get_mut(moved).expect("whoever is in a list has a place");
+            let moved = places.iter_mut().find(|(other, _)| *other == topic).expect("and knows which");
+            moved.1 = place;
+        }
+    }
+
+    /// Takes out the list of whoever listens to any of `topics`, each once. [`Audiences::put_back`] it.
+    pub(super) fn take(&mut self, topics: &[TopicId]) -> Vec<ConnectionKey> {
+        if let [topic] = topics {
+            return self.listeners.get_mut(topic).map(std::mem::take).unwrap_or_default();
+        }
+        let mut several = std::mem::take(&mut self.several);
+        several.extend(topics.iter().filter_map(|topic| self.listeners.get(topic)).flatten());
+        several.sort_unstable();
+        several.dedup();
+        several
+    }
+
+    /// Puts back what [`Audiences::take`] gave out; nothing may have changed in between.
+    pub(super) fn put_back(&mut self, topics: &[TopicId], mut list: Vec<ConnectionKey>) {
+        if let [topic] = topics {
+            if let Some(place) = self.listeners.get_mut(topic) {
+                *place = list;
+            }
+            return;
+        }
+        list.clear();
+        self.several = list;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(number: usize) -> ConnectionKey {
+        ConnectionKey::new(0, number as u32, number)
+    }
+
+    fn listeners(audiences: &mut Audiences, topics: &[TopicId]) -> Vec<usize> {
+        let list = audiences.take(topics);
+        let found = list.iter().map(|key| key.slot()).collect();
+        audiences.put_back(topics, list);
+        found
+    }
+
+    #[test]
+    fn whoever_listens_to_several_topics_is_there_once() {
+        let mut audiences = Audiences::default();
+        for (number, topic) in [(1, 10), (1, 11), (2, 11)] {
+            audiences.change(key(number), Change::Listen(topic));
+        }
+        assert_eq!(listeners(&mut audiences, &[10, 11]), [1, 2]);
+        assert_eq!(listeners(&mut audiences, &[10, 11]), [1, 2]);
+        assert_eq!(listeners(&mut audiences, &[10]), [1]);
+        assert!(listeners(&mut audiences, &[99]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn lists_hold_whoever_came_and_did_not_go(steps in proptest::collection::vec((0..6_usize, 0..3_u64, 0..4), 0..60)) {
+            let mut audiences = Audiences::default();
+            let mut plain = BTreeSet::new();
+            for (number, topic, step) in steps {
+                match step {
+                    0 => {
+                        audiences.forget(key(number));
+                        plain.retain(|(_, other)| *other != number);
+                    }
+                    1 => {
+                        audiences.change(key(number), Change::Ignore(topic));
+                        plain.remove(&(topic, number));
+                    }
+                    _ if plain.insert((topic, number)) => audiences.change(key(number), Change::Listen(topic)),
+                    _ => {}
+                }
+                for topic in 0..3 {
+                    let expected: Vec<_> = plain.iter().filter(|(other, _)| *other == topic).map(|(_, n)| *n).collect();
+                    let mut found = listeners(&mut audiences, &[topic]);
+                    found.sort_unstable();
+                    prop_assert_eq!(found, expected);
+                }
+            }
+        }
+    }
+}

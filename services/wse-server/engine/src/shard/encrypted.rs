@@ -1,0 +1,131 @@
+//! Connections that are encrypted from end to end: the exchange of keys, and what is sealed and opened with them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::Core;
+use crate::{
+    connection::Connection,
+    encryption::{self, ExchangeError},
+    envelope::{self, Hello},
+    format::{self, Binary, Text},
+    frame::{self, Opcode},
+    inbound::Kind,
+    intake::Place,
+    priority::Level,
+    stats::{DropReason, SendDropReason},
+};
+
+/// An exchange costs a hundred times what a message costs; so a client may fail at it this often.
+const MOST_FAILURES: u8 = 8;
+
+impl Core {
+    /// Answers a client's hello; with a key of ours, if it brought one of its own.
+    pub(super) fn greet(&mut self, connection: &mut Connection, hello: &Hello) {
+        let mut answers = 1;
+        let public = match hello.key.as_deref().map(|key| self.agree(connection, key)) {
+            None => None,
+            Some(Ok(public)) => Some(public),
+            Some(Err(error)) => {
+                let told = envelope::key_exchange_error(&error.to_string());
+                frame::put(&mut self.replies, Opcode::Text, told.as_bytes());
+                answers += 1;
+                None
+            }
+        };
+        let (config, now) = (&self.shared.config, self.wall_millis);
+        let answer = envelope::server_hello(hello, connection.id, public.as_deref(), config, now);
+        frame::put(&mut self.replies, Opcode::Text, answer.as_bytes());
+        // Nothing that is sealed may overtake the key that opens it.
+        self.reply_level = Level::Critical;
+        self.count_answered(connection, answers);
+    }
+
+    /// Exchanges keys, once. Returns ours in base64.
+    fn agree(&mut self, connection: &mut Connection, peer: &str) -> Result<String, ExchangeError> {
+        if let Some(secured) = connection.secured() {
+            secured.again(peer)?;
+            return Ok(secured.public.clone());
+        }
+        let failed = connection.extras.as_ref().map_or(0, |extras| extras.failed_exchanges);
+        if failed >= MOST_FAILURES {
+            return Err(ExchangeError::TooOften);
+        }
+        let secured = encryption::exchange(peer).inspect_err(|_| {
+            connection.extras.get_or_insert_default().failed_exchanges = failed + 1;
+        })?;
+        let public = secured.public.clone();
+        // What is sealed from here on waits in the mailbox until the answer is on its way.
+        self.shared.recipients.encrypts(connection.key, secured.key.clone());
+        self.encrypted += 1;
+        connection.extras.get_or_insert_default().secured = Some(secured);
+        Ok(public)
+    }
+
+    /// Sends what all get, framed; to a connection with a key each of these messages sealed.
+    pub(super) fn publish(&mut self, connection: &mut Connection, framed: &Bytes, messages: u32) {
+        if self.encrypted == 0 {
+            return self.send_shared(connection, framed, messages);
+        }
+        let Some(secured) = connection.secured() else { return self.send_shared(connection, framed, messages) };
+        let mut sealed = Vec::with_capacity(framed.len() + messages as usize * encryption::ADDED_BYTES);
+        let put = |payload| encryption::put_sealed(&mut sealed, &secured.key, payload);
+        if let Err(error) = frame::payloads(framed).try_for_each(put) {
+            tracing::error!(%error, "a broadcast could not be encrypted");
+            self.count_unsent(connection, SendDropReason::Unencrypted, u64::from(messages));
+            return;
+        }
+        self.send(connection, &sealed, messages);
+    }
+
+    /// One framed publication as its connection gets it. `None`: it could not be encrypted, and is counted.
+    pub(super) fn sealed(&mut self, connection: &mut Connection, framed: Bytes) -> Option<Bytes> {
+        let Some(secured) = connection.secured() else { return Some(framed) };
+        let payload = frame::payloads(&framed).next().unwrap_or_default();
+        match encryption::sealed_frame(&secured.key, payload) {
+            Ok(sealed) => Some(sealed),
+            Err(error) => {
+                tracing::error!(%error, "a publication could not be encrypted");
+                self.count_unsent(connection, SendDropReason::Unencrypted, 1);
+                None
+            }
+        }
+    }
+
+    /// Takes a message that says it is encrypted. It is the application's, whatever its type says.
+    ///
+    /// One that can't be opened is dropped and counted, as the reference drops it: the client counts on it that nobody but
+    /// itself speaks on this connection.
+    pub(super) fn open_sealed(&mut self, connection: &mut Connection, place: &Place) {
+        let bytes = match place {
+            Place::Arena(range) => &self.intake.bytes()[range.clone()],
+            Place::Own(bytes, range) => &bytes[range.clone()],
+        };
+        let opened = connection.secured().and_then(|secured| encryption::open(&secured.key, bytes).ok());
+        self.count_received(connection);
+        match opened {
+            None => self.drop_message(connection, DropReason::Undecryptable),
+            Some(plain) => {
+                let (kind, data, message_type) = meaning(&plain);
+                let whole = 0..plain.len();
+                self.deliver(connection, kind, Place::Own(plain, whole), data, message_type);
+            }
+        }
+    }
+}
+
+/// What an opened message is: text, which is what clients send, or MessagePack as the server itself packs it, or bytes.
+fn meaning(plain: &[u8]) -> (Kind, Range<usize>, Option<Range<usize>>) {
+    let whole = 0..plain.len();
+    if let Binary::MessagePack { value, message_type } = format::classify_binary(plain, false) {
+        return (Kind::MessagePack, value, message_type);
+    }
+    if simdutf8::basic::from_utf8(plain).is_err() {
+        return (Kind::Binary, whole, None);
+    }
+    match format::classify_private(plain) {
+        Text::Json { object, message_type } => (Kind::Json, object, message_type),
+        _ => (Kind::Raw, whole, None),
+    }
+}

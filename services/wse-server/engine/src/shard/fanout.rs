@@ -1,0 +1,177 @@
+//! Publications: written to whoever listens, many at once where many are there.
+
+use bytes::{Bytes, BytesMut};
+
+use super::Shard;
+use crate::{
+    config::Delivery,
+    connection::{Connection, Phase},
+    inbound::Kind,
+    key::ConnectionKey,
+    outbound::{Chunk, Command, Target},
+    priority::Level,
+    publications::Publications,
+    stats::SendDropReason,
+    topics::{Change, Pick},
+};
+
+/// Publications are joined up to this size: one write instead of many.
+const JOINED_BYTES: usize = 256 << 10;
+
+impl Shard {
+    /// Writes what was joined to its listeners.
+    pub(super) fn publish(&mut self, joined: &mut Joined) {
+        let Some((target, chunk)) = joined.take(&self.core.shared.publications) else { return };
+        match target {
+            Target::All => {
+                for slot in 0..self.table.slots() {
+                    if let Some(connection) = self.table.take_slot(slot) {
+                        self.publish_to(connection, &chunk);
+                    }
+                }
+            }
+            Target::Topics(topics) => {
+                let listeners = self.audiences.take(&topics);
+                for key in &listeners {
+                    if let Some(connection) = self.table.take(*key) {
+                        self.publish_to(connection, &chunk);
+                    }
+                }
+                self.audiences.put_back(&topics, listeners);
+            }
+        }
+    }
+
+    #[inline]
+    fn publish_to(&mut self, mut connection: Box<Connection>, chunk: &Chunk) {
+        if connection.phase == Phase::Open {
+            self.core.publish(&mut connection, &chunk.bytes, chunk.messages);
+        }
+        // Its end, if this was it, shows when it is read.
+        self.table.put(connection);
+    }
+
+    /// Hands a message to a member of a queue group, or has another one tried.
+    pub(super) fn deliver(&mut self, pick: Pick, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
+        let connection = self.table.get_mut(pick.connection).filter(|connection| connection.phase == Phase::Open);
+        let reason = match connection {
+            Some(connection) if !self.core.is_over_limit(connection) => {
+                let Some(frame) = self.core.sealed(connection, frame) else { return };
+                return self.queue(pick.connection, frame, Level::Normal, dirty);
+            }
+            Some(_) => SendDropReason::SlowConsumer,
+            None => SendDropReason::Disconnected,
+        };
+        match self.core.shared.topics.another(&pick) {
+            // Without waiting: shards that wait for each other would do so for ever.
+            Some(next) => self.core.shared.mailboxes[next.connection.shard()].put_now(Command::Deliver(next, frame)),
+            None => {
+                self.core.counters.send_dropped[reason as usize] += 1;
+                self.core.counters.slow_by_level[Level::Normal as usize] +=
+                    u64::from(reason == SendDropReason::SlowConsumer);
+                false
+            }
+        };
+    }
+
+    /// A connection's subscriptions have changed.
+    pub(super) fn resubscribe(&mut self, key: ConnectionKey, change: Change) {
+        match self.table.get_mut(key) {
+            Some(connection) => {
+                connection.is_subscriber = true;
+                self.audiences.change(key, change);
+            }
+            // It left meanwhile, and nobody else will clean up behind it.
+            None => self.core.shared.end_subscriptions(key),
+        }
+    }
+
+    /// Tells the application who came or went, if there is one.
+    pub(super) fn tell_presence(&mut self, kind: Kind, detail: &str) {
+        if self.core.shared.config.delivery == Delivery::Queue {
+            self.core.intake.push_event(kind, ConnectionKey::from_u64(u64::MAX), "", detail.as_bytes());
+        }
+    }
+
+    /// Closes nothing and says nothing: the connection is about to be removed.
+    pub(super) fn end_subscriptions(&mut self, connection: &Connection) {
+        if connection.is_subscriber {
+            self.audiences.forget(connection.key);
+            self.core.shared.end_subscriptions(connection.key);
+        }
+    }
+}
+
+/// Publications in a row for the same listeners, as one.
+#[derive(Default)]
+pub(super) struct Joined {
+    target: Option<Target>,
+    first: Option<Bytes>,
+    bytes: BytesMut,
+    messages: u32,
+}
+
+impl Joined {
+    /// Whether a publication for `target` may come on top.
+    pub(super) fn takes(&self, target: &Target) -> bool {
+        self.bytes.len() < JOINED_BYTES && self.target.as_ref().is_none_or(|mine| mine == target)
+    }
+
+    pub(super) fn push(&mut self, target: Target, frame: Bytes) {
+        self.target = Some(target);
+        self.messages += 1;
+        match self.first.take() {
+            None if self.bytes.is_empty() => self.first = Some(frame),
+            first => {
+                self.bytes.extend_from_slice(&first.unwrap_or_default());
+                self.bytes.extend_from_slice(&frame);
+            }
+        }
+    }
+
+    fn take(&mut self, publications: &Publications) -> Option<(Target, Chunk)> {
+        let target = self.target.take()?;
+        let messages = std::mem::take(&mut self.messages);
+        let bytes = match self.first.take() {
+            Some(first) => first,
+            None => publications.hold(self.bytes.split().freeze()),
+        };
+        Some((target, Chunk { bytes, messages, is_own: false }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn take(joined: &mut Joined) -> Option<(Target, Chunk)> {
+        joined.take(&Publications::new(0))
+    }
+
+    #[test]
+    fn one_publication_is_shared_and_several_are_joined_in_order() {
+        let mut joined = Joined::default();
+        assert!(take(&mut joined).is_none());
+        let frame = Bytes::from_static(b"one");
+        joined.push(Target::All, frame.clone());
+        let (_, alone) = take(&mut joined).unwrap();
+        assert_eq!((alone.bytes.as_ptr(), alone.messages), (frame.as_ptr(), 1));
+        for text in ["one", "two", "three"] {
+            joined.push(Target::All, Bytes::from_static(text.as_bytes()));
+        }
+        let (_, chunk) = take(&mut joined).unwrap();
+        assert_eq!((chunk.bytes.as_ref(), chunk.messages), (b"onetwothree".as_slice(), 3));
+        assert!(take(&mut joined).is_none());
+    }
+
+    #[test]
+    fn only_what_is_for_the_same_listeners_is_joined() {
+        let topics = |ids: &[u64]| Target::Topics(Arc::from(ids));
+        let mut joined = Joined::default();
+        assert!(joined.takes(&Target::All));
+        joined.push(topics(&[1, 2]), Bytes::from_static(b"x"));
+        assert!(joined.takes(&topics(&[1, 2])) && !joined.takes(&topics(&[1])) && !joined.takes(&Target::All));
+    }
+}

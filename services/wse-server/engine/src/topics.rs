@@ -1,0 +1,426 @@
+//! Who has subscribed to what, for all shards: names, patterns, queue groups, and what each connection may have.
+//!
+//! A publication is resolved here, on the publisher's thread, into numbers of topics; the connections behind a number are
+//! listed by their shard (`shard/audience.rs`), which alone writes to them. Both lists are changed by the same commands in
+//! the same order, so a publication reaches whoever was subscribed when it was made.
+
+mod acl;
+mod glob;
+mod group;
+mod subscriber;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use self::acl::TopicAcl;
+pub(crate) use self::glob::is_pattern;
+use self::{group::Group, subscriber::Subscriber};
+use crate::key::ConnectionKey;
+
+/// A topic's number: never used again.
+pub(crate) type TopicId = u64;
+
+/// Names whose patterns are remembered. A publisher that invents names all the time makes them be looked for again.
+const REMEMBERED_NAMES: usize = 4096;
+/// Longest name of a queue group, in bytes.
+const LONGEST_GROUP: usize = 512;
+
+/// Why a topic, or a rule about topics, is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// It has no name.
+    #[error("a topic needs a name: {given:?} is none")]
+    Empty {
+        /// What was given.
+        given: String,
+    },
+    /// Its name is too long to be compared with every publication.
+    #[error("a topic's name has {most} bytes at most, this one has {bytes}; it begins with {beginning:?}")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        most: usize,
+        /// The first of it.
+        beginning: String,
+    },
+    /// It holds characters that end lines or worse.
+    #[error("a topic's name holds no control characters, but {given:?} does")]
+    Control {
+        /// What was given.
+        given: String,
+    },
+    /// A connection would have more subscriptions than it may.
+    #[error(
+        "a connection may have {most} subscriptions, this one would have {wanted}: unsubscribe some, or raise the limit"
+    )]
+    TooManySubscriptions {
+        /// With those that were asked for.
+        wanted: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// More rules than can be compared with each subscription.
+    #[error("a connection's topics may have {most} rules, not {rules}")]
+    TooManyRules {
+        /// How many were given.
+        rules: usize,
+        /// The limit.
+        most: usize,
+    },
+}
+
+/// Refuses what is no topic's name or pattern.
+pub(crate) fn check(topic: &str) -> Result<(), TopicError> {
+    check_name(topic, glob::LONGEST)
+}
+
+fn check_name(name: &str, most: usize) -> Result<(), TopicError> {
+    if name.trim().is_empty() {
+        return Err(TopicError::Empty { given: name.into() });
+    }
+    if name.len() > most {
+        let beginning = name.chars().take(40).collect();
+        return Err(TopicError::TooLong { bytes: name.len(), most, beginning });
+    }
+    match name.chars().any(char::is_control) {
+        true => Err(TopicError::Control { given: name.into() }),
+        false => Ok(()),
+    }
+}
+
+/// One name or pattern that somebody has subscribed to.
+#[derive(Debug)]
+struct Topic {
+    name: Arc<str>,
+    /// Connections that get every message, by shard.
+    listeners: Box<[u32]>,
+    groups: Vec<Group>,
+    published: AtomicU64,
+}
+
+impl Topic {
+    fn is_deserted(&self) -> bool {
+        self.groups.is_empty() && self.listeners.iter().all(|count| *count == 0)
+    }
+
+    fn listeners(&self) -> usize {
+        self.listeners.iter().map(|count| *count as usize).sum()
+    }
+}
+
+/// Whom a publication is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Audience {
+    /// The topics, exact or by pattern, whose listeners get it; each listener once.
+    pub(crate) topics: Arc<[TopicId]>,
+    /// The shards that have any of them.
+    pub(crate) shards: Vec<usize>,
+    /// One member of each queue group.
+    pub(crate) picks: Vec<Pick>,
+}
+
+/// A member of a queue group that is to get a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) topic: TopicId,
+    pub(crate) group: Arc<str>,
+    /// Its place in the group.
+    place: usize,
+    /// How many members there are to try, this one included.
+    tries: usize,
+}
+
+/// A change that a connection's shard has to make to its own list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// There is something to forget when it closes.
+    Enlist,
+    /// From now on the connection gets what is published there.
+    Listen(TopicId),
+    /// It no longer does.
+    Ignore(TopicId),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: TopicId,
+    ids: HashMap<Arc<str>, TopicId>,
+    topics: HashMap<TopicId, Topic>,
+    /// Of these, the patterns.
+    patterns: Vec<TopicId>,
+    subscribers: HashMap<ConnectionKey, Subscriber>,
+}
+
+/// See the module.
+pub(crate) struct Topics {
+    state: RwLock<State>,
+    /// Which patterns a name fits, while the patterns stay the same.
+    fitting: Mutex<HashMap<Arc<str>, Arc<[TopicId]>>>,
+    shards: usize,
+    /// 0: as many as it likes.
+    most_subscriptions: usize,
+}
+
+impl Topics {
+    pub(crate) fn new(shards: usize, most_subscriptions: usize) -> Self {
+        Self { state: RwLock::default(), fitting: Mutex::default(), shards, most_subscriptions }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // Nothing panics between two changes that belong together.
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes a connection to those of `topics` that it may have, as a listener or as a member of a queue group; a topic
+    /// that it has already changes to the new way. `tell` gets each change in order, before anyone can make another.
+    /// Returns the topics that it has now, of those asked for.
+    ///
+    /// # Errors
+    /// A name that is none, or too many of them; then nothing has changed.
+    pub(crate) fn subscribe(
+        &self,
+        connection: ConnectionKey,
+        wanted: &[&str],
+        group: Option<&str>,
+        mut tell: impl FnMut(Change),
+    ) -> Result<Vec<String>, TopicError> {
+        wanted.iter().try_for_each(|topic| check(topic))?;
+        group.map_or(Ok(()), |group| check_name(group, LONGEST_GROUP))?;
+        let mut state = self.write();
+        let subscriber = state.enlist(connection, &mut tell);
+        let permitted: Vec<&str> = wanted.iter().copied().filter(|topic| subscriber.permits(topic)).collect();
+        let known =
+            |state: &State, topic: &str| state.ids.get(topic).is_some_and(|id| state.subscribers[&connection].has(*id));
+        let mut fresh: Vec<&str> = permitted.iter().copied().filter(|topic| !known(&state, topic)).collect();
+        fresh.sort_unstable();
+        fresh.dedup();
+        let count = state.subscribers[&connection].len() + fresh.len();
+        if self.most_subscriptions > 0 && count > self.most_subscriptions {
+            return Err(TopicError::TooManySubscriptions { wanted: count, most: self.most_subscriptions });
+        }
+        for topic in &permitted {
+            let id = state.intern(topic, self.shards, || self.forget_fitting());
+            state.join(connection, id, group, &mut tell);
+        }
+        Ok(permitted.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Makes a connection known, so that [`Topics::leave`] is called when it is gone.
+    pub(crate) fn enlist(&self, connection: ConnectionKey, mut tell: impl FnMut(Change)) {
+        self.write().enlist(connection, &mut tell);
+    }
+
+    /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.
+    pub(crate) fn unsubscribe(
+        &self,
+        connection: ConnectionKey,
+        topics: Option<&[&str]>,
+        mut tell: impl FnMut(Change),
+    ) -> usize {
+        let mut state = self.write();
+        let Some(subscriber) = state.subscribers.get(&connection) else { return 0 };
+        let left: Vec<TopicId> = match topics {
+            None => subscriber.topics().collect(),
+            Some(topics) => {
+                let named = topics.iter().filter_map(|topic| state.ids.get(*topic).copied());
+                named.filter(|id| subscriber.has(*id)).collect()
+            }
+        };
+        let changed = left.iter().filter(|id| state.part(connection, **id, &mut tell)).count();
+        self.sweep(&mut state, &left);
+        changed
+    }
+
+    /// The connection is gone, and with it all that it had.
+    pub(crate) fn leave(&self, connection: ConnectionKey) {
+        self.unsubscribe(connection, None, |_| {});
+        self.write().subscribers.remove(&connection);
+    }
+
+    /// Sets what a connection may subscribe to. What it has and may no longer have, it loses.
+    pub(crate) fn set_acl(&self, connection: ConnectionKey, acl: TopicAcl, mut tell: impl FnMut(Change)) {
+        let mut state = self.write();
+        state.enlist(connection, &mut tell).restrict(acl);
+        let subscriber = &state.subscribers[&connection];
+        let lost: Vec<TopicId> = subscriber.topics().filter(|id| !subscriber.permits(&state.topics[id].name)).collect();
+        for id in &lost {
+            state.part(connection, *id, &mut tell);
+        }
+        self.sweep(&mut state, &lost);
+    }
+
+    /// Whom a message that is published to `name` is for, now.
+    pub(crate) fn audience(&self, name: &str) -> Audience {
+        let state = self.read();
+        let exact = state.ids.get(name).copied().filter(|id| !glob::is_pattern(&state.topics[id].name));
+        let topics: Arc<[TopicId]> = match (exact, state.patterns.is_empty()) {
+            (None, true) => return Audience::default(),
+            (Some(id), true) => [id].into(),
+            (exact, false) => self.fitting(&state, name, exact),
+        };
+        let mut audience = Audience { topics, ..Audience::default() };
+        for shard in 0..self.shards {
+            if audience.topics.iter().any(|id| state.topics[id].listeners[shard] > 0) {
+                audience.shards.push(shard);
+            }
+        }
+        for id in &*audience.topics {
+            let topic = &state.topics[id];
+            topic.published.fetch_add(1, Ordering::Relaxed);
+            for group in &topic.groups {
+                if !audience.picks.iter().any(|pick| *pick.group == *group.name) {
+                    audience.picks.extend(group.pick(*id));
+                }
+            }
+        }
+        audience
+    }
+
+    fn fitting(&self, state: &State, name: &str, exact: Option<TopicId>) -> Arc<[TopicId]> {
+        let mut remembered = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fitting) = remembered.get(name) {
+            return Arc::clone(fitting);
+        }
+        let fits = |id: &&TopicId| glob::matches(&state.topics[*id].name, name);
+        let fitting: Arc<[TopicId]> = exact.into_iter().chain(state.patterns.iter().filter(fits).copied()).collect();
+        if remembered.len() >= REMEMBERED_NAMES {
+            remembered.clear();
+        }
+        remembered.insert(name.into(), Arc::clone(&fitting));
+        fitting
+    }
+
+    /// Called with the state locked for a change, so that nobody remembers what is about to change.
+    fn forget_fitting(&self) {
+        self.fitting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The next member of a queue group, after one turned out to be gone or too slow.
+    pub(crate) fn another(&self, pick: &Pick) -> Option<Pick> {
+        let state = self.read();
+        let group = state.topics.get(&pick.topic)?.groups.iter().find(|group| group.name == pick.group)?;
+        group.after(pick)
+    }
+
+    /// Connections that get every message published to `name`, or have subscribed to the pattern `name`; queue groups'
+    /// members included.
+    pub(crate) fn subscriber_count(&self, name: &str) -> usize {
+        let state = self.read();
+        let topic = state.ids.get(name).map(|id| &state.topics[id]);
+        topic.map_or(0, |topic| topic.listeners() + topic.groups.iter().map(Group::len).sum::<usize>())
+    }
+
+    /// The queue groups of a topic, each with its number of members.
+    pub(crate) fn groups(&self, name: &str) -> HashMap<String, usize> {
+        let state = self.read();
+        let topic = state.ids.get(name).map(|id| &state.topics[id]);
+        let groups = topic.into_iter().flat_map(|topic| &topic.groups);
+        groups.map(|group| (group.name.to_string(), group.len())).collect()
+    }
+
+    /// How many topics have subscribers, and the `most` that were published to most often.
+    pub(crate) fn busiest(&self, most: usize) -> (usize, Vec<(String, u64)>) {
+        let state = self.read();
+        let counts = state.topics.values().map(|topic| (&topic.name, topic.published.load(Ordering::Relaxed)));
+        let mut counts: Vec<_> = counts.filter(|(_, published)| *published > 0).collect();
+        counts.sort_unstable_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+        let named = counts.into_iter().take(most).map(|(name, published)| (name.to_string(), published));
+        (state.topics.len(), named.collect())
+    }
+
+    /// Forgets those of `topics` that nobody has any more.
+    fn sweep(&self, state: &mut State, topics: &[TopicId]) {
+        for id in topics {
+            if !state.topics.get(id).is_some_and(Topic::is_deserted) {
+                continue;
+            }
+            let topic = state.topics.remove(id).expect("it was there a line above");
+            state.ids.remove(&topic.name);
+            state.patterns.retain(|pattern| pattern != id);
+            self.forget_fitting();
+        }
+    }
+}
+
+impl State {
+    fn enlist(&mut self, connection: ConnectionKey, tell: &mut impl FnMut(Change)) -> &mut Subscriber {
+        self.subscribers.entry(connection).or_insert_with(|| {
+            tell(Change::Enlist);
+            Subscriber::default()
+        })
+    }
+
+    /// The number of a topic, new if nobody had it. `changed` is called if so.
+    fn intern(&mut self, name: &str, shards: usize, changed: impl FnOnce()) -> TopicId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let name: Arc<str> = name.into();
+        self.ids.insert(Arc::clone(&name), id);
+        if glob::is_pattern(&name) {
+            self.patterns.push(id);
+        }
+        let listeners = vec![0; shards].into();
+        self.topics.insert(id, Topic { name, listeners, groups: Vec::new(), published: AtomicU64::new(0) });
+        changed();
+        id
+    }
+
+    /// Makes a connection a listener or a member of a group, whatever it was before.
+    fn join(&mut self, connection: ConnectionKey, id: TopicId, group: Option<&str>, tell: &mut impl FnMut(Change)) {
+        let subscriber = self.subscribers.get_mut(&connection).expect("whoever joins is known");
+        let group: Option<Arc<str>> = group.map(Into::into);
+        if subscriber.way(id).is_some_and(|way| *way == group) {
+            return;
+        }
+        if subscriber.has(id) {
+            self.part(connection, id, tell);
+        }
+        let subscriber = self.subscribers.get_mut(&connection).expect("it stays when it parts");
+        subscriber.add(id, group.clone());
+        let topic = self.topics.get_mut(&id).expect("it has a number");
+        match group {
+            None => {
+                topic.listeners[connection.shard()] += 1;
+                tell(Change::Listen(id));
+            }
+            Some(name) => match topic.groups.iter_mut().find(|group| group.name == name) {
+                Some(group) => group.add(connection),
+                None => topic.groups.push(Group::new(name, connection)),
+            },
+        }
+    }
+
+    /// Ends one subscription. Returns whether there was one.
+    fn part(&mut self, connection: ConnectionKey, id: TopicId, tell: &mut impl FnMut(Change)) -> bool {
+        let way = self.subscribers.get_mut(&connection).and_then(|subscriber| subscriber.remove(id));
+        let (Some(way), Some(topic)) = (way, self.topics.get_mut(&id)) else { return false };
+        match way {
+            None => {
+                topic.listeners[connection.shard()] -= 1;
+                tell(Change::Ignore(id));
+            }
+            Some(name) => {
+                topic.groups.iter_mut().filter(|group| group.name == name).for_each(|group| group.remove(connection));
+                topic.groups.retain(|group| group.len() > 0);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! What a connection may subscribe to. Pure.
+
+use super::glob;
+
+/// Most rules of a connection: each is compared with each subscription.
+const MOST_RULES: usize = 1024;
+
+/// Rules for a connection's topics, as names or patterns. A denial wins; without any permission all else is allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicAcl {
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl TopicAcl {
+    /// Rules that allow and deny so.
+    ///
+    /// # Errors
+    /// What is wrong with them: too many, or one that no topic could fit. Whoever gets none must let the client do nothing,
+    /// not everything.
+    pub fn new(allow: Vec<String>, deny: Vec<String>) -> Result<Self, super::TopicError> {
+        if allow.len() + deny.len() > MOST_RULES {
+            return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), most: MOST_RULES });
+        }
+        for rule in allow.iter().chain(&deny) {
+            super::check(rule)?;
+        }
+        Ok(Self { allow, deny })
+    }
+
+    /// Allows nothing: for a token whose rules make no sense.
+    pub(crate) fn nothing() -> Self {
+        Self { allow: Vec::new(), deny: vec!["*".into()] }
+    }
+
+    /// Whether a connection may subscribe to `topic`. A pattern is allowed if all that it stands for is.
+    pub fn permits(&self, topic: &str) -> bool {
+        let is_denied = self.deny.iter().any(|rule| glob::overlaps(rule, topic));
+        !is_denied && (self.allow.is_empty() || self.allow.iter().any(|rule| glob::covers(rule, topic)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acl(allow: &[&str], deny: &[&str]) -> TopicAcl {
+        let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+        TopicAcl::new(owned(allow), owned(deny)).unwrap()
+    }
+
+    #[test]
+    fn a_denial_wins_and_no_permission_at_all_means_everything_else() {
+        let both = acl(&["news.*"], &["news.secret.*"]);
+        assert!(both.permits("news.today") && !both.permits("news.secret.x") && !both.permits("other"));
+        let denials = acl(&[], &["news.secret.*"]);
+        assert!(denials.permits("other") && !denials.permits("news.secret.x"));
+        assert!(acl(&[], &[]).permits("anything"));
+        assert!(!TopicAcl::nothing().permits("anything"));
+    }
+
+    #[test]
+    fn a_pattern_can_not_reach_around_a_rule() {
+        assert!(!acl(&[], &["news.secret.*"]).permits("*"));
+        assert!(!acl(&[], &["news.secret.*"]).permits("news.s*"));
+        assert!(!acl(&["news.*"], &[]).permits("*"));
+        assert!(acl(&["news.*"], &["sport.*"]).permits("news.s?*"));
+    }
+
+    #[test]
+    fn rules_are_bounded_and_must_make_sense() {
+        assert!(TopicAcl::new(vec!["x".into(); 1025], Vec::new()).is_err());
+        assert!(TopicAcl::new(vec!["a\nb".into()], Vec::new()).is_err());
+        assert!(TopicAcl::new(Vec::new(), vec![String::new()]).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Topic names and patterns: `*` is any run of characters, dots included, `?` is any one character. Pure.
+//!
+//! Besides plain matching there are two questions about sets of names, for what a connection may subscribe to: whether a
+//! rule holds for every name that a pattern stands for, and whether it holds for any of them.
+
+/// Longest topic name or pattern, in bytes: it is compared with every publication.
+pub(crate) const LONGEST: usize = 512;
+
+/// Whether this is a pattern and not a name.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// Whether `pattern` stands for the name `name`.
+///
+/// Steps back to the last `*` only, which is enough: what an earlier one could match, the last one can too. So it takes
+/// at most as many steps as both lengths multiplied.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut at, mut here) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while here < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                at += 1;
+                retry = Some((at, here));
+                continue;
+            }
+            Some(b'?') => {
+                at += 1;
+                here += character(name, here);
+                continue;
+            }
+            Some(byte) if *byte == name[here] => {
+                at += 1;
+                here += 1;
+                continue;
+            }
+            _ => {}
+        }
+        let Some((after_star, from)) = retry else { return false };
+        let next = from + character(name, from);
+        retry = Some((after_star, next));
+        (at, here) = (after_star, next);
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Bytes of the character that begins at `at`: a `?` stands for a character, not for a byte of it.
+fn character(text: &[u8], at: usize) -> usize {
+    match text[at] {
+        0xF0.. => 4,
+        0xE0.. => 3,
+        0xC0.. => 2,
+        _ => 1,
+    }
+    .min(text.len() - at)
+}
+
+/// Whether `rule` stands for every name that `wanted` (a name or a pattern) stands for.
+///
+/// Never true without being so; where both have several wildcards it may be false although it is so, which denies.
+pub(crate) fn covers(rule: &str, wanted: &str) -> bool {
+    relate(rule, wanted, &|rule, wanted| match (rule, wanted) {
+        (_, '*') => false,
+        ('?', _) => true,
+        (rule, wanted) => rule == wanted,
+    })
+    .covers
+}
+
+/// Whether there is a name that both stand for.
+pub(crate) fn overlaps(one: &str, other: &str) -> bool {
+    relate(one, other, &|one, other| one == '?' || other == '?' || one == other).overlaps
+}
+
+struct Relation {
+    covers: bool,
+    overlaps: bool,
+}
+
+/// Walks both texts side by side, in a table with a row per character of `one`: where in `other` one can be.
+///
+/// A `*` of `one` may take any characters of `other`, wildcards included. For `overlaps`, a `*` of `other` may take any of
+/// `one` as well.
+fn relate(one: &str, other: &str, same: &dyn Fn(char, char) -> bool) -> Relation {
+    let other: Vec<char> = other.chars().collect();
+    let mut covering = vec![false; other.len() + 1];
+    let mut overlapping = covering.clone();
+    covering[0] = true;
+    overlapping[0] = true;
+    for (index, wanted) in other.iter().enumerate() {
+        overlapping[index + 1] = overlapping[index] && *wanted == '*';
+    }
+    for rule in one.chars() {
+        covering = step(&covering, rule, &other, same, false);
+        overlapping = step(&overlapping, rule, &other, same, true);
+    }
+    Relation { covers: covering[other.len()], overlaps: overlapping[other.len()] }
+}
+
+fn step(
+    before: &[bool],
+    rule: char,
+    other: &[char],
+    same: &dyn Fn(char, char) -> bool,
+    other_may_take: bool,
+) -> Vec<bool> {
+    let mut after = vec![false; before.len()];
+    after[0] = rule == '*' && before[0];
+    for (index, wanted) in other.iter().enumerate() {
+        after[index + 1] = if rule == '*' {
+            before[index + 1] || after[index]
+        } else {
+            let is_star = *wanted == '*';
+            (before[index] && !is_star && same(rule, *wanted))
+                || (other_may_take && is_star && (before[index + 1] || before[index] || after[index]))
+        };
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_takes_any_run_and_a_question_mark_one_character() {
+        for (pattern, name) in [
+            ("*", ""),
+            ("*", "a.b"),
+            ("a.*", "a.b.c"),
+            ("a.*.c", "a.b.b.c"),
+            ("a?c", "abc"),
+            ("a?c", "aéc"),
+            ("*é?", "xéü"),
+            ("a", "a"),
+            ("**b*", "aab"),
+            ("*ab", "aab"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a.*", "a"), ("a?c", "ac"), ("?", ""), ("a", "ab"), ("*b", "ba"), ("a?c", "ab€c")] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_rule_covers_a_pattern_only_if_it_holds_for_all_its_names() {
+        for (rule, wanted) in
+            [("*", "*"), ("a.*", "a.b.*"), ("a.*", "a.b"), ("a?", "a?"), ("*", "a?b*"), ("a*", "a*b*")]
+        {
+            assert!(covers(rule, wanted), "{rule} {wanted}");
+        }
+        for (rule, wanted) in [("a.*", "*"), ("a?c", "a*c"), ("a.b", "a.?"), ("a", "b"), ("?", "*"), ("a.b", "a.*")] {
+            assert!(!covers(rule, wanted), "{rule} {wanted}");
+        }
+    }
+
+    #[test]
+    fn two_patterns_overlap_if_one_name_fits_both() {
+        for (one, other) in [("secret.*", "*"), ("a*c", "ab*"), ("a?", "?b"), ("a", "a"), ("*x", "*"), ("a*", "a")] {
+            assert!(overlaps(one, other) && overlaps(other, one), "{one} {other}");
+        }
+        for (one, other) in [("a.*", "b.*"), ("a?", "abc"), ("a", ""), ("*a", "*b"), ("??", "a")] {
+            assert!(!overlaps(one, other) && !overlaps(other, one), "{one} {other}");
+        }
+    }
+
+    /// As slow and as plain as can be.
+    fn matches_plainly(pattern: &[char], name: &[char]) -> bool {
+        match (pattern, name) {
+            ([], []) => true,
+            (['*', rest @ ..], _) => (0..=name.len()).any(|taken| matches_plainly(rest, &name[taken..])),
+            (['?', rest @ ..], [_, names @ ..]) => matches_plainly(rest, names),
+            ([first, rest @ ..], [name, names @ ..]) if first == name => matches_plainly(rest, names),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_the_plain_definition(pattern in "[ab*?é]{0,7}", name in "[abé]{0,8}") {
+            let plain = matches_plainly(&pattern.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>());
+            prop_assert_eq!(matches(&pattern, &name), plain);
+        }
+
+        #[test]
+        fn what_is_covered_has_no_name_outside_and_what_does_not_overlap_none_inside(
+            rule in "[ab*?]{0,5}", wanted in "[ab*?]{0,5}", name in "[ab]{0,6}",
+        ) {
+            if matches(&wanted, &name) {
+                prop_assert!(!covers(&rule, &wanted) || matches(&rule, &name));
+                prop_assert!(overlaps(&rule, &wanted) || !matches(&rule, &name));
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A queue group: of its members, each message reaches one.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use super::{Pick, TopicId};
+use crate::key::ConnectionKey;
+
+/// The members of one queue group of one topic.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: Arc<str>,
+    members: Vec<ConnectionKey>,
+    /// Whose turn it is, counted on for ever.
+    turn: AtomicUsize,
+}
+
+impl Group {
+    pub(super) fn new(name: Arc<str>, first: ConnectionKey) -> Self {
+        Self { name, members: vec![first], turn: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn add(&mut self, member: ConnectionKey) {
+        self.members.push(member);
+    }
+
+    pub(super) fn remove(&mut self, member: ConnectionKey) {
+        self.members.retain(|other| *other != member);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The next member in turn.
+    pub(super) fn pick(&self, topic: TopicId) -> Option<Pick> {
+        let tries = self.members.len();
+        let place = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(tries)?;
+        Some(Pick { connection: self.members[place], topic, group: Arc::clone(&self.name), place, tries })
+    }
+
+    /// The one that stands behind a member, unless all were tried. Whose turn it is doesn't change: others have gone on
+    /// from there, and would be met twice.
+    pub(super) fn after(&self, pick: &Pick) -> Option<Pick> {
+        let tries = pick.tries.saturating_sub(1).min(self.members.len());
+        let place = (pick.place + 1).checked_rem(self.members.len())?;
+        (tries > 0).then(|| Pick { connection: self.members[place], place, tries, ..pick.clone() })
+    }
+}

@@ -1,0 +1,229 @@
+//! Encryption from end to end: exchanged once, applied to what the application says, and to nothing of the protocol's own.
+
+mod client;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use client::{Client, Drained, Received, assert_balanced, config, drain, start, until};
+use serde_json::{Value, json};
+use wse_engine::{Config, Kind, Server, events::Event};
+use wse_utilities::crypto::{self, Key};
+
+/// A client with a key of its own.
+struct Private {
+    client: Client,
+    id: String,
+    private: [u8; 32],
+    public: String,
+    key: Option<Key>,
+}
+
+impl Private {
+    /// Connected and greeted; nothing is exchanged yet.
+    fn new(server: &Server, query: &str) -> Self {
+        let mut client = Client::open(server.address(), &format!("/wse?encryption=true{query}"));
+        let greeting: Value = serde_json::from_str(&client.text()).unwrap();
+        let id = greeting["p"]["details"]["connection_id"].as_str().unwrap().to_owned();
+        let (private, public) = crypto::generate().unwrap();
+        Self { client, id, private, public: STANDARD.encode(public), key: None }
+    }
+
+    fn hello(&mut self, key: &str) -> Value {
+        let features = json!({"encryption": true, "compression": true});
+        let p = json!({"client_version": "test", "protocol_version": 1, "features": features, "encryption_public_key": key});
+        self.client.send_text(&json!({"t": "client_hello", "p": p}).to_string());
+        serde_json::from_str(&self.client.text()).unwrap()
+    }
+
+    /// Connected, with a key.
+    fn agreed(server: &Server, query: &str) -> Self {
+        let mut it = Self::new(server, query);
+        let public = it.public.clone();
+        let hello = it.hello(&public);
+        assert_eq!(
+            (&hello["t"], &hello["p"]["features"]["encryption"]),
+            (&json!("server_hello"), &json!(true)),
+            "{hello}"
+        );
+        let peer = STANDARD.decode(hello["p"]["encryption_public_key"].as_str().unwrap()).unwrap();
+        it.key = Some(Key::new(&crypto::derive(&it.private, &peer).unwrap()).unwrap());
+        it
+    }
+
+    fn send(&mut self, plain: &[u8]) {
+        let sealed = self.key.as_ref().unwrap().seal(plain).unwrap();
+        self.client.send_binary(&[b"E:", &sealed[..]].concat());
+    }
+
+    /// The next message, which must be encrypted.
+    fn receive(&mut self) -> Vec<u8> {
+        match self.client.receive() {
+            Received::Binary(bytes) => {
+                assert_eq!(&bytes[..2], b"E:");
+                self.key.as_ref().unwrap().open(&bytes[2..]).unwrap()
+            }
+            other => panic!("{other:?} instead of an encrypted message"),
+        }
+    }
+}
+
+fn send_event(server: &Server, connection: &str, event: &Value) -> usize {
+    let members = event.as_object().unwrap().clone().into_iter().collect();
+    server.send_event(connection, &Event::new(members), 1024).unwrap()
+}
+
+fn dropped(server: &Server) -> u64 {
+    server.stats().messages.dropped.get("undecryptable").copied().unwrap_or(0)
+}
+
+#[test]
+fn an_encrypted_message_reaches_the_application_like_text_and_nothing_of_it_is_the_engine_s() {
+    let server = start(config());
+    let mut client = Private::agreed(&server, "");
+    for (plain, kind, data, message_type) in [
+        (&br#"{"t":"order","p":1}"#[..], Kind::Json, &br#"{"t":"order","p":1}"#[..], Some("order")),
+        (br#"U{"t":"order"}"#, Kind::Json, br#"{"t":"order"}"#, Some("order")),
+        (br#"{"t":"ping","p":{"timestamp":1}}"#, Kind::Json, br#"{"t":"ping","p":{"timestamp":1}}"#, Some("ping")),
+        (br#"WSE{"t":"client_hello","p":{}}"#, Kind::Json, br#"{"t":"client_hello","p":{}}"#, Some("client_hello")),
+        (br#"{"t":"PONG"}"#, Kind::Json, br#"{"t":"PONG"}"#, Some("PONG")),
+        (b"hello", Kind::Raw, b"hello", None),
+        (b"[1]", Kind::Raw, b"[1]", None),
+        (b"", Kind::Raw, b"", None),
+        (b"M:\x81\xA1t\xA1x", Kind::MessagePack, b"\x81\xA1t\xA1x", Some("x")),
+        (b"\xFF\xFE", Kind::Binary, b"\xFF\xFE", None),
+    ] {
+        client.send(plain);
+        let drained = drain(&server, 1).remove(0);
+        let Drained { kind: got, data: got_data, message_type: got_type, .. } = drained;
+        assert_eq!((got, &got_data[..], got_type.as_deref()), (kind, data, message_type), "{plain:?}");
+    }
+    // None of them was answered: the first thing that comes is what was asked for in the open.
+    client.client.send_text(r#"{"t":"ping","p":{"timestamp":5}}"#);
+    assert!(client.client.text().starts_with(r#"{"c":"WSE","t":"PONG","p":{"client_timestamp":5,"#));
+    assert_balanced(&server);
+}
+
+#[test]
+fn what_cannot_be_decrypted_is_dropped_and_counted() {
+    let server = start(config());
+    let mut client = Private::agreed(&server, "");
+    let stranger = Key::new(&[9; 32]).unwrap().seal(br#"{"t":"forged"}"#).unwrap();
+    for bad in [&b"E:"[..], b"E:short", &[b"E:", &stranger[..]].concat()] {
+        client.client.send_binary(bad);
+    }
+    client.send(br#"{"t":"good"}"#);
+    let drained = drain(&server, 1);
+    assert_eq!((drained.len(), drained[0].message_type.as_deref()), (1, Some("good")));
+    until("counting", || dropped(&server) == 3);
+    assert_balanced(&server);
+    let books = server.connection_books().connections;
+    assert_eq!((books[0].received, books[0].consumed, books[0].dropped), (5, 1, 3));
+}
+
+#[test]
+fn without_a_key_the_prefix_means_nothing() {
+    let server = start(config());
+    let (mut client, _) = Client::ready(server.address());
+    client.send_binary(b"E:whatever");
+    let drained = drain(&server, 1);
+    assert_eq!((drained[0].kind, &drained[0].data[..]), (Kind::Binary, &b"E:whatever"[..]));
+}
+
+#[test]
+fn what_the_application_says_is_encrypted_unless_it_is_sent_as_it_is() {
+    let server = start(Config { shards: Some(1), ..config() });
+    let mut client = Private::agreed(&server, "");
+    let (mut open, open_id) = Client::ready(server.address());
+    let size = send_event(&server, &client.id, &json!({"t": "x", "p": "y".repeat(3000)}));
+    let plain = client.receive();
+    assert_eq!(plain.len() + 30, size, "never compressed");
+    assert_eq!(serde_json::from_slice::<Value>(&plain).unwrap()["t"], "x");
+    assert!(send_event(&server, &open_id, &json!({"t": "x"})) > 0);
+    assert!(matches!(open.receive(), Received::Binary(bytes) if bytes.starts_with(b"{")));
+    server.broadcast_all(r#"{"t":"all","p":1}"#);
+    server.broadcast_all("plain");
+    server.broadcast_all_bytes(b"raw");
+    for expected in [&br#"{"c":"U","t":"all","p":1}"#[..], b"plain", b"raw"] {
+        assert_eq!(client.receive(), expected);
+    }
+    assert_eq!(open.text(), r#"{"c":"U","t":"all","p":1}"#);
+    assert_eq!(open.text(), "plain");
+    assert_eq!(open.receive(), Received::Binary(b"raw".to_vec()));
+    assert!(server.send_text(&client.id, "as it is") && server.send_bytes(&client.id, b"as it is"));
+    assert_eq!(client.client.receive(), Received::Text("as it is".to_owned()));
+    assert_eq!(client.client.receive(), Received::Binary(b"as it is".to_vec()));
+}
+
+#[test]
+fn a_packed_event_is_packed_before_it_is_encrypted() {
+    let server = start(config());
+    let mut client = Private::agreed(&server, "&format=msgpack");
+    send_event(&server, &client.id, &json!({"t": "x", "p": {"a": 1}}));
+    let plain = client.receive();
+    assert_eq!(&plain[..2], b"M:");
+    assert_eq!(rmp_serde::from_slice::<Value>(&plain[2..]).unwrap()["p"], json!({"a": 1}));
+}
+
+#[test]
+fn a_key_that_is_none_is_refused_and_a_good_one_may_follow() {
+    let server = start(config());
+    let mut client = Private::new(&server, "");
+    for bad in ["", "!!!", "AAAA", &STANDARD.encode([4; 65]), &client.public.replace('=', "")] {
+        let error = client.hello(bad);
+        assert_eq!((&error["t"], &error["p"]["code"]), (&json!("error"), &json!("KEY_EXCHANGE_FAILED")), "{bad}");
+        assert!(error["p"]["message"].as_str().unwrap().starts_with("ECDH key exchange failed: "), "{error}");
+        assert_eq!(error["p"]["recoverable"], true);
+        let hello: Value = serde_json::from_str(&client.client.text()).unwrap();
+        assert_eq!((&hello["t"], &hello["p"]["features"]["encryption"]), (&json!("server_hello"), &json!(false)));
+        assert!(hello["p"].get("encryption_public_key").is_none());
+    }
+    // In the open until there is a key.
+    send_event(&server, &client.id, &json!({"t": "x"}));
+    assert!(matches!(client.client.receive(), Received::Binary(bytes) if bytes.starts_with(b"{")));
+    let public = client.public.clone();
+    assert_eq!(client.hello(&public)["p"]["features"]["encryption"], true);
+}
+
+#[test]
+fn a_client_that_keeps_failing_is_not_listened_to_any_more() {
+    let server = start(config());
+    let mut client = Private::new(&server, "");
+    let public = client.public.clone();
+    for _ in 0..8 {
+        assert_eq!(client.hello("AAAA")["p"]["code"], "KEY_EXCHANGE_FAILED");
+        client.client.text();
+    }
+    let message = client.hello(&public)["p"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("too many attempts"), "{message}");
+    // As if there were no encryption: it is no violation.
+    client.client.text();
+    client.client.send_binary(b"E:whatever");
+    assert_eq!(drain(&server, 1)[0].kind, Kind::Binary);
+}
+
+#[test]
+fn a_hello_that_comes_again_is_answered_with_the_same_key_and_another_key_is_too_late() {
+    let server = start(config());
+    let mut client = Private::agreed(&server, "");
+    let public = client.public.clone();
+    let again = client.hello(&public);
+    let peer = STANDARD.decode(again["p"]["encryption_public_key"].as_str().unwrap()).unwrap();
+    client.key = Some(Key::new(&crypto::derive(&client.private, &peer).unwrap()).unwrap());
+    let other = STANDARD.encode(crypto::generate().unwrap().1);
+    assert_eq!(client.hello(&other)["p"]["code"], "KEY_EXCHANGE_FAILED");
+    client.client.text();
+    client.send(br#"{"t":"still"}"#);
+    assert_eq!(drain(&server, 1)[0].message_type.as_deref(), Some("still"));
+}
+
+#[test]
+fn a_key_goes_with_its_connection() {
+    let server = start(Config { shards: Some(1), ..config() });
+    drop(Private::agreed(&server, ""));
+    until("leaving", || server.connection_count() == 0);
+    // Most likely in the same slot.
+    let (mut client, id) = Client::ready(server.address());
+    send_event(&server, &id, &json!({"t": "x"}));
+    assert!(matches!(client.receive(), Received::Binary(bytes) if bytes.starts_with(b"{")));
+    server.broadcast_all("all");
+    assert_eq!(client.text(), "all");
+}

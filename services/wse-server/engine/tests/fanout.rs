@@ -1,0 +1,299 @@
+//! From the application to many clients: topics, patterns, queue groups, and publishers that wait.
+
+mod client;
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    net::Shutdown,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use client::{Client, Received, SECRET, claims, config, start, token, until};
+use serde_json::{Value, json};
+use wse_engine::{Config, Server, TopicAcl, TopicError};
+
+fn clients(server: &Server, count: usize) -> Vec<(Client, String)> {
+    (0..count).map(|_| Client::ready(server.address())).collect()
+}
+
+fn message(topic: &str, number: u64) -> String {
+    format!(r#"{{"c":"U","t":"tick","p":{{"topic":"{topic}","seq":{number}}}}}"#)
+}
+
+fn number(text: &str) -> (String, u64) {
+    let value: Value = serde_json::from_str(text).unwrap();
+    (value["p"]["topic"].as_str().unwrap().to_owned(), value["p"]["seq"].as_u64().unwrap())
+}
+
+/// Reads what a client got until a text that is no tick.
+fn until_marker(client: &mut Client, marker: &str) -> Vec<(String, u64)> {
+    let mut got = Vec::new();
+    loop {
+        match client.text() {
+            text if text == marker => return got,
+            text => got.push(number(&text)),
+        }
+    }
+}
+
+const MARKER: &str = r#"{"c":"U","t":"marker"}"#;
+
+#[test]
+fn subscribers_get_what_is_published_after_they_came_in_order_and_once() {
+    let server = start(config());
+    let mut clients = clients(&server, 4);
+    let ids: Vec<String> = clients.iter().map(|(_, id)| id.clone()).collect();
+    server.broadcast("a.b", &message("early", 0));
+    assert_eq!(server.subscribe(&ids[0], &["a.b"], None).unwrap(), ["a.b"]);
+    assert_eq!(server.subscribe(&ids[1], &["a.*", "a.b"], None).unwrap(), ["a.*", "a.b"]);
+    assert_eq!(server.subscribe(&ids[2], &["a.?"], None).unwrap(), ["a.?"]);
+    assert_eq!((server.topic_subscriber_count("a.b"), server.topic_subscriber_count("a.*")), (2, 1));
+    for n in 0..1000 {
+        server.broadcast("a.b", &message("a.b", n));
+        if n % 10 == 0 {
+            server.broadcast("a.bb", &message("a.bb", n));
+        }
+    }
+    server.broadcast_all(MARKER);
+    let exact: Vec<_> = (0..1000).map(|n| ("a.b".to_owned(), n)).collect();
+    assert_eq!(until_marker(&mut clients[0].0, MARKER), exact);
+    let both = until_marker(&mut clients[1].0, MARKER);
+    assert_eq!(both.len(), 1100);
+    assert_eq!(both.iter().filter(|(topic, _)| topic == "a.b").cloned().collect::<Vec<_>>(), exact);
+    assert_eq!(until_marker(&mut clients[2].0, MARKER), exact);
+    assert_eq!(until_marker(&mut clients[3].0, MARKER), []);
+    let text = server.prometheus_text();
+    assert!(
+        text.contains("\nwse_topics 3\n") && text.contains(r#"wse_topic_messages_total{topic="a.b"} 1000"#),
+        "{text}"
+    );
+    until("writing", || server.publish_backlog() == 0);
+}
+
+#[test]
+fn whoever_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
+    let server = start(config());
+    let mut clients = clients(&server, 3);
+    for (_, id) in &clients {
+        server.subscribe(id, &["a", "b", "c.*"], None).unwrap();
+    }
+    assert_eq!(server.unsubscribe(&clients[0].1, Some(&["a", "unknown"])), 1);
+    assert_eq!(server.unsubscribe(&clients[1].1, None), 3);
+    assert_eq!(server.unsubscribe("nobody", None), 0);
+    for topic in ["a", "b", "c.d"] {
+        server.broadcast(topic, &message(topic, 1));
+    }
+    server.broadcast_all(MARKER);
+    let topics = |client: &mut Client| -> Vec<String> {
+        until_marker(client, MARKER).into_iter().map(|(topic, _)| topic).collect()
+    };
+    assert_eq!(topics(&mut clients[0].0), ["b", "c.d"]);
+    assert_eq!(topics(&mut clients[1].0), [""; 0]);
+    assert_eq!(topics(&mut clients[2].0), ["a", "b", "c.d"]);
+    drop(clients);
+    until("forgetting", || server.topic_subscriber_count("b") == 0 && server.topic_subscriber_count("c.*") == 0);
+    assert!(server.prometheus_text().contains("\nwse_topics 0\n"));
+}
+
+#[test]
+fn a_subscription_to_a_connection_that_leaves_meanwhile_is_forgotten_too() {
+    let server = start(config());
+    for _ in 0..50 {
+        let (client, id) = Client::ready(server.address());
+        client.stream().shutdown(Shutdown::Both).unwrap();
+        // Before, while or after its shard notices.
+        server.subscribe(&id, &["a", "*"], None).unwrap();
+        server.set_topic_acl(&id, TopicAcl::new(vec!["a".into()], Vec::new()).unwrap());
+    }
+    until("forgetting", || server.prometheus_text().contains("\nwse_topics 0\n"));
+    assert!(server.subscribe("nobody", &["a"], None).unwrap().is_empty());
+}
+
+#[test]
+fn each_queue_group_gets_a_message_once_and_listeners_get_all() {
+    let server = start(config());
+    let mut clients = clients(&server, 6);
+    for (index, (_, id)) in clients.iter().enumerate() {
+        let group = ["one", "one", "one", "two", "two", ""][index];
+        server.subscribe(id, &["jobs"], Some(group).filter(|group| !group.is_empty())).unwrap();
+    }
+    assert_eq!(
+        server.queue_groups("jobs").into_iter().collect::<BTreeMap<_, _>>(),
+        BTreeMap::from([("one".into(), 3), ("two".into(), 2)])
+    );
+    for n in 0..600 {
+        server.broadcast("jobs", &message("jobs", n));
+    }
+    server.broadcast_all(MARKER);
+    let got: Vec<Vec<u64>> = clients
+        .iter_mut()
+        .map(|(client, _)| until_marker(client, MARKER).into_iter().map(|(_, n)| n).collect())
+        .collect();
+    assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [200, 200, 200, 300, 300, 600]);
+    for members in [&got[..3], &got[3..5], &got[5..]] {
+        let mut together: Vec<u64> = members.concat();
+        together.sort_unstable();
+        assert_eq!(together, (0..600).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
+    let server = start(Config { max_outbound_queue_bytes: 64 << 10, ..config() });
+    let mut clients = clients(&server, 2);
+    for (_, id) in &clients {
+        server.subscribe(id, &["jobs"], Some("workers")).unwrap();
+    }
+    let (mut deaf, _) = clients.pop().unwrap();
+    let (mut reader, _) = clients.pop().unwrap();
+    let padding = "x".repeat(8 << 10);
+    let total = 2000;
+    let count = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut got = 0;
+            while reader.text() != MARKER {
+                got += 1;
+            }
+            got
+        });
+        for n in 0..total {
+            server.broadcast("jobs", &format!(r#"{{"c":"U","t":"job","p":{{"seq":{n},"x":"{padding}"}}}}"#));
+            // Less than both together may have waiting, so that there always is one who takes it.
+            until("reading", || server.publish_backlog() < 120 << 10);
+        }
+        until("reading", || server.publish_backlog() < 80 << 10);
+        server.broadcast_all(MARKER);
+        reading.join().unwrap()
+    });
+    // The other one's socket and backlog took some, and it reads them now.
+    assert!(count > total / 2 && count < total, "{count}");
+    let mut late = 0;
+    while count + late < total {
+        assert!(matches!(deaf.receive(), Received::Text(text) if text.starts_with(r#"{"c":"U","t":"job""#)));
+        late += 1;
+    }
+}
+
+#[test]
+fn rules_for_topics_come_with_the_token_or_by_call() {
+    let server = start(config());
+    let mut claims = claims();
+    claims["wse_topics"] = json!({"allow": ["public.*"], "deny": ["public.hidden"]});
+    let cookie = format!("Cookie: access_token={}\r\n", token(&claims, SECRET));
+    let mut client = Client::open_with(server.address(), "/wse", &cookie);
+    let greeting: Value = serde_json::from_str(&client.text()).unwrap();
+    let id = greeting["p"]["details"]["connection_id"].as_str().unwrap();
+    assert_eq!(server.subscribe(id, &["public.a", "public.hidden", "secret", "*"], None).unwrap(), ["public.a"]);
+    assert!(server.set_topic_acl(id, TopicAcl::new(vec!["secret".into()], Vec::new()).unwrap()));
+    assert_eq!(server.subscribe(id, &["public.a", "secret"], None).unwrap(), ["secret"]);
+    assert_eq!((server.topic_subscriber_count("public.a"), server.topic_subscriber_count("secret")), (0, 1));
+    assert!(!server.set_topic_acl("nobody", TopicAcl::default()));
+}
+
+#[test]
+fn a_connection_has_as_many_subscriptions_as_it_may() {
+    let server = start(Config { max_subscriptions_per_connection: 2, ..config() });
+    let (_client, id) = Client::ready(server.address());
+    server.subscribe(&id, &["a"], None).unwrap();
+    let error = server.subscribe(&id, &["b", "c"], None).unwrap_err();
+    assert_eq!(error, TopicError::TooManySubscriptions { wanted: 3, most: 2 });
+    assert_eq!(server.topic_subscriber_count("b"), 0);
+}
+
+#[test]
+fn a_publisher_that_waits_loses_nothing_however_slow_its_listeners_are() {
+    let limit = 256 << 10;
+    let server = start(Config { max_publish_backlog_bytes: limit, ..config() });
+    let mut clients = clients(&server, 3);
+    for (_, id) in &clients {
+        server.subscribe(id, &["a"], None).unwrap();
+    }
+    let total = 10_000;
+    let padding = "x".repeat(4 << 10);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (server, done, padding) = (&server, &done, &padding);
+        scope.spawn(move || {
+            for n in 0..total {
+                server.broadcast("a", &format!(r#"{{"t":"tick","p":{{"topic":"a","seq":{n},"x":"{padding}"}}}}"#));
+            }
+            server.broadcast_all(MARKER);
+            done.store(true, Ordering::SeqCst);
+        });
+        // Nobody reads, so it doesn't get far: sockets, and then the backlog.
+        until("waiting", || server.publish_backlog() >= limit || done.load(Ordering::SeqCst));
+        assert!(!done.load(Ordering::SeqCst));
+        assert!(server.publish_backlog() < 3 * limit, "{}", server.publish_backlog());
+        // At the same time: what one takes is room for what all get.
+        for (client, _) in &mut clients {
+            scope.spawn(move || {
+                let got: Vec<u64> = until_marker(client, MARKER).into_iter().map(|(_, n)| n).collect();
+                assert_eq!(got, (0..total).collect::<Vec<_>>());
+            });
+        }
+    });
+    assert!(server.stats().messages.send_dropped.is_empty());
+}
+
+#[test]
+fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
+    let server = start(Config {
+        max_publish_backlog_bytes: 256 << 10,
+        ping_interval: Duration::from_millis(100),
+        idle_timeout: Duration::from_secs(60),
+        ..config()
+    });
+    let (deaf, id) = Client::ready(server.address());
+    server.subscribe(&id, &["a"], None).unwrap();
+    let padding = "x".repeat(4 << 10);
+    // Far more than its socket takes.
+    for _ in 0..10_000 {
+        server.broadcast("a", &padding);
+    }
+    until("letting it go", || server.connection_count() == 0);
+    assert!(server.stats().messages.send_dropped["slow_consumer"] > 0);
+    assert_eq!(server.stats().connections.closed.get("slow_consumer"), Some(&1));
+    drop(deaf);
+}
+
+#[test]
+fn stopping_lets_waiting_publishers_go() {
+    let server = start(Config { max_publish_backlog_bytes: 64 << 10, ..config() });
+    let (deaf, id) = Client::ready(server.address());
+    server.subscribe(&id, &["a"], None).unwrap();
+    std::thread::scope(|scope| {
+        let server = &server;
+        let publisher = scope.spawn(move || {
+            let padding = "x".repeat(4 << 10);
+            while server.is_running() {
+                server.broadcast("a", &padding);
+            }
+        });
+        until("waiting", || server.publish_backlog() >= 64 << 10);
+        server.stop();
+        publisher.join().unwrap();
+    });
+    drop(deaf);
+    assert_eq!(server.publish_backlog(), 0);
+}
+
+#[test]
+fn the_books_of_a_connection_say_what_was_sent_to_it() {
+    let server = start(config());
+    let (mut client, id) = Client::ready(server.address());
+    server.subscribe(&id, &["a"], None).unwrap();
+    (0..500).for_each(|n| server.broadcast("a", &message("a", n)));
+    server.broadcast_all(MARKER);
+    assert_eq!(until_marker(&mut client, MARKER).len(), 500);
+    // Its goodbye, so that nothing is on its way.
+    assert!(server.disconnect(&id));
+    assert_eq!(client.close_code(), Some(4000));
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    let _ = client.stream().read(&mut [0; 16]);
+    until("leaving", || server.connection_count() == 0);
+    let books = server.connection_books().connections;
+    // The greeting, what was published, and the marker.
+    assert_eq!((books[0].sent, books[0].send_dropped), (Some(502), Some(0)));
+}

@@ -1,0 +1,159 @@
+//! A token bucket: how many operations may happen now, given a rate and a burst. Pure: the caller brings the clock.
+
+/// Tokens that refill with time, up to a capacity.
+///
+/// Its arithmetic has no values that aren't numbers: a negative or undefined argument counts as 0, an infinite one as
+/// the largest number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenBucket {
+    capacity: f64,
+    refill_per_second: f64,
+    tokens: f64,
+    /// When `tokens` was right, in seconds of the caller's clock.
+    at_seconds: f64,
+}
+
+/// `value` as a finite number that isn't negative.
+fn countable(value: f64) -> f64 {
+    // A comparison with what is no number is false.
+    if value > 0.0 { value.min(f64::MAX) } else { 0.0 }
+}
+
+impl TokenBucket {
+    /// A bucket of `capacity` with `tokens` in it (at most as many as it holds), that refills from now on.
+    #[must_use]
+    pub fn new(capacity: f64, refill_per_second: f64, tokens: f64, now_seconds: f64) -> Self {
+        let capacity = countable(capacity);
+        Self {
+            capacity,
+            refill_per_second: countable(refill_per_second),
+            tokens: countable(tokens).min(capacity),
+            at_seconds: now_seconds,
+        }
+    }
+
+    /// Takes `tokens` if there are as many. If not, takes none.
+    ///
+    /// No number of tokens at all (negative or undefined) is never there.
+    pub fn acquire(&mut self, tokens: f64, now_seconds: f64) -> bool {
+        self.refill(now_seconds);
+        let is_there = tokens >= 0.0 && tokens <= self.tokens;
+        if is_there {
+            self.tokens -= tokens;
+        }
+        is_there
+    }
+
+    /// How many tokens there are now.
+    pub fn tokens(&mut self, now_seconds: f64) -> f64 {
+        self.refill(now_seconds);
+        self.tokens
+    }
+
+    /// How many tokens it holds.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
+    /// How many tokens come back in a second.
+    #[must_use]
+    pub fn refill_per_second(&self) -> f64 {
+        self.refill_per_second
+    }
+
+    /// Fills it.
+    pub fn reset(&mut self, now_seconds: f64) {
+        self.tokens = self.capacity;
+        self.at_seconds = now_seconds;
+    }
+
+    fn refill(&mut self, now_seconds: f64) {
+        // A clock that goes back refills nothing, and the time it takes to come back isn't counted twice.
+        if now_seconds > self.at_seconds {
+            let refilled = (now_seconds - self.at_seconds) * self.refill_per_second;
+            self.tokens = (self.tokens + refilled).min(self.capacity);
+            self.at_seconds = now_seconds;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_takes_what_is_there_and_time_brings_it_back() {
+        let mut bucket = TokenBucket::new(3.0, 2.0, 3.0, 100.0);
+        assert!((0..3).all(|_| bucket.acquire(1.0, 100.0)));
+        assert!(!bucket.acquire(1.0, 100.4));
+        assert!(bucket.acquire(1.0, 100.5));
+        assert!(!bucket.acquire(1.0, 100.5));
+    }
+
+    #[test]
+    fn it_never_holds_more_than_its_capacity() {
+        let mut bucket = TokenBucket::new(10.0, 1.0, 50.0, 0.0);
+        assert_eq!(bucket.tokens(0.0), 10.0);
+        assert!(bucket.acquire(4.0, 0.0));
+        assert_eq!(bucket.tokens(1e9), 10.0);
+        assert_eq!((bucket.capacity(), bucket.refill_per_second()), (10.0, 1.0));
+    }
+
+    #[test]
+    fn what_cannot_be_had_whole_is_not_taken_in_part() {
+        let mut bucket = TokenBucket::new(10.0, 0.0, 5.0, 0.0);
+        assert!(!bucket.acquire(5.1, 0.0));
+        assert_eq!(bucket.tokens(0.0), 5.0);
+        assert!(bucket.acquire(0.0, 0.0) && bucket.acquire(5.0, 0.0) && bucket.acquire(0.0, 0.0));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing_twice() {
+        let mut bucket = TokenBucket::new(10.0, 1.0, 0.0, 100.0);
+        assert_eq!(bucket.tokens(105.0), 5.0);
+        assert_eq!(bucket.tokens(90.0), 5.0);
+        assert_eq!(bucket.tokens(105.0), 5.0);
+        assert_eq!(bucket.tokens(106.0), 6.0);
+    }
+
+    #[test]
+    fn a_reset_fills_it_and_starts_the_clock_again() {
+        let mut bucket = TokenBucket::new(10.0, 1.0, 0.0, 0.0);
+        bucket.reset(3.0);
+        assert_eq!(bucket.tokens(3.0), 10.0);
+        assert!(bucket.acquire(10.0, 3.0));
+        assert_eq!(bucket.tokens(4.0), 1.0);
+    }
+
+    #[test]
+    fn what_is_no_number_of_tokens_is_never_there() {
+        let mut bucket = TokenBucket::new(f64::INFINITY, f64::NAN, f64::INFINITY, 0.0);
+        assert!(!bucket.acquire(-1.0, 0.0) && !bucket.acquire(f64::NAN, 0.0) && !bucket.acquire(f64::INFINITY, 0.0));
+        assert!(bucket.acquire(1e300, f64::NAN) && bucket.tokens(5.0).is_finite());
+        assert!(!TokenBucket::new(-1.0, f64::INFINITY, 1.0, 0.0).acquire(1.0, 1.0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_sequence_of_calls_takes_more_than_the_burst_and_the_rate_allow(
+            capacity in 0.0..1000.0f64,
+            rate in 0.0..1000.0f64,
+            calls in prop::collection::vec((-1.0..5.0f64, 0.0..50.0f64), 0..200),
+        ) {
+            let mut bucket = TokenBucket::new(capacity, rate, capacity, 0.0);
+            let (mut now, mut latest, mut taken) = (0.0f64, 0.0f64, 0.0);
+            for (step, tokens) in calls {
+                now += step;
+                latest = latest.max(now);
+                if bucket.acquire(tokens, now) {
+                    taken += tokens;
+                }
+                prop_assert!((0.0..=capacity).contains(&bucket.tokens(now)));
+            }
+            prop_assert!(taken <= capacity + rate * latest + 1e-6, "{taken} taken");
+        }
+    }
+}
