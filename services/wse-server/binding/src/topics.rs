@@ -6,6 +6,7 @@ use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     intern,
     prelude::*,
+    pybacked::PyBackedStr,
     types::PyDict,
 };
 use wse_engine::{Position, PresenceError, Recovered, TopicAcl, TopicError};
@@ -85,6 +86,18 @@ impl RustWSEServer {
     fn broadcast(&self, py: Python<'_>, topic: &str, message: &str) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast(topic, message));
+        }
+    }
+
+    fn broadcast_many(&self, py: Python<'_>, topic: &str, messages: Vec<PyBackedStr>) {
+        if let Some(running) = self.running() {
+            py.detach(|| running.server.broadcast_many(topic, &messages));
+        }
+    }
+
+    fn broadcast_all_many(&self, py: Python<'_>, messages: Vec<PyBackedStr>) {
+        if let Some(running) = self.running() {
+            py.detach(|| running.server.broadcast_all_many(&messages));
         }
     }
 

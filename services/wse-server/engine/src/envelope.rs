@@ -180,6 +180,9 @@ pub(crate) fn category(message_type: &str) -> &'static str {
 /// `text` with `"c":"…",` behind its first brace, if it is an object with a top-level `"t":` and without a `"c":`.
 pub fn with_category(text: &str) -> Cow<'_, str> {
     let Some(rest) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
+    if rest.starts_with("\"c\":") {
+        return Cow::Borrowed(text);
+    }
     let (mut found, mut has_category) = (None, false);
     for (key, value) in json::top_level_keys(text.as_bytes()) {
         match &text[key] {

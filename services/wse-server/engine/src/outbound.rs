@@ -37,8 +37,8 @@ pub(crate) enum Command {
     Send(ConnectionKey, Bytes),
     /// Send one framed event.
     Event(ConnectionKey, Bytes, Level),
-    /// Send one framed message to several.
-    Publish(Target, Bytes),
+    /// Send framed messages to several.
+    Publish(Target, Chunk),
     /// Send one framed message to this member of a queue group, or to another if that one can't take it.
     Deliver(Pick, Bytes),
     /// Tell the application that a user joined or left.
@@ -56,9 +56,8 @@ pub(crate) enum Command {
 impl Command {
     fn size(&self) -> usize {
         match self {
-            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Publish(_, frame) | Self::Deliver(_, frame) => {
-                frame.len()
-            }
+            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Deliver(_, frame) => frame.len(),
+            Self::Publish(_, chunk) => chunk.bytes.len(),
             Self::Presence(..) | Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
         }
     }
@@ -127,7 +126,7 @@ impl Mailbox {
 }
 
 /// Bytes that wait for a client to read, with how many messages they are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
     pub(crate) messages: u32,
@@ -136,6 +135,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// Messages that others have too.
+    pub(crate) fn shared(bytes: Bytes, messages: u32) -> Self {
+        Self { bytes, messages, is_own: false }
+    }
+
     fn own_bytes(&self) -> usize {
         if self.is_own { self.bytes.len() } else { 0 }
     }
@@ -463,7 +467,7 @@ mod tests {
     #[test]
     fn a_mailbox_without_a_shard_takes_nothing() {
         let mailbox = Mailbox::new(Arc::new(Waker::new().unwrap()));
-        assert!(mailbox.put(Command::Publish(Target::All, Bytes::from_static(b"x"))));
+        assert!(mailbox.put(Command::Publish(Target::All, Chunk::shared(Bytes::from_static(b"x"), 1))));
         mailbox.close();
         assert!(!mailbox.put(Command::Stop));
     }

@@ -15,12 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
-use bytes::Bytes;
-
 use crate::{
     config::{Config, ConfigError},
-    envelope,
     frame::{self, Opcode},
     http,
     inbound::{Batch, Inbound},
@@ -29,7 +25,7 @@ use crate::{
     keys::{JwtKey, KeyError},
     limits::{Held, Waker},
     listen,
-    outbound::{Command, Mailbox, Target},
+    outbound::{Command, Mailbox},
     presence::Presence,
     publications::Publications,
     recipients::Recipients,
@@ -39,6 +35,7 @@ use crate::{
     stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
     topics::Topics,
 };
+use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -316,26 +313,6 @@ impl Server {
     fn send(&self, connection: &str, opcode: Opcode, payload: &[u8]) -> bool {
         let Some(key) = self.shared.registry.key(connection) else { return false };
         self.shared.mailboxes[key.shard()].put(Command::Send(key, frame::encode(opcode, payload)))
-    }
-
-    /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
-    /// `max_publish_backlog_bytes` is set and reached.
-    pub fn broadcast_all(&self, text: &str) {
-        let text = envelope::with_category(text);
-        self.publish_to_all(frame::encode(Opcode::Text, text.as_bytes()));
-    }
-
-    /// Sends `bytes` to all connections as one binary message; otherwise like [`Server::broadcast_all`].
-    pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
-        self.publish_to_all(frame::encode(Opcode::Binary, bytes));
-    }
-
-    fn publish_to_all(&self, frame: Bytes) {
-        self.shared.wait_for_listeners();
-        let frame = self.shared.publications.hold(frame);
-        for mailbox in &self.shared.mailboxes {
-            mailbox.put(Command::Publish(Target::All, frame.clone()));
-        }
     }
 
     /// Closes a connection with 4000. Returns whether it is known.

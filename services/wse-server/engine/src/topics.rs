@@ -260,8 +260,8 @@ impl Topics {
         self.sweep(&mut state, &lost);
     }
 
-    /// Whom a message that is published to `name` is for, now.
-    pub(crate) fn audience(&self, name: &str) -> Audience {
+    /// Whom messages that are published to `name` are for, now; the members of queue groups are those for the first of them.
+    pub(crate) fn audience(&self, name: &str, messages: u64) -> Audience {
         let state = self.read();
         let exact = state.ids.get(name).copied().filter(|id| !glob::is_pattern(&state.topics[id].name));
         let topics: Arc<[TopicId]> = match (exact, state.patterns.is_empty()) {
@@ -276,15 +276,15 @@ impl Topics {
             }
         }
         for id in &*audience.topics {
-            let topic = &state.topics[id];
-            topic.published.fetch_add(1, Ordering::Relaxed);
-            for group in &topic.groups {
-                if !audience.picks.iter().any(|pick| *pick.group == *group.name) {
-                    audience.picks.extend(group.pick(*id));
-                }
-            }
+            state.topics[id].published.fetch_add(messages, Ordering::Relaxed);
         }
+        audience.picks = state.picks(&audience.topics);
         audience
+    }
+
+    /// The members of queue groups whose turn it is, for the next message to these topics.
+    pub(crate) fn picks(&self, topics: &[TopicId]) -> Vec<Pick> {
+        self.read().picks(topics)
     }
 
     fn fitting(&self, state: &State, name: &str, exact: Option<TopicId>) -> Arc<[TopicId]> {
@@ -359,6 +359,19 @@ impl State {
             tell(Change::Enlist);
             Subscriber::default()
         })
+    }
+
+    fn picks(&self, topics: &[TopicId]) -> Vec<Pick> {
+        let mut picks: Vec<Pick> = Vec::new();
+        for id in topics {
+            for group in self.topics.get(id).into_iter().flat_map(|topic| &topic.groups) {
+                // A group of one name gets a message once, whichever of its topics fit.
+                if !picks.iter().any(|pick| *pick.group == *group.name) {
+                    picks.extend(group.pick(*id));
+                }
+            }
+        }
+        picks
     }
 
     /// The number of a topic, new if nobody had it. `changed` is called if so.

@@ -12,7 +12,7 @@ use std::{
 
 use client::{Client, Received, SECRET, claims, config, start, token, until};
 use serde_json::{Value, json};
-use wse_engine::{Config, Server, TopicAcl, TopicError};
+use wse_engine::{Config, RecoveryConfig, Server, TopicAcl, TopicError};
 
 fn clients(server: &Server, count: usize) -> Vec<(Client, String)> {
     (0..count).map(|_| Client::ready(server.address())).collect()
@@ -174,6 +174,30 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
         assert!(matches!(deaf.receive(), Received::Text(text) if text.starts_with(r#"{"c":"U","t":"job""#)));
         late += 1;
     }
+}
+
+#[test]
+fn messages_that_are_published_together_arrive_as_if_they_were_not() {
+    let server = start(Config { recovery: Some(RecoveryConfig::default()), ..config() });
+    let mut clients = clients(&server, 3);
+    server.subscribe(&clients[0].1, &["a"], None).unwrap();
+    server.subscribe(&clients[1].1, &["a"], Some("g")).unwrap();
+    server.subscribe(&clients[2].1, &["a"], Some("g")).unwrap();
+    // More than are written as one.
+    let texts: Vec<String> = (0..3000).map(|n| message("a", n)).collect();
+    server.broadcast_many("a", &texts);
+    server.broadcast_all_many(&["no JSON", r#"{"t":"x"}"#, MARKER]);
+    let numbers = |client: &mut Client| {
+        let mut texts = std::iter::from_fn(|| Some(client.text()).filter(|text| text != MARKER)).collect::<Vec<_>>();
+        assert_eq!(texts.split_off(texts.len() - 2), ["no JSON", r#"{"c":"U","t":"x"}"#]);
+        texts.iter().map(|text| serde_json::from_str::<Value>(text).unwrap()).collect::<Vec<_>>()
+    };
+    let all = numbers(&mut clients[0].0);
+    let expected: Vec<_> = (0..3000).map(|n| (json!(n), json!(n))).collect();
+    assert_eq!(all.iter().map(|it| (it["o"].clone(), it["p"]["seq"].clone())).collect::<Vec<_>>(), expected);
+    let shares = [numbers(&mut clients[1].0), numbers(&mut clients[2].0)];
+    assert_eq!(shares.each_ref().map(Vec::len), [1500, 1500]);
+    assert_eq!(server.stats().messages.sent, 3000 + 3000 + 3 * 4);
 }
 
 #[test]

@@ -400,6 +400,13 @@ class RustWSEServer:
         """
     def broadcast(self, topic: str, message: str) -> None:
         """Send a text message to the topic's subscribers. Waits first, if `max_publish_backlog_bytes` says so."""
+    def broadcast_many(self, topic: str, messages: list[str]) -> None:
+        """Send text messages to the topic's subscribers, each as `broadcast()` does, for less than each would cost.
+
+        What is published together is written together.
+        """
+    def broadcast_all_many(self, messages: list[str]) -> None:
+        """Send text messages to every connection, each as `broadcast_all()` does, for less than each would cost."""
     def broadcast_local(self, topic: str, message: str) -> None:
         """Send a text message to the topic's subscribers of this server alone."""
     def get_topic_subscriber_count(self, topic: str) -> int:

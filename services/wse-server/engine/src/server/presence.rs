@@ -15,7 +15,7 @@ impl Shared {
     pub(super) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Event) + '_ {
         move |event| {
             // Without waiting: presence is locked, and it may be a shard that tells.
-            self.hand_out(&event.topic, &event.message(), Mailbox::put_now);
+            self.hand_out(&event.topic, &[event.message().into()], Mailbox::put_now);
             let kind = match event.kind {
                 Move::Join => Kind::PresenceJoin,
                 Move::Leave => Kind::PresenceLeave,

@@ -1,16 +1,29 @@
 //! Subscriptions, publications and recovery, as the owner of a server sees them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
+
+use bytes::BytesMut;
 
 use super::{Server, Shared};
 use crate::{
     clock, envelope,
     frame::{self, Opcode},
     key::ConnectionKey,
-    outbound::{Command, Mailbox, Target},
+    outbound::{Chunk, Command, Mailbox, Target},
     recovery::{Log, Position, Recovered, Recovery},
     topics::{self, Change, TopicAcl, TopicError},
 };
+
+/// Messages that are framed and written as one: some hundred kilobytes of the usual ones.
+const MESSAGES_AT_ONCE: usize = 1024;
+
+/// Messages with their categories.
+fn complete(texts: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
+    texts.iter().map(|text| envelope::with_category(text.as_ref())).collect()
+}
 
 impl Shared {
     /// What carries a connection's changes to its shard.
@@ -21,32 +34,57 @@ impl Shared {
         }
     }
 
-    /// Publishes `text` to a topic's subscribers, and keeps it for those who come back.
-    fn publish(&self, topic: &str, text: &str) {
-        let Some(recovery) = self.recovery.as_ref().filter(|_| text.starts_with('{')) else {
-            return self.hand_out(topic, text, Mailbox::put);
+    /// Publishes `texts` to a topic's subscribers, and keeps them for those who come back.
+    fn publish(&self, topic: &str, texts: &[Cow<'_, str>]) {
+        let Some(recovery) = &self.recovery else {
+            return self.hand_out(topic, texts, Mailbox::put);
         };
         recovery.with(topic, clock::now_millis(), |log| {
-            let stamped = log.stamp(topic, text);
-            log.push(frame::encode(Opcode::Text, stamped.as_bytes()), recovery.config.buffer_size);
+            let mut stamp = |text: &Cow<'_, str>| {
+                if !text.starts_with('{') {
+                    return text.to_string();
+                }
+                let stamped = log.stamp(topic, text);
+                log.push(frame::encode(Opcode::Text, stamped.as_bytes()), recovery.config.buffer_size);
+                stamped
+            };
+            let stamped: Vec<Cow<'_, str>> = texts.iter().map(|text| Cow::Owned(stamp(text))).collect();
             self.hand_out(topic, &stamped, Mailbox::put);
         });
     }
 
-    /// Hands a message to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
-    pub(super) fn hand_out(&self, topic: &str, text: &str, put: impl Fn(&Mailbox, Command) -> bool) {
-        let audience = self.topics.audience(topic);
-        if audience.shards.is_empty() && audience.picks.is_empty() {
-            return;
+    /// Hands messages to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
+    pub(super) fn hand_out(&self, topic: &str, texts: &[Cow<'_, str>], put: impl Fn(&Mailbox, Command) -> bool) {
+        let audience = self.topics.audience(topic, texts.len() as u64);
+        if !audience.shards.is_empty() {
+            let chunk = self.framed(texts);
+            for shard in audience.shards {
+                let target = Target::Topics(audience.topics.clone());
+                put(&self.mailboxes[shard], Command::Publish(target, chunk.clone()));
+            }
         }
-        let frame = self.publications.hold(frame::encode(Opcode::Text, text.as_bytes()));
-        for shard in audience.shards {
-            let target = Target::Topics(audience.topics.clone());
-            put(&self.mailboxes[shard], Command::Publish(target, frame.clone()));
+        // Each message has its turn; those of the first were taken with the audience.
+        let mut picks = audience.picks;
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                picks = self.topics.picks(&audience.topics);
+            }
+            if picks.is_empty() {
+                break;
+            }
+            let frame = self.publications.hold(frame::encode(Opcode::Text, text.as_bytes()));
+            for pick in picks.drain(..) {
+                put(&self.mailboxes[pick.connection.shard()], Command::Deliver(pick, frame.clone()));
+            }
         }
-        for pick in audience.picks {
-            put(&self.mailboxes[pick.connection.shard()], Command::Deliver(pick, frame.clone()));
-        }
+    }
+
+    /// Texts as frames back to back, which count as backlog while anyone has them.
+    pub(super) fn framed(&self, texts: &[Cow<'_, str>]) -> Chunk {
+        let length: usize = texts.iter().map(|text| text.len() + frame::MAXIMAL_HEADER).sum();
+        let mut frames = BytesMut::with_capacity(length);
+        texts.iter().for_each(|text| frame::put(&mut frames, Opcode::Text, text.as_bytes()));
+        Chunk::shared(self.publications.hold(frames.freeze()), texts.len() as u32)
     }
 
     /// Lets a publisher go on when there is room for more.
@@ -146,8 +184,43 @@ impl Server {
     /// Sends `text` to the subscribers of `topic`, with its category as field `c` where it has none. Waits first if
     /// `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast(&self, topic: &str, text: &str) {
+        self.broadcast_many(topic, &[text]);
+    }
+
+    /// Sends `texts` to the subscribers of `topic`, as [`Server::broadcast`] does with each, for less than each would cost:
+    /// what comes together is written together.
+    pub fn broadcast_many(&self, topic: &str, texts: &[impl AsRef<str>]) {
+        for texts in texts.chunks(MESSAGES_AT_ONCE) {
+            self.shared.wait_for_listeners();
+            self.shared.publish(topic, &complete(texts));
+        }
+    }
+
+    /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
+    /// `max_publish_backlog_bytes` is set and reached.
+    pub fn broadcast_all(&self, text: &str) {
+        self.broadcast_all_many(&[text]);
+    }
+
+    /// Sends `texts` to all connections, as [`Server::broadcast_all`] does with each, for less than each would cost.
+    pub fn broadcast_all_many(&self, texts: &[impl AsRef<str>]) {
+        for texts in texts.chunks(MESSAGES_AT_ONCE) {
+            self.publish_to_all(|| self.shared.framed(&complete(texts)));
+        }
+    }
+
+    /// Sends `bytes` to all connections as one binary message; otherwise like [`Server::broadcast_all`].
+    pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
+        let frame = || self.shared.publications.hold(frame::encode(Opcode::Binary, bytes));
+        self.publish_to_all(|| Chunk::shared(frame(), 1));
+    }
+
+    fn publish_to_all(&self, chunk: impl FnOnce() -> Chunk) {
         self.shared.wait_for_listeners();
-        self.shared.publish(topic, &envelope::with_category(text));
+        let chunk = chunk();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.put(Command::Publish(Target::All, chunk.clone()));
+        }
     }
 
     /// How many connections have subscribed to this name, or to this pattern as it is written; members of queue groups too.

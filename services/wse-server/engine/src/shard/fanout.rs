@@ -106,7 +106,8 @@ impl Shard {
 #[derive(Default)]
 pub(super) struct Joined {
     target: Option<Target>,
-    first: Option<Bytes>,
+    /// The only one so far, as it came.
+    first: Option<Chunk>,
     bytes: BytesMut,
     messages: u32,
 }
@@ -117,26 +118,23 @@ impl Joined {
         self.bytes.len() < JOINED_BYTES && self.target.as_ref().is_none_or(|mine| mine == target)
     }
 
-    pub(super) fn push(&mut self, target: Target, frame: Bytes) {
-        self.target = Some(target);
-        self.messages += 1;
-        match self.first.take() {
-            None if self.bytes.is_empty() => self.first = Some(frame),
-            first => {
-                self.bytes.extend_from_slice(&first.unwrap_or_default());
-                self.bytes.extend_from_slice(&frame);
-            }
+    pub(super) fn push(&mut self, target: Target, chunk: Chunk) {
+        if self.target.is_none() {
+            self.target = Some(target);
+            self.first = Some(chunk);
+            return;
+        }
+        for chunk in self.first.take().into_iter().chain([chunk]) {
+            self.bytes.extend_from_slice(&chunk.bytes);
+            self.messages += chunk.messages;
         }
     }
 
     fn take(&mut self, publications: &Publications) -> Option<(Target, Chunk)> {
         let target = self.target.take()?;
         let messages = std::mem::take(&mut self.messages);
-        let bytes = match self.first.take() {
-            Some(first) => first,
-            None => publications.hold(self.bytes.split().freeze()),
-        };
-        Some((target, Chunk { bytes, messages, is_own: false }))
+        let joined = || Chunk::shared(publications.hold(self.bytes.split().freeze()), messages);
+        Some((target, self.first.take().unwrap_or_else(joined)))
     }
 }
 
@@ -155,14 +153,14 @@ mod tests {
         let mut joined = Joined::default();
         assert!(take(&mut joined).is_none());
         let frame = Bytes::from_static(b"one");
-        joined.push(Target::All, frame.clone());
+        joined.push(Target::All, Chunk::shared(frame.clone(), 1));
         let (_, alone) = take(&mut joined).unwrap();
         assert_eq!((alone.bytes.as_ptr(), alone.messages), (frame.as_ptr(), 1));
-        for text in ["one", "two", "three"] {
-            joined.push(Target::All, Bytes::from_static(text.as_bytes()));
+        for (text, messages) in [("one", 1), ("twothree", 2), ("four", 1)] {
+            joined.push(Target::All, Chunk::shared(Bytes::from_static(text.as_bytes()), messages));
         }
         let (_, chunk) = take(&mut joined).unwrap();
-        assert_eq!((chunk.bytes.as_ref(), chunk.messages), (b"onetwothree".as_slice(), 3));
+        assert_eq!((chunk.bytes.as_ref(), chunk.messages), (b"onetwothreefour".as_slice(), 4));
         assert!(take(&mut joined).is_none());
     }
 
@@ -171,7 +169,7 @@ mod tests {
         let topics = |ids: &[u64]| Target::Topics(Arc::from(ids));
         let mut joined = Joined::default();
         assert!(joined.takes(&Target::All));
-        joined.push(topics(&[1, 2]), Bytes::from_static(b"x"));
+        joined.push(topics(&[1, 2]), Chunk::shared(Bytes::from_static(b"x"), 1));
         assert!(joined.takes(&topics(&[1, 2])) && !joined.takes(&topics(&[1])) && !joined.takes(&Target::All));
     }
 }

@@ -158,11 +158,11 @@ impl Shard {
         let mut publications = Joined::default();
         for command in commands.drain(..) {
             match command {
-                Command::Publish(target, frame) => {
+                Command::Publish(target, chunk) => {
                     if !publications.takes(&target) {
                         self.publish(&mut publications);
                     }
-                    publications.push(target, frame);
+                    publications.push(target, chunk);
                 }
                 other => {
                     // Whatever comes behind a publication stays behind it.

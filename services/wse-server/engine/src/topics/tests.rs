@@ -53,7 +53,7 @@ impl World {
     }
 
     fn listeners(&self, name: &str) -> Vec<usize> {
-        let keys = self.lists.of(&self.topics.audience(name));
+        let keys = self.lists.of(&self.topics.audience(name, 1));
         keys.iter().map(|key| key.slot()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
@@ -61,12 +61,12 @@ impl World {
 #[test]
 fn a_message_is_for_whoever_has_its_topic_by_name_or_by_pattern_once() {
     let mut world = World::new();
-    assert_eq!(world.topics.audience("a.b"), Audience::default());
+    assert_eq!(world.topics.audience("a.b", 1), Audience::default());
     world.subscribe(1, &["a.b", "a.*"], None).unwrap();
     world.subscribe(2, &["a.?"], None).unwrap();
     world.subscribe(3, &["a.c"], None).unwrap();
     assert_eq!(world.listeners("a.b"), [1, 2]);
-    assert_eq!(world.topics.audience("a.b").shards, [1, 2]);
+    assert_eq!(world.topics.audience("a.b", 1).shards, [1, 2]);
     assert_eq!(world.listeners("a.c"), [1, 2, 3]);
     assert_eq!(world.listeners("a.bb"), [1]);
     assert!(world.listeners("b").is_empty());
@@ -84,7 +84,7 @@ fn a_name_that_looks_like_a_pattern_is_no_publication_s_exact_topic() {
     let mut world = World::new();
     world.subscribe(1, &["a.*"], None).unwrap();
     // The text itself fits its own pattern, once.
-    assert_eq!(world.topics.audience("a.*").topics.len(), 1);
+    assert_eq!(world.topics.audience("a.*", 1).topics.len(), 1);
 }
 
 #[test]
@@ -94,20 +94,20 @@ fn a_group_hands_each_message_to_one_member_in_turn_and_tries_each_once() {
         world.subscribe(member, &["jobs"], Some("workers")).unwrap();
     }
     world.subscribe(4, &["jobs"], None).unwrap();
-    let mut picks: Vec<Pick> = (0..6).flat_map(|_| world.topics.audience("jobs").picks).collect();
+    let mut picks: Vec<Pick> = (0..6).flat_map(|_| world.topics.audience("jobs", 1).picks).collect();
     assert_eq!(picks.iter().map(|pick| pick.connection.slot()).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
     assert_eq!(world.listeners("jobs"), [4]);
     let first = picks.remove(0);
     let second = world.topics.another(&first).unwrap();
     // Others take their turns meanwhile.
-    world.topics.audience("jobs");
+    world.topics.audience("jobs", 1);
     let third = world.topics.another(&second).unwrap();
     assert_eq!([&second, &third].map(|pick| pick.connection.slot()), [2, 3]);
     assert_eq!(world.topics.another(&third), None);
     assert_eq!(world.topics.groups("jobs"), HashMap::from([("workers".into(), 3)]));
     assert_eq!(world.topics.subscriber_count("jobs"), 4);
     (1..=3).for_each(|member| world.topics.leave(key(member)));
-    assert!(world.topics.audience("jobs").picks.is_empty() && world.topics.groups("jobs").is_empty());
+    assert!(world.topics.audience("jobs", 1).picks.is_empty() && world.topics.groups("jobs").is_empty());
     assert_eq!(world.topics.another(&first), None);
 }
 
@@ -115,7 +115,7 @@ fn a_group_hands_each_message_to_one_member_in_turn_and_tries_each_once() {
 fn a_group_of_one_name_gets_a_message_once_however_many_topics_fit() {
     let mut world = World::new();
     world.subscribe(1, &["jobs.a", "jobs.*"], Some("workers")).unwrap();
-    assert_eq!(world.topics.audience("jobs.a").picks.len(), 1);
+    assert_eq!(world.topics.audience("jobs.a", 1).picks.len(), 1);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn subscribing_again_changes_the_way_and_counts_once() {
     let mut world = World::with_limit(2);
     world.subscribe(1, &["a", "a"], None).unwrap();
     world.subscribe(1, &["a"], Some("g")).unwrap();
-    assert_eq!((world.listeners("a"), world.topics.audience("a").picks.len()), (vec![], 1));
+    assert_eq!((world.listeners("a"), world.topics.audience("a", 1).picks.len()), (vec![], 1));
     world.subscribe(1, &["a", "b"], None).unwrap();
-    assert_eq!((world.listeners("a"), world.topics.audience("a").picks.len()), (vec![1], 0));
+    assert_eq!((world.listeners("a"), world.topics.audience("a", 1).picks.len()), (vec![1], 0));
     let error = world.subscribe(1, &["c"], None).unwrap_err();
     assert_eq!(error, TopicError::TooManySubscriptions { wanted: 3, most: 2 });
     assert!(world.listeners("c").is_empty());
@@ -158,7 +158,7 @@ fn the_busiest_topics_come_first() {
     let mut world = World::new();
     world.subscribe(1, &["a", "b", "c"], None).unwrap();
     for (name, times) in [("a", 1), ("b", 3), ("nobody", 9)] {
-        (0..times).for_each(|_| drop(world.topics.audience(name)));
+        (0..times).for_each(|_| drop(world.topics.audience(name, 1)));
     }
     assert_eq!(world.topics.busiest(1), (3, vec![("b".into(), 3)]));
     assert_eq!(world.topics.busiest(9).1, [("b".into(), 3), ("a".into(), 1)]);
@@ -209,7 +209,7 @@ proptest! {
                 .filter(|((_, topic), group)| group.is_none() && fits(topic)).map(|((number, _), _)| *number).collect();
             prop_assert_eq!(world.listeners(&name).into_iter().collect::<BTreeSet<_>>(), listening);
             let has_group = plain.iter().any(|((_, topic), group)| group.is_some() && fits(topic));
-            prop_assert_eq!(world.topics.audience(&name).picks.len(), usize::from(has_group));
+            prop_assert_eq!(world.topics.audience(&name, 1).picks.len(), usize::from(has_group));
         }
         (0..5).for_each(|number| world.topics.leave(key(number)));
         prop_assert_eq!(world.topics.busiest(1), (0, vec![]));
