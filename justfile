@@ -33,6 +33,10 @@ bench-ladder NAME="quick" *OPTIONS: _bench-build
 bench *OPTIONS: _bench-build _reference-env
     @{{python}} tools/bench.py "$@"
 
+# the Python utilities in Rust beside the same in plain Python, with intervals: target/bench/components.json, in a minute
+bench-components *OPTIONS: _extension
+    @{{python}} tools/bench_components.py "$@"
+
 # search the largest load that meets the objectives: bench-search rust-sync --cpus 0.05 (a plan, or a service)
 bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "{{NAME}}" {{OPTIONS}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from wse_server import RustWSEServer
 
-# The tests' harness, and the programs under test beside this folder.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+# The tests' harness, the programs under test beside this folder, and the tools.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[3] / "tools")]
 from harness import AUTHENTICATION, Running  # noqa: E402
 
 

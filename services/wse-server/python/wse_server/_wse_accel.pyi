@@ -665,8 +665,8 @@ def rust_jwt_decode(
     """The claims of a token; None if it isn't good.
 
     `exp` is required and `nbf` respected, with 30 seconds of leeway. `issuer` and `audience` are required where they
-    are given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not by
-    those signed with `previous_secret`.
+    are given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not
+    by those signed with `previous_secret`.
 
     Raises:
         ValueError: the algorithm is unknown, or a key too weak or of another kind (the reference gives None).

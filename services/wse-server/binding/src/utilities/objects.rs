@@ -129,15 +129,25 @@ pub(super) fn json_safe_dict<'py>(
     {
         copy.del_item(without)?;
     }
-    // Most have nothing to convert: then the copy is all there is to do.
-    let is_safe = |(key, value): &(Bound<'py, PyAny>, Bound<'py, PyAny>)| {
-        key.is_exact_instance_of::<PyString>() && is_plain(value)
-    };
-    if copy.iter().all(|entry| is_safe(&entry)) {
-        return Ok(copy);
-    }
-    let safe = PyDict::new(dict.py());
+    // Most values are plain: they stay where they are. The copy is ours alone, whatever the others run.
+    let mut converted = Vec::new();
     for (key, value) in copy.iter() {
+        if !key.is_exact_instance_of::<PyString>() {
+            return with_text_keys(&copy, depth);
+        }
+        if !is_plain(&value) {
+            converted.push((key, json_safe(&value, depth)?));
+        }
+    }
+    for (key, value) in converted {
+        copy.set_item(key, value)?;
+    }
+    Ok(copy)
+}
+
+fn with_text_keys<'py>(dict: &Bound<'py, PyDict>, depth: usize) -> PyResult<Bound<'py, PyDict>> {
+    let safe = PyDict::new(dict.py());
+    for (key, value) in dict.iter() {
         safe.set_item(json_key(&key, depth)?, json_safe(&value, depth)?)?;
     }
     Ok(safe)
