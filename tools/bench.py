@@ -37,13 +37,13 @@ class StoppedError(Exception):
 def main() -> int:
     """Exit code: 0 every row has its figures, 1 something is missing, 2 bad usage, 130 stopped."""
     parser = argparse.ArgumentParser(description="Ours beside the reference and beside the floor.")
-    names = [part.name for part in PARTS]
+    names = list(dict.fromkeys(part.asked_for for part in PARTS))
     parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
     parser.add_argument("--bin", type=Path, default=ROOT / "target/release", help="folder of ladder and floor")
     options = parser.parse_args()
     folder = FOLDER / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
-    wanted = [part for part in PARTS if not options.part or part.name in options.part]
+    wanted = [part for part in PARTS if not options.part or part.asked_for in options.part]
     try:
         evidence = {part.name: measure(part, options.bin, folder) for part in wanted}
     except (KeyboardInterrupt, StoppedError):

@@ -31,6 +31,13 @@ class Part:
     only: str
     # Arguments of `floor`; empty where the kernel alone has no such figure.
     floor: tuple[str, ...] = ()
+    # The name under which it is asked for together with others; its own without.
+    together: str = ""
+
+    @property
+    def asked_for(self) -> str:
+        """The word of `--part`."""
+        return self.together or self.name
 
     @property
     def ladder(self) -> tuple[str, str]:
@@ -44,6 +51,11 @@ STORM = (
     *("handshake", "--connections", "5000", "--in-flight", "256"),
     *("--request-size", "417", "--response-size", "621", "--hello-size", "97", "--hello-response-size", "444"),
 )
+FANOUT_TIERS = (100, 1000, 5000)
+# Deliveries per second at a pace: as in plans/bench.yaml.
+FANOUT_RATE = 20_000
+# A hundred messages in a write: what a flood comes to that isn't held up by single packets.
+FANOUT_FLOOD = {tier: ("fanout", "--connections", str(tier), "--per-write", "100") for tier in FANOUT_TIERS}
 PARTS = (
     Part("flood-64", "bench", "throughput/x64"),
     Part("flood-1", "bench", "throughput/x1"),
@@ -51,6 +63,20 @@ PARTS = (
     Part("generator-1", "bench", "throughput/null-x1", ("flood", "--connections", "100", "--per-write", "1")),
     Part("handshake", "bench", "connection-storm/jwt", STORM),
     Part("ping", "bench", "ping-latency/open", ("echo", "--connections", "1000", "--rate", "10000")),
+    *(
+        Part(f"fanout-flood-{tier}", "bench", f"fanout-broadcast/flood/{tier}", FANOUT_FLOOD[tier], "fanout")
+        for tier in FANOUT_TIERS
+    ),
+    *(
+        Part(
+            f"fanout-paced-{tier}",
+            "bench",
+            f"fanout-broadcast/paced-{tier}",
+            ("fanout", "--connections", str(tier), "--rate", str(FANOUT_RATE)),
+            "fanout",
+        )
+        for tier in FANOUT_TIERS
+    ),
     Part("memory", "memory", "ping-latency/idle/10000", ("idle", "--connections", "10000")),
 )
 
@@ -107,7 +133,38 @@ def per_handshake(side: str) -> Getter:
 SERVICE_NS = scaled(figure("service_cpu_seconds_per_million"), 1000)
 GENERATOR_NS = scaled(figure("worker_cpu_seconds_per_million"), 1000)
 DELIVERED = figure("delivered_per_second")
+US = 1e-3
 ON, OFF = "reference with drain mode on", "reference with drain mode off"
+
+
+def fanout_flood(tier: int) -> tuple[Asked, ...]:
+    """What a service delivers of its own messages at most, and what that costs both sides."""
+    part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
+    ours, reference = "wse-server-fanout", "wse-reference-fanout"
+    return (
+        Asked(f"{words}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
+        Asked(f"{words}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
+        Asked(f"{words}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
+    )
+
+
+def fanout_paced(tier: int) -> tuple[Asked, ...]:
+    """How long a delivery takes at a pace that both services can keep."""
+    part, words = f"fanout-paced-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
+    ours, reference = "wse-server-fanout", "wse-reference-fanout"
+    return tuple(
+        Asked(
+            f"{words}: p{at}",
+            part,
+            "us",
+            scaled(percentile("response_ns", at), US),
+            ours,
+            reference,
+            (f"response_p{at}", US),
+        )
+        for at in (50, 99)
+    )
+
 
 ROWS = (
     Asked(
@@ -216,6 +273,8 @@ ROWS = (
         "wse-reference",
         ("response_p99", 1e-3),
     ),
+    *(row for tier in FANOUT_TIERS for row in fanout_flood(tier)),
+    *(row for tier in FANOUT_TIERS for row in fanout_paced(tier)),
 )
 
 

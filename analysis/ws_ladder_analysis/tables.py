@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from . import wording
 from .bench_format import histogram
 from .bench_format.plan import Closed, Sessions
-from .bench_format.result import BoundBy
+from .bench_format.result import BoundBy, Witness
 from .bench_format.run import Failed, Finished, Started
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .frames import PERCENTILES
@@ -41,6 +41,12 @@ def _errors(trial: Trial) -> float | None:
     return None if found is None else found * 1e5
 
 
+def _lost(trial: Trial) -> float | None:
+    """Published messages that a receiver never got and that no drop explains, in the whole trial."""
+    result = trial.result
+    return float(result.messages.lost) if result is not None and result.witness is Witness.RECEIVER else None
+
+
 def cpu_per_session(trial: Trial) -> float | None:
     """CPU time of the service for one session in one second, in nanoseconds."""
     used, result = figure("service_cpu_seconds")(trial), trial.result
@@ -68,9 +74,11 @@ def _percentile(name: str, at: float, sessions: bool) -> _Figure:
 _FIGURES = (
     _Figure("written/s", figure("written_per_second"), wording.rate, sessions=False),
     _Figure("delivered/s", figure("delivered_per_second"), wording.rate, is_rate=True),
+    _Figure("published/s", figure("published_per_second"), wording.rate),
+    _Figure("messages per read", figure("messages_per_read"), wording.plain_number),
     _Figure("dropped/s", figure("dropped_per_second"), wording.rate),
     _Figure("accepted/s", figure("accepted_per_second"), wording.rate, is_rate=True),
-    *(_percentile(name, at, False) for name in ("response_ns", "handshake_ns") for at in (50.0, 99.0, 99.9)),
+    *(_percentile(name, at, False) for name in ("response_ns", "handshake_ns", "age_ns") for at in (50.0, 99.0, 99.9)),
     *(_percentile(name, at, True) for name in ("newest_ns", "oldest_ns") for at in (50.0, 95.0)),
     _percentile("flush_lateness_ns", 95.0, True),
     _Figure("errors per 100k replies", _errors, wording.plain_number, sessions=True),
@@ -82,6 +90,7 @@ _FIGURES = (
     _Figure("inference CPU", figure("inference_cpu_share"), wording.share, sessions=True),
     _Figure("memory per connection", figure("service_bytes_per_connection"), wording.memory, sessions=False),
     _Figure("memory per session", figure("service_bytes_per_connection"), wording.memory, sessions=True),
+    _Figure("lost", _lost, wording.plain_number),
     _Figure("failed", figure("failed_share"), wording.share, sessions=False),
 )
 

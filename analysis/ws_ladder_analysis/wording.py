@@ -41,6 +41,7 @@ ROUND_TRIPS = "neither side was busy: every connection waits for its answer, so 
 WITNESSES = {
     Witness.APPLICATION: "the application counted it",
     Witness.REPLY: "the reply proves it",
+    Witness.RECEIVER: "the receiver got it, and its number is the next",
     Witness.NONE: "nobody",
 }
 

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bench_format::{
     books::{Books, Equation, compare_connections},
+    fanout::{self, Told},
     merge::Merged,
     result::{MessageCounts, Witness},
-    service::{ApplicationStats, ConnectionBook, ServiceStats},
+    service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
 };
 
 use crate::registry::BookKeeping;
@@ -32,6 +33,10 @@ pub struct ServiceDelta {
     pub dropped: BTreeMap<String, u64>,
     /// Still waiting for the application, at the later reading.
     pub queued: u64,
+    /// Data messages handed to sockets.
+    pub sent: u64,
+    /// Data messages dropped in place of that, by reason.
+    pub send_dropped: BTreeMap<String, u64>,
     /// What the application counted; absent where messages reach none.
     pub application: Option<ApplicationStats>,
     /// Whether the service is a gateway: what it delivers is answered out of inference, and it says by which kind of error
@@ -44,17 +49,21 @@ impl ServiceDelta {
     pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
         let (before, after) = (&earlier.messages, &later.messages);
         let grown = |before: u64, after: u64| after.saturating_sub(before);
-        let dropped = |(reason, count): (&String, &u64)| {
-            let before = before.dropped.get(reason).copied().unwrap_or(0);
-            (reason.clone(), count.saturating_sub(before))
+        let dropped = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>| {
+            let grown = |(reason, count): (&String, &u64)| {
+                (reason.clone(), count.saturating_sub(before.get(reason).copied().unwrap_or(0)))
+            };
+            after.iter().map(grown).filter(|(_, count)| *count > 0).collect()
         };
         Self {
             accepted: grown(earlier.connections.accepted, later.connections.accepted),
             received: grown(before.received, after.received),
             consumed: grown(before.consumed, after.consumed),
             delivered: grown(before.delivered, after.delivered),
-            dropped: after.dropped.iter().map(dropped).filter(|(_, count)| *count > 0).collect(),
+            dropped: dropped(&before.dropped, &after.dropped),
             queued: after.queued,
+            sent: grown(before.sent, after.sent),
+            send_dropped: dropped(&before.send_dropped, &after.send_dropped),
             application: later.application.map(|after| {
                 let before = earlier.application.unwrap_or_default();
                 ApplicationStats {
@@ -64,6 +73,17 @@ impl ServiceDelta {
                 }
             }),
             is_gateway: later.inference.is_some(),
+        }
+    }
+
+    /// What the service says of what it sent to subscribers. `last_of_window`: its publisher's number when the window ended.
+    pub fn told(&self, keeping: BookKeeping, last_of_window: Option<u64>, publisher: Option<&PublisherStats>) -> Told {
+        Told {
+            // A service with totals only may not count what it publishes.
+            sent: (keeping == BookKeeping::Connections).then_some(self.sent),
+            dropped: self.send_dropped.clone(),
+            last_of_window,
+            publisher: publisher.cloned(),
         }
     }
 
@@ -77,9 +97,14 @@ impl ServiceDelta {
 ///
 /// A worker whose witness is the application can't know what arrived: the application's count says it, the service's
 /// drops explain the rest, and what neither explains is lost.
-pub fn complete(messages: &mut MessageCounts, witness: Witness, delta: &ServiceDelta) {
+///
+/// A receiver knows what is missing; the service's drops explain that, or nobody does.
+pub fn complete(merged: &Merged, messages: &mut MessageCounts, witness: Witness, delta: &ServiceDelta, told: &Told) {
     if witness == Witness::Reply {
         return;
+    }
+    if witness == Witness::Receiver {
+        return fanout::complete(messages, &merged.receivers().collect::<Vec<_>>(), told);
     }
     messages.delivered = delta.application.map_or(0, |application| application.delivered);
     messages.dropped.clone_from(&delta.dropped);
@@ -89,12 +114,19 @@ pub fn complete(messages: &mut MessageCounts, witness: Witness, delta: &ServiceD
 /// Every equation of a trial that its counters allow.
 pub fn books(
     merged: &Merged,
+    messages: &MessageCounts,
     delta: &ServiceDelta,
     connections: Option<&[ConnectionBook]>,
     keeping: BookKeeping,
+    told: &Told,
 ) -> Books {
     let mut equations = connection_equations(merged, delta);
-    if merged.messages.due > 0 || merged.messages.sent > 0 {
+    if merged.witness == Witness::Receiver {
+        let receivers: Vec<_> = merged.receivers().collect();
+        let never_read = !merged.connections.failed.is_empty() || !merged.connections.closed_early.is_empty();
+        equations.extend(fanout::equations(messages, &receivers, told, never_read));
+        equations.extend(service_equations(merged, delta, keeping));
+    } else if merged.messages.due > 0 || merged.messages.sent > 0 {
         equations.extend(worker_equations(merged));
         equations.extend(service_equations(merged, delta, keeping));
         equations.extend(application_equations(merged, delta, keeping));
@@ -234,7 +266,7 @@ fn terms<'a>(terms: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<(String, u6
 
 #[cfg(test)]
 mod tests {
-    use bench_format::result::WorkerBook;
+    use bench_format::result::{ReceiverBook, WorkerBook};
 
     use super::*;
 
@@ -243,7 +275,7 @@ mod tests {
         let mut merged = Merged { witness: Witness::Application, ..Merged::default() };
         (merged.connections.attempted, merged.connections.open) = (1, 1);
         (merged.messages.due, merged.messages.sent) = (10, 10);
-        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, replies: 0 };
+        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, ..Default::default() };
         merged.books.push(book);
         let application = Some(ApplicationStats { delivered: 10, sequence_sum: 55, unnumbered: 0 });
         let delta =
@@ -256,7 +288,8 @@ mod tests {
     fn broken(change: impl FnOnce(&mut Merged, &mut ServiceDelta, &mut Vec<ConnectionBook>)) -> Vec<String> {
         let (mut merged, mut delta, mut service) = honest();
         change(&mut merged, &mut delta, &mut service);
-        let books = books(&merged, &delta, Some(&service), BookKeeping::Connections);
+        let books =
+            books(&merged, &merged.messages, &delta, Some(&service), BookKeeping::Connections, &Told::default());
         let equations =
             books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
         let connections = books.connections.filter(|check| check.mismatched > 0).map(|_| "connections".to_owned());
@@ -348,7 +381,7 @@ mod tests {
     fn totals_only_services_are_held_to_what_they_count() {
         let (merged, mut delta, _) = honest();
         (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
-        let books = books(&merged, &delta, Some(&[]), BookKeeping::Totals);
+        let books = books(&merged, &merged.messages, &delta, Some(&[]), BookKeeping::Totals, &Told::default());
         let names: Vec<&str> = books.equations.iter().map(|equation| equation.name.as_str()).collect();
         assert!(books.balance() && books.connections.is_none());
         assert!(!names.contains(&"received (service) = sent + unnumbered (workers)"), "{names:?}");
@@ -361,7 +394,7 @@ mod tests {
         merged.witness = Witness::Reply;
         (merged.messages.delivered, merged.messages.lost) = (8, 1);
         (delta.consumed, delta.delivered, delta.application) = (11, 0, None);
-        let books = books(&merged, &delta, None, BookKeeping::Connections);
+        let books = books(&merged, &merged.messages, &delta, None, BookKeeping::Connections, &Told::default());
         let broken: Vec<_> = books.equations.iter().filter(|equation| !equation.holds()).collect();
         assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
     }
@@ -383,7 +416,7 @@ mod tests {
     fn broken_gateway(change: impl FnOnce(&mut Merged, &mut ServiceDelta)) -> Vec<String> {
         let (mut merged, mut delta) = gateway();
         change(&mut merged, &mut delta);
-        let books = books(&merged, &delta, None, BookKeeping::Totals);
+        let books = books(&merged, &merged.messages, &delta, None, BookKeeping::Totals, &Told::default());
         books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone()).collect()
     }
 
@@ -428,11 +461,61 @@ mod tests {
 
     #[test]
     fn what_only_the_application_knows_completes_the_workers_counts() {
-        let (mut merged, mut delta, _) = honest();
+        let (merged, mut delta, _) = honest();
         delta.dropped.insert("inbound_overflow".into(), 3);
         delta.application.as_mut().unwrap().delivered = 6;
-        complete(&mut merged.messages, Witness::Application, &delta);
-        let counts = &merged.messages;
+        let mut counts = merged.messages.clone();
+        complete(&merged, &mut counts, Witness::Application, &delta, &Told::default());
         assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
+    }
+
+    /// A receiver of 100 published messages, and a service with books on each connection that counts a greeting, too.
+    fn publisher() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
+        let mut merged = Merged { witness: Witness::Receiver, ..Merged::default() };
+        (merged.connections.attempted, merged.connections.open) = (1, 1);
+        (merged.messages.due, merged.messages.delivered) = (100, 100);
+        let receiver = ReceiverBook {
+            first: Some(0),
+            last: Some(99),
+            received: 100,
+            others: 1,
+            reached: true,
+            closed: true,
+            ..Default::default()
+        };
+        let receiver = Some(receiver);
+        merged.books.push(WorkerBook { id: "a".into(), unnumbered: 1, receiver, ..WorkerBook::default() });
+        let delta = ServiceDelta { accepted: 1, received: 1, consumed: 1, sent: 101, ..Default::default() };
+        let service = ConnectionBook { id: "a".into(), received: 1, consumed: 1, ..Default::default() };
+        (merged, delta, vec![service])
+    }
+
+    fn broken_publisher(change: impl FnOnce(&mut ReceiverBook, &mut ServiceDelta)) -> Vec<String> {
+        let (mut merged, mut delta, service) = publisher();
+        change(merged.books[0].receiver.as_mut().unwrap(), &mut delta);
+        let told = delta.told(BookKeeping::Connections, Some(99), None);
+        let mut messages = merged.messages.clone();
+        complete(&merged, &mut messages, Witness::Receiver, &delta, &told);
+        let books = books(&merged, &messages, &delta, Some(&service), BookKeeping::Connections, &told);
+        assert!(books.equations.len() > 5, "{books:?}");
+        let broken = books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
+        broken.chain(books.connections.filter(|check| check.mismatched > 0).map(|_| "connections".to_owned())).collect()
+    }
+
+    #[test]
+    fn an_honest_publisher_balances() {
+        assert_eq!(broken_publisher(|_, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_publisher_that_claims_more_than_its_receivers_read_is_caught() {
+        assert_eq!(broken_publisher(|_, delta| delta.sent += 1), ["sent (service) = read (workers)"]);
+    }
+
+    #[test]
+    fn a_receiver_whose_numbers_do_not_add_up_is_caught_on_its_connection() {
+        let broken = broken_publisher(|receiver, _| receiver.received -= 1);
+        assert!(broken.contains(&"connections".to_owned()), "{broken:?}");
+        assert!(broken.contains(&"last - first + 1 = received + missing (receivers)".to_owned()), "{broken:?}");
     }
 }

@@ -31,7 +31,7 @@ pub fn figures(measured: &Measured, merged: &Merged, messages: &MessageCounts, w
         figures.messages_per_write = ratio(window.sent, window.writes as f64);
         figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.sent as f64 * 1000.0);
     }
-    if measured.load.is_open() {
+    if measured.load.is_open() && witness != Witness::Receiver {
         figures.due_per_second = per_second(window.due, duration);
     }
     if measured.open_at_start == 0 {
@@ -43,9 +43,28 @@ pub fn figures(measured: &Measured, merged: &Merged, messages: &MessageCounts, w
         let failures: u64 = merged.failures.window.values().sum();
         figures.error_share = ratio(failures, window.replies as f64).filter(|_| window.sent > 0);
     }
+    if witness == Witness::Receiver {
+        received(&mut figures, measured, merged);
+    }
     service_side(&mut figures, measured, merged, witness);
     memory(&mut figures, measured, &merged.connections);
     figures
+}
+
+/// What connections received of a service that publishes, and how much that was.
+fn received(figures: &mut Figures, measured: &Measured, merged: &Merged) {
+    let window = &merged.window;
+    let duration = seconds(window.duration_ns);
+    figures.delivered_per_second = per_second(window.replies, duration);
+    figures.bytes_read_per_second = per_second(window.bytes_read, duration);
+    figures.messages_per_read = ratio(window.replies, window.reads as f64);
+    figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.replies as f64 * 1000.0);
+    if let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end)
+        && let (Some(from), Some(to)) = (&start.publisher, &end.publisher)
+    {
+        let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
+        figures.published_per_second = per_second(to.published.saturating_sub(from.published), between);
+    }
 }
 
 /// What the readings at the window's edges tell.
@@ -64,6 +83,11 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
         let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
         figures.inference_cpu_seconds = Some(seconds(cpu_ns));
         figures.inference_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
+    }
+    if witness == Witness::Receiver {
+        figures.service_cpu_seconds_per_million =
+            cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, merged.window.replies as f64 * 1000.0));
+        return;
     }
     if merged.window.sent == 0 {
         return;

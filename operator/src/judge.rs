@@ -5,7 +5,7 @@ use bench_format::{
     merge::Merged,
     plan::{Load, Message, Objective, Thresholds},
     pod::Pod,
-    result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
+    result::{Reading, Reason, ServiceReadings, TrialResult, Validity, Witness},
     service::ConnectionBook,
     trial::TrialId,
 };
@@ -82,9 +82,13 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         Witness::Application if delta.application.is_none() => Witness::None,
         witness => witness,
     };
+    let publisher = |reading: &'_ Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
+    let last_of_window = publisher(&measured.readings.window_end).and_then(|publisher| publisher.last_sequence);
+    let told = delta.told(measured.keeping, last_of_window, publisher(&measured.readings.after).as_ref());
     let mut messages = merged.messages.clone();
-    equations::complete(&mut messages, witness, &delta);
-    let books = equations::books(&merged, &delta, measured.connections.as_deref(), measured.keeping);
+    equations::complete(&merged, &mut messages, witness, &delta, &told);
+    let connections = measured.connections.as_deref();
+    let books = equations::books(&merged, &messages, &delta, connections, measured.keeping, &told);
     let figures = figures::figures(measured, &merged, &messages, witness);
     let validity = validity::validity(measured, &merged, &books);
     let verdict = match validity {
@@ -128,8 +132,8 @@ pub(crate) mod fixture {
     use bench_format::{
         histogram::Recorder,
         plan::{Load, Message, Thresholds},
-        result::{Reading, ServiceReadings, WorkerBook},
-        service::{ApplicationStats, ConnectionBook, ServiceStats},
+        result::{MessageCounts, Reading, ReceiverBook, ServiceReadings, WindowCounts, Witness, WorkerBook},
+        service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
     };
 
     use super::Measured;
@@ -157,6 +161,7 @@ pub(crate) mod fixture {
             throttled_periods: None,
             periods: None,
             stats,
+            publisher: None,
             inference: None,
         }
     }
@@ -170,7 +175,8 @@ pub(crate) mod fixture {
         let window = &mut result.window;
         (window.duration_ns, window.sent, window.due) = (2 * SECOND, 2000, 2000);
         (window.writes, window.cpu_ns) = (1000, SECOND / 2);
-        let book = |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, replies: 0 };
+        let book =
+            |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, ..Default::default() };
         result.books = (0..10).map(book).collect();
         let mut before = reading(1, 0, 0);
         before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
@@ -214,6 +220,60 @@ pub(crate) mod fixture {
         }
     }
 
+    /// A service that publishes 1 000 messages per second to ten receivers, of which one misses five that the service tells
+    /// of.
+    pub(crate) fn publisher() -> Measured {
+        let mut measured = flood();
+        measured.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+        let result = &mut measured.uploads[0].result;
+        result.witness = Witness::Receiver;
+        result.messages = MessageCounts { due: 25_000, delivered: 24_995, lost: 5, ..MessageCounts::default() };
+        result.window = WindowCounts {
+            duration_ns: 2 * SECOND,
+            replies: 20_000,
+            answered: 20_000,
+            reads: 10_000,
+            bytes_read: 2_000_000,
+            cpu_ns: SECOND / 2,
+            ..WindowCounts::default()
+        };
+        let receiver = |n: u64| ReceiverBook {
+            first: Some(0),
+            last: Some(2499),
+            received: if n == 0 { 2495 } else { 2500 },
+            missing: if n == 0 { 5 } else { 0 },
+            others: 1,
+            reached: true,
+            closed: true,
+            ..ReceiverBook::default()
+        };
+        let book =
+            |n| WorkerBook { id: format!("c{n}"), unnumbered: 1, receiver: Some(receiver(n)), ..WorkerBook::default() };
+        result.books = (0..10).map(book).collect();
+        let readings = &mut measured.readings;
+        let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
+        for (reading, published) in all.into_iter().flatten().zip([0, 400, 2400, 2600]) {
+            reading.publisher = Some(PublisherStats {
+                rate_per_second: Some(1000.0),
+                published,
+                last_sequence: published.checked_sub(1),
+                ..PublisherStats::default()
+            });
+            let messages = &mut reading.stats.messages;
+            (messages.received, messages.consumed, messages.delivered) = (10, 10, 0);
+            reading.stats.application = None;
+        }
+        let before = &mut readings.before.as_mut().unwrap().stats.messages;
+        (before.received, before.consumed) = (0, 0);
+        let after = &mut readings.after.as_mut().unwrap().stats.messages;
+        after.sent = 24_995 + 10;
+        after.send_dropped.insert("slow_consumer".into(), 5);
+        for book in measured.connections.as_mut().unwrap() {
+            (book.received, book.application) = (1, None);
+        }
+        measured
+    }
+
     /// The same as an open loop that kept its schedule.
     pub(crate) fn open() -> Measured {
         let mut measured = flood();
@@ -232,7 +292,10 @@ mod tests {
         result::BoundBy,
     };
 
-    use super::{fixture::flood, *};
+    use super::{
+        fixture::{flood, publisher},
+        *,
+    };
 
     #[test]
     fn an_honest_flood_is_valid_and_carries_its_sums() {
@@ -240,6 +303,35 @@ mod tests {
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         assert_eq!((result.messages.delivered, result.messages.lost), (2500, 0));
         assert_eq!((result.witness, result.bound_by), (Witness::Application, Some(BoundBy::Neither)));
+    }
+
+    #[test]
+    fn what_receivers_got_is_a_throughput_and_what_they_miss_an_outcome() {
+        let (result, _) = judge(&publisher()).unwrap();
+        assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
+        let (messages, figures) = (&result.messages, &result.figures);
+        assert_eq!((messages.due, messages.delivered, messages.lost), (25_000, 24_995, 0));
+        assert_eq!(messages.dropped["slow_consumer"], 5);
+        assert_eq!((figures.delivered_per_second, figures.published_per_second), (Some(10_000.0), Some(1000.0)));
+        assert_eq!((figures.messages_per_read, figures.bytes_read_per_second), (Some(2.0), Some(1e6)));
+        assert_eq!(figures.worker_cpu_seconds_per_million, Some(25.0));
+        assert_eq!(figures.service_cpu_seconds_per_million, Some(50.0));
+    }
+
+    #[test]
+    fn a_publisher_at_another_rate_than_the_plans_says_nothing_of_it() {
+        let mut measured = publisher();
+        let mut said = |load| {
+            measured.load = load;
+            let (result, _) = judge(&measured).unwrap();
+            let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
+            reasons[0].detail.clone()
+        };
+        let words = "the service publishes 1000 messages per second, and the plan's load is";
+        let open = Load::Open { rate_per_second: 500.0, arrivals: Default::default() };
+        assert_eq!(said(open), format!("{words} 500 messages per second"));
+        let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
+        assert_eq!(said(closed), format!("{words} as fast as it can"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bench_format::{
     result::{ProcessReading, Reading},
-    service::{ConnectionBook, ConnectionBooks, ServiceStats},
+    service::{ConnectionBook, ConnectionBooks, PublisherStats, ServiceStats},
 };
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
@@ -46,6 +46,8 @@ pub enum Error {
 pub struct ServiceClient {
     http: Client,
     base: String,
+    /// Whether it has a publisher that is read with the rest.
+    publishes: bool,
 }
 
 impl ServiceClient {
@@ -53,7 +55,7 @@ impl ServiceClient {
     pub fn new(metrics_address: &str) -> Self {
         // A proxy between us and a service on this machine is never meant.
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base: format!("http://{metrics_address}") }
+        Self { http, base: format!("http://{metrics_address}"), publishes: false }
     }
 
     /// Whether it accepts connections.
@@ -78,6 +80,26 @@ impl ServiceClient {
         self.get::<ConnectionBooks>("/stats/connections").await.map(|books| books.connections)
     }
 
+    /// Asks whether it publishes by itself: from then on its publisher is read with its counters.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn find_publisher(&mut self) -> Result<(), Error> {
+        let path = "/stats/publisher";
+        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
+        let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
+        self.publishes = answer.status() == StatusCode::OK;
+        Ok(())
+    }
+
+    /// What its publisher has published, if it has one.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn publisher(&self) -> Result<Option<PublisherStats>, Error> {
+        if self.publishes { self.get("/stats/publisher").await.map(Some) } else { Ok(None) }
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
         let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
         let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
@@ -100,6 +122,7 @@ impl ServiceClient {
 pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Reading, Error> {
     let (asked_at, before) = (unix_ns(), backend.service_usage().await?);
     let stats = client.stats().await?;
+    let publisher = client.publisher().await?;
     let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
     let inference = backend.inference_usage().await?;
     Ok(Reading {
@@ -111,6 +134,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         throttled_periods: after.and_then(|usage| usage.throttled_periods),
         periods: after.and_then(|usage| usage.periods),
         stats,
+        publisher,
         inference: inference.map(of_process),
     })
 }

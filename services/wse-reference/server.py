@@ -35,19 +35,29 @@ START_SECONDS = 10.0
 
 def main() -> None:
     """Run the service until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
+    parser.add_argument("--discard", action="store_true", help="leave drain mode off: messages are parsed and dropped")
+    options = parser.parse_args()
+    Service(options.port, told_metrics_port(options), options.max_connections, discard=options.discard).run()
+
+
+def arguments(words: str | None) -> argparse.ArgumentParser:
+    """A command line that says where to listen; PORT and METRICS_PORT are read where a flag is missing."""
+    parser = argparse.ArgumentParser(description=words)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = os.environ.get("METRICS_PORT")
     parser.add_argument(
         "--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000"
     )
     parser.add_argument("--max-connections", type=int, default=1_000_000, help="connections beyond it are refused")
-    parser.add_argument("--discard", action="store_true", help="leave drain mode off: messages are parsed and dropped")
-    options = parser.parse_args()
-    metrics_port = options.metrics_port
-    if metrics_port is None:
-        metrics_port = options.port + METRICS_OFFSET if options.port else 0
-    Service(options.port or free_port(), metrics_port, options.max_connections, discard=options.discard).run()
+    return parser
+
+
+def told_metrics_port(options: argparse.Namespace) -> int:
+    """Where metrics are served: as told, else 1000 above the port."""
+    if options.metrics_port is not None:
+        return int(options.metrics_port)
+    return int(options.port) + METRICS_OFFSET if options.port else 0
 
 
 def free_port() -> int:
@@ -61,7 +71,7 @@ class Service:
     """The server, its application, and its books as our contract wants them."""
 
     def __init__(self, port: int, metrics_port: int, max_connections: int, *, discard: bool) -> None:
-        self.port = port
+        self.port = port or free_port()
         self.discard = discard
         self.books = Books()
         # Everything drained, the events of connections' lives included.
@@ -73,7 +83,7 @@ class Service:
         self.started = self.moved = time.monotonic()
         self.stopping = False
         self.server = RustWSEServer(
-            HOST, port, max_connections, jwt_secret=SECRET, jwt_issuer=ISSUER, jwt_audience=AUDIENCE
+            HOST, self.port, max_connections, jwt_secret=SECRET, jwt_issuer=ISSUER, jwt_audience=AUDIENCE
         )
         self.http = ThreadingHTTPServer((HOST, metrics_port), handler(self))
 
@@ -87,16 +97,24 @@ class Service:
             self.server.enable_drain_mode()
         self.server.start()
         self._wait_until_it_listens()
+        self._started()
         threading.Thread(target=self.http.serve_forever, name="metrics", daemon=True).start()
         self._announce()
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
         deliver_until(lambda: self.stopping, self._deliver)
+        self._before_stop()
         self.server.stop()
         while self._deliver():
             pass
         self.http.shutdown()
+
+    def _started(self) -> None:
+        """The server listens; nobody was told yet. For services that do more than deliver."""
+
+    def _before_stop(self) -> None:
+        """The server is about to say goodbye. For services that do more than deliver."""
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
@@ -200,6 +218,19 @@ class Service:
         text = [f"{name} {value}" for name, value in contract_metrics(self.stats())]
         return "\n".join(text) + "\n" + self.server.prometheus_metrics()
 
+    def pages(self) -> dict[str, Callable[[], str]]:
+        """What the metrics port shows, by path.
+
+        There is no `/stats/connections`: it counts nothing per connection on receipt that the application's books could
+        be held against.
+        """
+        return {
+            "/healthz": lambda: "ok\n",
+            "/readyz": lambda: "ok\n",
+            "/metrics": self.metrics,
+            "/stats": lambda: json.dumps(self.stats()),
+        }
+
 
 def contract_metrics(stats: dict[str, object], prefix: str = "service") -> list[tuple[str, object]]:
     """The counters of `/stats` as the contract's metrics."""
@@ -222,17 +253,8 @@ def contract_metrics(stats: dict[str, object], prefix: str = "service") -> list[
 
 
 def handler(service: Service) -> type[BaseHTTPRequestHandler]:
-    """The metrics port's routes.
-
-    There is no `/stats/connections`: it counts nothing per connection on receipt that the application's books could be
-    held against.
-    """
-    pages: dict[str, Callable[[], str]] = {
-        "/healthz": lambda: "ok\n",
-        "/readyz": lambda: "ok\n",
-        "/metrics": service.metrics,
-        "/stats": lambda: json.dumps(service.stats()),
-    }
+    """The metrics port's routes."""
+    pages = service.pages()
 
     class Handler(BaseHTTPRequestHandler):
         """Answers GET."""

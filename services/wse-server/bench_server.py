@@ -39,10 +39,7 @@ def main() -> None:
     """Run the service until SIGTERM or SIGINT."""
     parser = arguments()
     options = parser.parse_args()
-    # Not a flag: command lines are visible to everybody on a machine.
-    secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
-    if len(secret) < SECRET_LEAST_BYTES:
-        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {SECRET_LEAST_BYTES}")
+    secret = secret_of(parser)
     if options.token_only:
         print(token(int(time.time()), secret))
         return
@@ -55,10 +52,18 @@ def main() -> None:
     Service(options, secret).run()
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The command line; HOST, PORT, METRICS_PORT, DELIVERY and PROCESSES are read where a flag is missing."""
+def secret_of(parser: argparse.ArgumentParser) -> bytes:
+    """What tokens are signed with. Not a flag: command lines are visible to everybody on a machine."""
+    secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
+    if len(secret) < SECRET_LEAST_BYTES:
+        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {SECRET_LEAST_BYTES}")
+    return secret
+
+
+def listening_arguments(words: str | None, max_connections: int) -> argparse.ArgumentParser:
+    """A command line that says where to listen; HOST, PORT and METRICS_PORT are read where a flag is missing."""
     environment = os.environ
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=words)
     host = environment.get("HOST") or "127.0.0.1"
     parser.add_argument("--host", default=host, help="address to listen on, also for metrics")
     parser.add_argument("--port", type=int, default=int(environment.get("PORT", "5006")), help="0 lets the kernel pick")
@@ -66,7 +71,17 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics-port", type=int, default=int(metrics) if metrics else None, help="default: the port + 1000"
     )
-    parser.add_argument("--max-connections", type=int, default=5000, help="connections beyond it are refused")
+    parser.add_argument(
+        "--max-connections", type=int, default=max_connections, help="connections beyond it are refused"
+    )
+    parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
+    return parser
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line; DELIVERY and PROCESSES are read, too, where a flag is missing."""
+    environment = os.environ
+    parser = listening_arguments(__doc__, 5000)
     processes = int(environment.get("PROCESSES") or 1)
     parser.add_argument(
         "--processes",
@@ -83,7 +98,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--echo", action="store_true", help="no tokens: everyone may come, and gets every message back")
     # One of several processes: how many threads it may have.
     parser.add_argument("--share-of-port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
     return parser
 
 
@@ -155,6 +169,7 @@ class Service:
         if self.delivery in ("batch", "dict"):
             self.server.set_application_stats(self.books.totals, self.books.connections)
         self.server.start()
+        self._started()
         self._announce()
         # Start-up's objects are never garbage, and messages hold no cycles: collect rarely, over little.
         gc.collect()
@@ -162,9 +177,16 @@ class Service:
         gc.set_threshold(100_000, 50, 100)
         deliver = self._deliver_events if self.delivery == "dict" else self._deliver_batch
         deliver_until(lambda: self.stopping, deliver)
+        self._before_stop()
         self.server.stop()
         while deliver():
             pass
+
+    def _started(self) -> None:
+        """The server listens; nobody was told yet. For services that do more than deliver."""
+
+    def _before_stop(self) -> None:
+        """The server is about to say goodbye. For services that do more than deliver."""
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
@@ -177,7 +199,7 @@ class Service:
         self.stopping = True
 
     def _announce(self) -> None:
-        metrics = f"{self.host}:{self.server.metrics_port}"
+        metrics = f"{self.host}:{self._announced_metrics_port()}"
         line = {
             "event": "ready",
             "address": f"{self.host}:{self.server.port}",
@@ -185,6 +207,9 @@ class Service:
             "pid": os.getpid(),
         }
         print(json.dumps(line), flush=True)
+
+    def _announced_metrics_port(self) -> int | None:
+        return self.server.metrics_port
 
     def _deliver_batch(self) -> int:
         batch = self.server.drain_batch(BATCH_MESSAGES, DRAIN_MS)

@@ -36,6 +36,15 @@ def figures(spec: TrialSpec) -> Json:
         }
     if spec.storm:
         return found | {"accepted_per_second": (spec.tier - spec.failed) / spec.seconds}
+    if spec.witness == "receiver":
+        return found | {
+            "delivered_per_second": delivered / spec.seconds,
+            "published_per_second": spec.due / spec.tier / spec.seconds,
+            "messages_per_read": 10.0,
+            "bytes_read_per_second": delivered * 102 / spec.seconds,
+            "service_cpu_seconds_per_million": service_cpu / delivered * 1e6,
+            "worker_cpu_seconds_per_million": worker_cpu / delivered * 1e6,
+        }
     return found | {
         "due_per_second": spec.due / spec.seconds,
         "written_per_second": spec.due / spec.seconds,
@@ -59,6 +68,11 @@ def books(spec: TrialSpec) -> Json:
     if spec.storm:
         return {"equations": [opened], "connections": None}
     delivered = spec.due - spec.dropped - spec.lost
+    if spec.witness == "receiver":
+        came = {"received": delivered, "missing": spec.lost}
+        name = "last - first + 1 = received + missing (receivers)"
+        check = None if spec.totals_only else {"compared": spec.tier, "mismatched": 0, "examples": []}
+        return {"equations": [opened, equation(name, spec.due, came)], "connections": check}
     fates = {"delivered (application)": delivered, "dropped(inbound_overflow)": spec.dropped}
     numbers = spec.due * (spec.due + 1) // 2
     return {

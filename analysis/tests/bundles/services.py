@@ -58,7 +58,8 @@ def readings(spec: TrialSpec) -> Json:
 
 def service_books(spec: TrialSpec) -> list[Json]:
     """Every connection as the service saw it."""
-    losses = [spec.lost] + [0] * (spec.tier - 1)
+    # What goes the other way is in no book of the service.
+    losses = [0 if spec.witness == "receiver" else spec.lost] + [0] * (spec.tier - 1)
     drops = shares(spec.dropped, spec.tier)
     return [
         {

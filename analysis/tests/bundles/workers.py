@@ -14,7 +14,7 @@ def message_counts(spec: TrialSpec, due: int, delivered: int, dropped: int, lost
     """Outcomes of messages."""
     return {
         "due": due,
-        "sent": due,
+        "sent": 0 if spec.witness == "receiver" else due,
         "delivered": delivered,
         "late": 0,
         "wrong": 0,
@@ -79,18 +79,40 @@ def environment() -> Json:
 
 def worker_books(spec: TrialSpec) -> list[Json]:
     """Every connection as the workers saw it."""
+    if spec.witness == "receiver":
+        missing = shares(spec.lost, spec.tier)
+        return [
+            {
+                "id": f"c-{index}",
+                "sent": 0,
+                "sequence_sum": 0,
+                "unnumbered": 0,
+                "replies": 0,
+                "receiver": receiver(due, lost),
+            }
+            for index, (due, lost) in enumerate(zip(shares(spec.due, spec.tier), missing, strict=True))
+        ]
     return [
         {"id": f"c-{index}", "sent": sent, "sequence_sum": index * 7, "unnumbered": 0, "replies": 0}
         for index, sent in enumerate(shares(spec.due, spec.tier))
     ]
 
 
+def receiver(due: int, lost: int) -> Json:
+    """What a connection received of a service that publishes."""
+    counts = {"received": due - lost, "missing": lost, "duplicated": 0, "reordered": 0, "wrong": 0, "others": 1}
+    return {"first": 5, "last": 4 + due, **counts, "reached": True, "closed": True}
+
+
 def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]) -> Iterator[Json]:
     """What each worker uploads."""
     all_books = worker_books(spec)
-    columns = zip(*(shares(total, spec.workers) for total in (spec.due, spec.tier, spec.failed)), strict=True)
-    for index, (due, connections, failed) in enumerate(columns):
+    receives = spec.witness == "receiver"
+    totals = (spec.due, spec.tier, spec.failed, spec.lost)
+    columns = zip(*(shares(total, spec.workers) for total in totals), strict=True)
+    for index, (due, connections, failed, lost) in enumerate(columns):
         sent = 0 if spec.storm else due
+        got = due - lost if receives else 0
         yield {
             "schema": 1,
             "run": run,
@@ -99,13 +121,15 @@ def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram
             "worker": index,
             "witness": spec.witness,
             "connections": connection_counts(connections, failed),
-            "messages": message_counts(spec, sent, 0, 0, 0),
+            "messages": message_counts(spec, sent, got, 0, lost if receives else 0),
             "window": {
                 "duration_ns": int(spec.seconds * 1e9),
-                "due": sent,
-                "sent": sent,
-                "replies": sent if spec.witness == "reply" else 0,
-                "writes": sent,
+                "due": 0 if receives else sent,
+                "sent": 0 if receives else sent,
+                "replies": sent if spec.witness == "reply" else got,
+                "writes": 0 if receives else sent,
+                "reads": got // 10,
+                "bytes_read": got * 102,
                 "cpu_ns": int(spec.worker_share * spec.seconds * 1e9 / spec.workers),
             },
             "histograms": {name: histogram(values) for name, values in parts[index].items()},

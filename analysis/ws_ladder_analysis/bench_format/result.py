@@ -9,7 +9,7 @@ from .books import Books
 from .environment import Environment
 from .plan import Load, Message, Objective
 from .pod import Pod
-from .service import ServiceStats
+from .service import PublisherStats, ServiceStats
 from .wire import FormatError, Raw, decode, tagged
 
 
@@ -43,6 +43,7 @@ class Witness(StrEnum):
 
     APPLICATION = "application"
     REPLY = "reply"
+    RECEIVER = "receiver"
     NONE = "none"
 
 
@@ -119,7 +120,10 @@ class ConnectionCounts:
 
 @dataclass(frozen=True)
 class MessageCounts:
-    """Messages: `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`."""
+    """Messages: `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
+
+    Where a service publishes, those are due that were published for a connection, and workers send none.
+    """
 
     due: int
     sent: int
@@ -163,6 +167,8 @@ class WindowCounts:
     writes: int
     cpu_ns: int
     answered: int = 0
+    reads: int = 0
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,6 +255,9 @@ class Figures:
     error_share: float | None = None
     inference_cpu_seconds: float | None = None
     inference_cpu_share: float | None = None
+    published_per_second: float | None = None
+    messages_per_read: float | None = None
+    bytes_read_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +284,7 @@ class Reading:
     rss_bytes: int | None = None
     cpu_limit: float | None = None
     periods: int | None = None
+    publisher: PublisherStats | None = None
     inference: ProcessReading | None = None
 
 

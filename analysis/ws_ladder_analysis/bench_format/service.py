@@ -71,3 +71,20 @@ class ServiceStats:
     bytes: ByteStats
     application: ApplicationStats | None
     inference: InferenceStats | None = None
+
+
+@dataclass(frozen=True)
+class PublisherStats:
+    """What a service that publishes by itself has published."""
+
+    mode: str
+    rate_per_second: float | None
+    backpressure: str
+    publishing: bool
+    published: int
+    bytes: int
+    first_sequence: int | None
+    last_sequence: int | None
+    publishing_seconds: float
+    late: int
+    lateness_max_us: int

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{result::WorkerBook, service::ConnectionBook};
+use crate::{
+    result::{ReceiverBook, WorkerBook},
+    service::ConnectionBook,
+};
 
 /// How many mismatches are named; all are counted.
 const NAMED_MISMATCHES: usize = 10;
@@ -74,7 +77,8 @@ pub struct ConnectionCheck {
 ///
 /// For each connection: what the worker sent (numbered and not) is what the service received; and, where the
 /// application is the witness, the numbered ones are what the application counted plus what the service dropped, with
-/// equal sequence sums unless something was dropped (a drop's number is unknown to the application).
+/// equal sequence sums unless something was dropped (a drop's number is unknown to the application). What a connection
+/// received of a service that publishes adds up from its first message to its last.
 pub fn compare_connections(workers: &[WorkerBook], service: &[ConnectionBook]) -> ConnectionCheck {
     let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
     let mut check = ConnectionCheck::default();
@@ -108,6 +112,12 @@ fn difference(worker: &WorkerBook, service: &ConnectionBook) -> Option<String> {
     if sent != service.received {
         return Some(format!("sent {sent}, received {}", service.received));
     }
+    if let Some(receiver) = &worker.receiver
+        && receiver.expected() != receiver.received + receiver.missing
+    {
+        let ReceiverBook { first, last, received, missing, .. } = receiver;
+        return Some(format!("from {first:?} to {last:?} it received {received} and misses {missing}"));
+    }
     let application = service.application?;
     let accounted = application.delivered + service.dropped + service.consumed;
     if sent != accounted {
@@ -128,7 +138,7 @@ mod tests {
     use crate::service::ApplicationStats;
 
     fn sent(id: &str, sent: u64, sequence_sum: u64) -> WorkerBook {
-        WorkerBook { id: id.into(), sent, sequence_sum, unnumbered: 1, replies: 0 }
+        WorkerBook { id: id.into(), sent, sequence_sum, unnumbered: 1, ..WorkerBook::default() }
     }
 
     fn received(id: &str, received: u64, delivered: u64, sequence_sum: u64, dropped: u64) -> ConnectionBook {
@@ -161,6 +171,22 @@ mod tests {
         // It claims ten but its application saw another set of numbers.
         let check = compare_connections(&[sent("a", 10, 55)], &[received("a", 11, 10, 50, 0)]);
         assert_eq!(check.mismatched, 1);
+    }
+
+    #[test]
+    fn what_a_connection_received_adds_up_from_its_first_message_to_its_last() {
+        let with = |received, missing| {
+            let receiver = ReceiverBook { first: Some(3), last: Some(12), received, missing, ..Default::default() };
+            let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
+            compare_connections(&[worker], &[received_by("a")]).mismatched
+        };
+        assert_eq!((with(10, 0), with(8, 2)), (0, 0));
+        assert_eq!((with(9, 0), with(10, 1)), (1, 1));
+    }
+
+    /// The service's side of an honest connection.
+    fn received_by(id: &str) -> ConnectionBook {
+        received(id, 11, 10, 55, 0)
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`histogram`] | a worker | everyone: merging is addition |
 //! | [`merge`] | the operator, or `wse-bench` by hand, from workers' results | whoever judges them |
 //! | [`books`] | the operator | the analysis |
+//! | [`fanout`] | the operator, or `wse-bench` by hand, from both sides of a service that publishes | whoever judges them |
 //! | [`environment`] | whoever runs on a machine | the analysis |
 //! | [`pod`] | the operator in a cluster | the analysis |
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
@@ -21,6 +22,7 @@
 
 pub mod books;
 pub mod environment;
+pub mod fanout;
 pub mod histogram;
 pub mod merge;
 pub mod plan;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     histogram::{self, Recorder},
-    result::{ConnectionCounts, Failures, Interval, MessageCounts, WindowCounts, Witness, WorkerBook, WorkerResult},
+    result::{
+        ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, WindowCounts, Witness, WorkerBook,
+        WorkerResult,
+    },
 };
 
 /// Intervals are aligned by the second in which they start.
@@ -105,6 +108,11 @@ impl Merged {
         lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
     }
 
+    /// What the connections received of a service that publishes.
+    pub fn receivers(&self) -> impl Iterator<Item = &ReceiverBook> {
+        self.books.iter().filter_map(|book| book.receiver.as_ref())
+    }
+
     /// Sum of all sequence numbers sent, modulo 2^64.
     pub fn sequence_sum(&self) -> u64 {
         self.books.iter().fold(0, |sum, book| sum.wrapping_add(book.sequence_sum))
@@ -167,13 +175,15 @@ impl Sum for MessageCounts {
 }
 
 fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
-    let WindowCounts { duration_ns, due, sent, replies, answered, writes, cpu_ns } = *other;
+    let WindowCounts { duration_ns, due, sent, replies, answered, writes, reads, bytes_read, cpu_ns } = *other;
     sum.duration_ns = sum.duration_ns.max(duration_ns);
     sum.due += due;
     sum.sent += sent;
     sum.replies += replies;
     sum.answered += answered;
     sum.writes += writes;
+    sum.reads += reads;
+    sum.bytes_read += bytes_read;
     sum.cpu_ns += cpu_ns;
 }
 

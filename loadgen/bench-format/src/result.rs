@@ -13,8 +13,8 @@ pub use self::{
     judgement::{BoundBy, Judged, Reason, ReasonKind, Validity, Verdict},
     readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
-        Conformance, ConnectionCounts, Failures, Interval, MessageCounts, SAMPLES_LOST, WindowCounts, Witness,
-        WorkerBook, WorkerEvidence, WorkerResult,
+        Conformance, ConnectionCounts, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook, SAMPLES_LOST,
+        WindowCounts, Witness, WorkerBook, WorkerEvidence, WorkerResult,
     },
 };
 use crate::{
@@ -107,7 +107,7 @@ pub struct Figures {
     pub worker_cpu_share: Option<f64>,
     /// Service CPU seconds per million messages delivered (or, without a witness, received).
     pub service_cpu_seconds_per_million: Option<f64>,
-    /// Worker CPU seconds per million messages sent.
+    /// Worker CPU seconds per million messages sent, or received where a service publishes.
     pub worker_cpu_seconds_per_million: Option<f64>,
     /// Resident memory of the service with the tier's connections open, in bytes.
     pub service_rss_bytes: Option<u64>,
@@ -127,4 +127,13 @@ pub struct Figures {
     /// Share of its CPU limit that the inference simulator used.
     #[serde(default)]
     pub inference_cpu_share: Option<f64>,
+    /// Messages that a service published per second, by its publisher's own count.
+    #[serde(default)]
+    pub published_per_second: Option<f64>,
+    /// Published messages per read system call of the workers.
+    #[serde(default)]
+    pub messages_per_read: Option<f64>,
+    /// Bytes that published messages brought to the workers per second, headers included.
+    #[serde(default)]
+    pub bytes_read_per_second: Option<f64>,
 }

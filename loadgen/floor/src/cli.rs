@@ -7,7 +7,7 @@ use crate::{
     echo,
     end::End,
     ends::Measured,
-    flood, handshake, idle,
+    fanout, flood, handshake, idle,
     report::Figure,
     sockets::{Listening, SocketAddr},
 };
@@ -59,6 +59,9 @@ pub enum Load {
     Handshake(Handshake),
     /// Connections are open and do nothing: what they take of memory.
     Idle(Idle),
+    /// The server writes numbered messages to every connection, the client finds and checks each number; with --rate at so
+    /// many deliveries per second (open loop), else as much as the sockets take.
+    Fanout(Fanout),
 }
 
 /// See [`Load::Flood`].
@@ -129,6 +132,26 @@ pub struct Idle {
     pub settle: f64,
 }
 
+/// See [`Load::Fanout`].
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct Fanout {
+    /// Subscribers.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Length of a message without its frame's header, in bytes.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(100..=125))]
+    pub size: u32,
+    /// Messages in a write: these are published together.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub per_write: u32,
+    /// Deliveries per second over all subscribers, evenly spaced.
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<f64>,
+    /// When it is measured.
+    #[command(flatten)]
+    pub timing: Timing,
+}
+
 /// When a load is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Timing {
@@ -178,7 +201,8 @@ impl Load {
             Self::Flood(Flood { connections, .. })
             | Self::Echo(Echo { connections, .. })
             | Self::Handshake(Handshake { connections, .. })
-            | Self::Idle(Idle { connections, .. }) => *connections,
+            | Self::Idle(Idle { connections, .. })
+            | Self::Fanout(Fanout { connections, .. }) => *connections,
         }
     }
 
@@ -208,6 +232,7 @@ impl Load {
             Self::Echo(echo) => Box::new(echo::Mirror::new(echo, listening)),
             Self::Handshake(handshake) => Box::new(handshake::Answerer::new(handshake, listening)),
             Self::Idle(idle) => Box::new(idle::Holder::accepting(idle, listening)),
+            Self::Fanout(fanout) => Box::new(fanout::Publisher::new(fanout, listening)),
         }
     }
 
@@ -218,6 +243,7 @@ impl Load {
             Self::Echo(echo) => Box::new(echo::Asker::new(echo, address)),
             Self::Handshake(handshake) => Box::new(handshake::Opener::new(handshake, address)),
             Self::Idle(idle) => Box::new(idle::Holder::connecting(idle, address)),
+            Self::Fanout(fanout) => Box::new(fanout::Subscriber::new(fanout, address)),
         }
     }
 
@@ -228,6 +254,7 @@ impl Load {
             Self::Echo(_) => echo::figures(measured),
             Self::Handshake(_) => handshake::figures(measured),
             Self::Idle(idle) => idle::figures(idle, measured),
+            Self::Fanout(_) => fanout::figures(measured),
         }
     }
 }
@@ -295,6 +322,9 @@ mod tests {
             "floor handshake --hello-size 4097",
             "floor idle --settle 1e9",
             "floor idle --repeats 0",
+            "floor fanout --size 99",
+            "floor fanout --size 126",
+            "floor fanout --rate 0",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
@@ -305,7 +335,13 @@ mod tests {
 
     #[test]
     fn a_load_travels_to_its_ends_as_it_is() {
-        for line in ["floor flood --warmup 0", "floor echo --rate 10.5", "floor handshake", "floor idle --settle 0"] {
+        for line in [
+            "floor flood --warmup 0",
+            "floor echo --rate 10.5",
+            "floor handshake",
+            "floor idle --settle 0",
+            "floor fanout --rate 9",
+        ] {
             let load = load(line);
             let text = serde_json::to_string(&load).unwrap();
             assert_eq!(serde_json::from_str::<Load>(&text).unwrap(), load, "{text}");

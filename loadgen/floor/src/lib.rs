@@ -1,6 +1,7 @@
 //! What the kernel alone costs: programs that move the bytes of a load over loopback and do nothing else.
 //!
-//! No WebSocket frame is built or parsed here, nothing is masked, routed or counted beyond what a figure needs. A service or
+//! No WebSocket frame is built or parsed here (but by a fan-out's subscribers, who check every number), nothing is masked,
+//! routed or counted beyond what a figure needs. A service or
 //! a generator that comes near these figures is done; one that is far from them has something to find. Two processes of
 //! one thread each, so that the CPU clock of a process is that of its end.
 //!
@@ -9,7 +10,7 @@
 //! | [`cli`] | the command line; its loads travel to both ends as they are |
 //! | [`ends`] | starts both ends, leads them through a run |
 //! | [`end`] | one end: its CPU, its sockets, its load |
-//! | [`flood`], [`echo`], [`handshake`], [`idle`] | the loads: what each end does, and the figures |
+//! | [`flood`], [`echo`], [`handshake`], [`idle`], [`fanout`] | the loads: what each end does, and the figures |
 //! | [`window`] | what an end used between two moments |
 //! | [`sockets`], [`memory`] | what is asked of the kernel |
 //! | [`report`] | the JSON |
@@ -18,6 +19,7 @@ pub mod cli;
 pub mod echo;
 pub mod end;
 pub mod ends;
+pub mod fanout;
 pub mod flood;
 pub mod handshake;
 pub mod idle;

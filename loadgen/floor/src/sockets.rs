@@ -207,12 +207,17 @@ fn defer_accept(socket: &OwnedFd) -> anyhow::Result<()> {
 }
 
 /// Where connections lead, and from which source addresses: one has ports for some 28 000.
-pub struct Target(Sources);
+pub struct Target(Sources, Option<usize>);
 
 impl Target {
     /// For an address.
     pub fn new(address: SocketAddr) -> Self {
-        Self(Sources::new(address, &[]))
+        Self(Sources::new(address, &[]), None)
+    }
+
+    /// The same, but the kernel holds at most so many bytes unread of each connection.
+    pub fn holding(self, bytes: usize) -> Self {
+        Self(self.0, Some(bytes))
     }
 
     /// Begins connection `index`.
@@ -221,7 +226,7 @@ impl Target {
     /// The kernel's.
     #[inline]
     pub fn begin(&self, index: usize) -> anyhow::Result<OwnedFd> {
-        start(self.0.target(), self.0.source(index as u32))
+        start(self.0.target(), self.0.source(index as u32), self.1)
             .with_context(|| format!("failed to begin connection {index}"))
     }
 

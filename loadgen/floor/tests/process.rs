@@ -77,6 +77,25 @@ fn without_a_rate_each_connection_waits_for_its_answer() {
 }
 
 #[test]
+fn every_subscriber_checks_every_number_of_a_flood() {
+    let report = measured("fanout --connections 20 --per-write 50 --warmup 0.1 --duration 0.4");
+    for name in ["server_cpu", "client_cpu", "rate", "messages_per_read", "messages_per_write"] {
+        assert!(value(&report, name) > 0.0, "{name}: {report}");
+    }
+    let figures = report["figures"].as_array().unwrap();
+    assert!(figures.iter().all(|figure| figure["name"] != "response_p50"), "the age of a backlog is no latency");
+}
+
+#[test]
+fn a_paced_publisher_keeps_its_rate_and_has_a_latency() {
+    let report = measured("fanout --connections 10 --rate 5000 --warmup 0.1 --duration 1");
+    let rate = value(&report, "rate");
+    assert!((4500.0..5500.0).contains(&rate), "{rate}");
+    assert!(value(&report, "response_p50") > 0.0);
+    assert!(value(&report, "response_p50") <= value(&report, "response_p99"));
+}
+
+#[test]
 fn handshakes_are_charged_to_both_sides() {
     let report = measured("handshake --connections 600 --in-flight 20 --hello-size 90 --repeats 2");
     for name in ["server_cpu", "client_cpu", "rate", "handshake_p50", "handshake_p99"] {

@@ -14,6 +14,12 @@ pub struct Assembly {
 }
 
 impl Assembly {
+    /// Whether no message has begun and not ended.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.begun.is_none()
+    }
+
     /// Takes a data frame. Returns the message that it completes.
     ///
     /// # Errors

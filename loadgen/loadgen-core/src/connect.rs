@@ -122,15 +122,31 @@ fn fast_ports(range: &str) -> u32 {
     (usable_ports(range) / 2).max(1)
 }
 
-/// Starts a connection without waiting for it.
+/// What all connections of a thread together may leave unread in the kernel, in bytes. Its own choice is up to 32 MiB for each
+/// connection: a flood would fill the machine's memory, and its age would be that of these buffers.
+const UNREAD: usize = 64 << 20;
+/// Nor so little for one that a read is small, nor more than a read takes twice, in bytes.
+const UNREAD_EACH: (usize, usize) = (32 << 10, 512 << 10);
+
+/// What the kernel may hold unread of each of so many connections that receive, in bytes.
+pub fn unread_each(connections: u32) -> usize {
+    (UNREAD / (connections as usize).max(1)).clamp(UNREAD_EACH.0, UNREAD_EACH.1)
+}
+
+/// Starts a connection without waiting for it. What the kernel may hold unread of it is `receive_buffer` bytes, or left to the
+/// kernel.
 ///
 /// # Errors
 /// The kernel's; [`reason`] names it.
-pub fn start(target: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+pub fn start(target: SocketAddr, source: Option<SocketAddr>, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     // Always: with Nagle's algorithm a small message waits for the acknowledgement of the one before.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
+    if let Some(bytes) = receive_buffer {
+        // Before the window's scale is agreed upon.
+        socket.set_recv_buffer_size(bytes)?;
+    }
     if let Some(source) = source {
         bind_address_no_port(&socket)?;
         socket.bind(&source.into())?;

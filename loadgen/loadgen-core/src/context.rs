@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
 use crate::{
-    connect::UpgradeRequest,
+    connect::{UpgradeRequest, unread_each},
     frame::{Batch, Masks},
     load_thread::ThreadPlan,
     phases::Phases,
@@ -35,6 +35,17 @@ pub enum Pattern {
         arrivals: bench_format::plan::Arrivals,
     },
     /// Each connection sends whenever its socket takes more.
+    Flood,
+    /// Each connection receives what the service publishes, and sends nothing.
+    Receive(Publishing),
+}
+
+/// How a service publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Publishing {
+    /// By a schedule: the time from when a message was due until it came is its latency.
+    Paced,
+    /// As fast as it can: that time is the age of a backlog.
     Flood,
 }
 
@@ -70,6 +81,14 @@ pub(crate) struct Tally {
     pub(crate) writes: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
+    /// Published messages that came.
+    pub(crate) deliveries: u64,
+    /// Of those, read inside the window.
+    pub(crate) window_deliveries: u64,
+    /// The reads that brought them.
+    pub(crate) window_reads: u64,
+    /// Bytes that these brought.
+    pub(crate) window_bytes: u64,
 }
 
 /// Counters of connections of one thread.
@@ -97,6 +116,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
     pub(crate) pattern: Pattern,
+    /// What the kernel may hold unread of each connection, in bytes; absent where that is left to it.
+    pub(crate) receive_buffer: Option<usize>,
     /// Messages per write.
     pub(crate) coalesce: u64,
     /// Wall clock minus monotonic clock, in nanoseconds.
@@ -115,6 +136,9 @@ pub(crate) struct Context<W: Workload> {
 pub(crate) struct LoadState {
     pub(crate) phases: Phases,
     pub(crate) recorder: Recorder,
+    /// The coordinator's wall clock minus our monotonic clock, in nanoseconds: a publisher's clock is taken for the
+    /// coordinator's.
+    pub(crate) publisher_offset_ns: i64,
 }
 
 impl<W: Workload> Context<W> {
@@ -130,6 +154,7 @@ impl<W: Workload> Context<W> {
             tally: Tally::default(),
             connections: ConnectionTally::default(),
             pattern: plan.pattern,
+            receive_buffer: matches!(plan.pattern, Pattern::Receive(_)).then(|| unread_each(plan.connections)),
             coalesce: u64::from(plan.coalesce.max(1)),
             wall_offset_ns: plan.wall_offset_ns,
             late_after_ns: plan.late_after_ns,
@@ -188,6 +213,10 @@ impl Tally {
         self.writes += other.writes;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
+        self.deliveries += other.deliveries;
+        self.window_deliveries += other.window_deliveries;
+        self.window_reads += other.window_reads;
+        self.window_bytes += other.window_bytes;
     }
 }
 

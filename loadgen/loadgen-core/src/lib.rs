@@ -15,6 +15,7 @@
 //! | `load_thread` | one thread and its connections; holds the loop |
 //! | `session` | one WebSocket |
 //! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
+//! | [`receiver`] | what a connection received of a service that publishes; pure |
 //! | [`recorder`] | histograms |
 //! | [`peer`] | one blocking connection, for checks of a protocol |
 //! | [`evidence`] | how the generator itself fared |
@@ -36,6 +37,7 @@ pub mod peer;
 pub mod phases;
 pub mod preflight;
 pub mod progress;
+pub mod receiver;
 pub mod recorder;
 pub mod replies;
 pub mod schedule;
@@ -43,5 +45,5 @@ mod session;
 pub mod trial;
 pub mod workload;
 
-pub use context::Pattern;
+pub use context::{Pattern, Publishing};
 pub use error::Error;

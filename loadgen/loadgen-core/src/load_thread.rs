@@ -64,8 +64,8 @@ pub(crate) struct ThreadPlan {
 
 /// What the trial tells a thread.
 pub(crate) enum Command {
-    /// Load starts.
-    Start(Phases),
+    /// Load starts. With this machine's clock minus the coordinator's, in nanoseconds.
+    Start(Phases, i64),
     /// Its connections have been open for long enough.
     Part,
     /// There will be no load, or nobody who asks for it any more.
@@ -184,13 +184,14 @@ impl<W: Workload> LoadThread<W> {
             self.connect(u64::MAX)?;
         }
         self.report_ready();
-        if let Command::Start(phases) = self.hold()? {
-            self.start(phases)?;
+        if let Command::Start(phases, clock_offset_ns) = self.hold()? {
+            self.start(phases, clock_offset_ns)?;
             match self.plan.pattern {
                 Pattern::Storm { .. } => self.storm()?,
                 Pattern::PingPong { .. } => self.ping_pong()?,
                 Pattern::Open { rate_per_second, arrivals } => self.open_loop(rate_per_second, arrivals)?,
                 Pattern::Flood => self.flood()?,
+                Pattern::Receive(_) => self.receive()?,
             }
             let _ = self.report.send(Report::WindowEnded);
             if self.plan.pattern.may_end_early() {
@@ -220,9 +221,10 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    fn start(&mut self, phases: Phases) -> Result<(), Error> {
+    fn start(&mut self, phases: Phases, clock_offset_ns: i64) -> Result<(), Error> {
         let recorder = Recorder::new(phases.window_start_ns, phases.window_end_ns);
-        self.cx.load = Some(LoadState { phases, recorder });
+        let publisher_offset_ns = self.cx.wall_offset_ns - clock_offset_ns;
+        self.cx.load = Some(LoadState { phases, recorder, publisher_offset_ns });
         loop {
             let now = monotonic_ns();
             if now >= phases.start_ns {

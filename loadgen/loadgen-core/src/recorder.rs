@@ -29,10 +29,12 @@ pub enum Metric {
     Delay,
     /// From the start of an attempt until the connection was ready.
     Handshake,
+    /// Received - published, of a service that publishes as fast as it can: how old its backlog is, and no latency.
+    Age,
 }
 
 impl Metrics for Metric {
-    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns"];
+    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns"];
 
     #[inline]
     fn index(self) -> usize {
@@ -77,7 +79,7 @@ impl<M: Metrics> Recorder<M> {
         if now_ns >= self.interval_start_ns + INTERVAL_NS {
             self.close_intervals(now_ns);
         }
-        self.whole[metric.index()].record(value_ns);
+        // The whole is the sum of its intervals: once here is enough.
         self.current[metric.index()].record(value_ns);
     }
 
@@ -99,6 +101,9 @@ impl<M: Metrics> Recorder<M> {
     }
 
     fn close_interval(&mut self) {
+        for (whole, current) in self.whole.iter_mut().zip(&self.current) {
+            whole.add(current);
+        }
         let sparse = self.current.iter_mut().map(take).collect();
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
     }

@@ -17,6 +17,7 @@ use crate::{
     connect::{key, reason, start},
     context::Context,
     frame::Opcode,
+    receiver::Receiver,
     replies::Outstanding,
     workload::Workload,
 };
@@ -75,6 +76,8 @@ pub(crate) struct Session {
     /// Ping-pong: messages due inside the window.
     window_messages: u32,
     playing: bool,
+    /// What came of a service that publishes; only where the workload receives.
+    receiver: Option<Box<Receiver>>,
     idle_sweeps: u8,
     swept_at: u64,
 }
@@ -103,6 +106,7 @@ impl Session {
             replies: 0,
             window_messages: 0,
             playing: false,
+            receiver: None,
             idle_sweeps: 0,
             swept_at: 0,
         }
@@ -121,7 +125,7 @@ impl Session {
         cx.connections.in_flight += 1;
         self.started_ns = due_ns;
         self.stage = Stage::Connecting;
-        let registered = start(target, source).and_then(|socket| {
+        let registered = start(target, source, cx.receive_buffer).and_then(|socket| {
             epoll::add(&cx.epoll, &socket, self.data(), epoll::EventFlags::OUT)?;
             Ok(socket)
         });
@@ -198,7 +202,8 @@ impl Session {
         self.stage != Stage::Open
             || (self.out.is_empty()
                 && self.backlog.is_empty()
-                && (!cx.workload.expects_replies() || self.outstanding.is_empty()))
+                && (!cx.workload.expects_replies() || self.outstanding.is_empty())
+                && self.receiver.as_ref().is_none_or(|receiver| receiver.reached))
     }
 
     /// Says goodbye, after everything that is queued. The socket stays until the service has answered: closing it with
@@ -260,6 +265,7 @@ impl Session {
             },
             unnumbered: self.unnumbered,
             replies: self.replies,
+            receiver: self.receiver.as_ref().map(|receiver| receiver.book()),
         })
     }
 

@@ -9,7 +9,9 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use bench_format::{
     environment::Environment,
-    result::{ConnectionCounts, MessageCounts, Witness, WorkerEvidence, WorkerResult},
+    result::{
+        ConnectionCounts, Failures, MessageCounts, RECEIVER_BEHIND, Witness, WorkerBook, WorkerEvidence, WorkerResult,
+    },
     trial::Assignment,
 };
 
@@ -45,7 +47,7 @@ pub fn run<W: Workload>(
     let problem = nothing_open.then(|| why_nothing_opened(assignment, &prepared.failed));
     let start = gate.ready(prepared.open, problem).inspect_err(|_| threads.abandon())?;
     let phases = before.phases(assignment, start);
-    threads.command(|| Command::Start(phases));
+    threads.command(|| Command::Start(phases, start.clock_offset_ns));
 
     sleep_until(phases.window_start_ns);
     let from = before.usage();
@@ -78,9 +80,7 @@ fn why_nothing_opened(assignment: &Assignment, failed: &BTreeMap<String, u64>) -
 }
 
 fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidence: WorkerEvidence) -> WorkerResult {
-    let tally = done.tally;
-    let replies_counted = witness == Witness::Reply;
-    let answered = if replies_counted { tally.replies + tally.wrong } else { 0 };
+    let messages = if witness == Witness::Receiver { received(&done) } else { sent(&done, witness) };
     WorkerResult {
         schema: bench_format::SCHEMA,
         run: assignment.run.clone(),
@@ -94,29 +94,61 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
             failed: done.connections.failed,
             closed_early: done.connections.closed_early,
         },
-        messages: MessageCounts {
-            due: tally.due,
-            sent: tally.sent,
-            delivered: if replies_counted { tally.replies - tally.late } else { 0 },
-            late: if replies_counted { tally.late } else { 0 },
-            wrong: tally.wrong,
-            lost: if replies_counted { tally.sent - answered } else { 0 },
-            unsent: tally.unsent,
-            duplicates: tally.duplicates,
-            reorders: tally.reorders,
-            bytes_sent: tally.bytes_sent,
-            bytes_received: tally.bytes_received,
-            ..MessageCounts::default()
-        },
+        messages,
         window: done.window,
         histograms: done.recorded.as_ref().map(|recorded| recorded.histograms()).unwrap_or_default(),
         intervals: done.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
+        failures: Failures { window: behind(&done.books), ..Failures::default() },
         books: done.books,
-        failures: Default::default(),
         conformance: None,
         evidence,
         environment: Environment::read(),
     }
+}
+
+/// The counts of connections that send.
+fn sent(done: &ThreadResult, witness: Witness) -> MessageCounts {
+    let tally = done.tally;
+    let replies_counted = witness == Witness::Reply;
+    let answered = if replies_counted { tally.replies + tally.wrong } else { 0 };
+    MessageCounts {
+        due: tally.due,
+        sent: tally.sent,
+        delivered: if replies_counted { tally.replies - tally.late } else { 0 },
+        late: if replies_counted { tally.late } else { 0 },
+        wrong: tally.wrong,
+        lost: if replies_counted { tally.sent - answered } else { 0 },
+        unsent: tally.unsent,
+        duplicates: tally.duplicates,
+        reorders: tally.reorders,
+        bytes_sent: tally.bytes_sent,
+        bytes_received: tally.bytes_received,
+        ..MessageCounts::default()
+    }
+}
+
+/// The counts of connections that receive what a service publishes.
+fn received(done: &ThreadResult) -> MessageCounts {
+    let mut counts = MessageCounts {
+        bytes_sent: done.tally.bytes_sent,
+        bytes_received: done.tally.bytes_received,
+        ..MessageCounts::default()
+    };
+    for book in done.books.iter().filter_map(|book| book.receiver.as_ref()) {
+        counts.due += book.expected() + book.wrong;
+        counts.delivered += book.received;
+        counts.wrong += book.wrong;
+        counts.lost += book.missing;
+        counts.duplicates += book.duplicated;
+        counts.reorders += book.reordered;
+    }
+    counts
+}
+
+/// Connections that did not get what was published up to the window's end.
+fn behind(books: &[WorkerBook]) -> BTreeMap<String, u64> {
+    let count = books.iter().filter(|book| book.receiver.as_ref().is_some_and(|book| !book.reached)).count() as u64;
+    if count > 0 { BTreeMap::from([(RECEIVER_BEHIND.to_owned(), count)]) } else { BTreeMap::new() }
 }
 
 /// Reasons and their counts, in words.

@@ -49,6 +49,29 @@ pub trait Workload: Send + Sync + 'static {
 
     /// What a message of a ready connection is. Not called for workloads without replies.
     fn classify(&self, opcode: Opcode, payload: &[u8]) -> Received;
+
+    /// What a text message is to somebody who receives what a service publishes. Called only where a workload does so,
+    /// millions of times per second.
+    #[inline]
+    fn delivery(&self, _payload: &[u8]) -> Delivery {
+        Delivery::Other
+    }
+}
+
+/// What a message is to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A published one.
+    Published {
+        /// Its number; each has one more than the one before.
+        sequence: u64,
+        /// When it was due to be published, in Unix microseconds.
+        due_unix_us: u64,
+    },
+    /// Something else: a greeting, a ping.
+    Other,
+    /// A published one without a number or a time.
+    Wrong,
 }
 
 /// Composes numbered messages.

@@ -82,6 +82,7 @@ pub(crate) fn result(
             answered: tally.window.answered,
             writes: tally.window.writes,
             cpu_ns: window_cpu_ns,
+            ..WindowCounts::default()
         },
         histograms,
         intervals: recorded.intervals(),

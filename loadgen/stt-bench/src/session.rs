@@ -142,7 +142,7 @@ impl Session {
         };
         cx.attempts.attempted += 1;
         cx.attempts.in_flight += 1;
-        let registered = start(target, source).and_then(|socket| {
+        let registered = start(target, source, None).and_then(|socket| {
             epoll::add(&cx.epoll, &socket, session.data(), epoll::EventFlags::OUT)?;
             Ok(socket)
         });
@@ -272,6 +272,7 @@ impl Session {
             sequence_sum: sum_of_range(self.pace.base, self.sent),
             unnumbered: self.unnumbered,
             replies: self.replies,
+            receiver: None,
         })
     }
 

@@ -18,8 +18,8 @@ const SHORTEST_HOLD_SECONDS: f64 = 30.0;
 /// Load on WSE services, accounted for message by message.
 ///
 /// Without --test it runs the suite, in this order: connection-storm, ping-latency, throughput, size-matrix,
-/// format-comparison, sustained-hold, connection-limit. Exit code: 0 when every test did what it says, 1 when not, 2 for bad
-/// usage.
+/// format-comparison, sustained-hold, connection-limit. fanout-broadcast needs a service that publishes and runs only when it
+/// is named. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
@@ -35,7 +35,8 @@ pub struct Cli {
     /// One test of the suite:
     /// connection-storm (how fast connections open), ping-latency (how long an answer takes while all ask), throughput (how
     /// many messages arrive), size-matrix (the same in six sizes), format-comparison (in three formats), sustained-hold
-    /// (whether connections last, and what they cost), connection-limit (how many there can be).
+    /// (whether connections last, and what they cost), connection-limit (how many there can be). Or fanout-broadcast: how many
+    /// of its own messages a service delivers to all connections, in order and without a gap.
     #[arg(long)]
     pub test: Option<String>,
     /// Connections of each tier, separated by commas.
@@ -58,7 +59,8 @@ pub struct Cli {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch_size: u32,
     /// Offer load at this rate per second over all connections (attempts per second for a storm), whatever the service
-    /// does. Without it connections send as fast as they are served.
+    /// does. Without it connections send as fast as they are served. For fanout-broadcast: what the service publishes per
+    /// second, unless --stats-url tells.
     #[arg(long)]
     pub rate: Option<f64>,
     /// How the messages of --rate are spaced.

@@ -29,7 +29,7 @@ use crate::{
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let tests = match &cli.test {
         Some(name) => vec![Test::find(name)?],
-        None => Test::ALL.to_vec(),
+        None => Test::suite(),
     };
     let machine = Machine::read(&cli.address(), &cli.source_address)?;
     let plan = Plan { cli, most: most(cli, &machine) };

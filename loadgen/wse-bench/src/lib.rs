@@ -9,6 +9,7 @@
 //! | [`preflight`] | what the machine allows, and whether the service lets anybody in |
 //! | [`workloads`] | what an assignment means to each workload |
 //! | [`protocol`], [`payload`] | WSE as a client speaks it |
+//! | [`tick`] | the messages that a service publishes |
 //! | [`smoke`] | whether the service still speaks the protocol, before a load and after it |
 //! | [`stats`] | what the service says of itself |
 //! | [`watch`] | the CPU of its process, where that runs on this machine |
@@ -26,6 +27,7 @@ pub mod protocol;
 pub mod smoke;
 pub mod stats;
 pub mod suite;
+pub mod tick;
 pub mod watch;
 pub mod workloads;
 

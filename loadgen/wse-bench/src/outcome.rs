@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use bench_format::{
     books::Books,
+    fanout::{self, Told},
     histogram::Histogram,
     merge::Merged,
     plan::{Load, Message},
@@ -19,7 +20,7 @@ use bench_format::{
         BoundBy, ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence,
         WorkerResult,
     },
-    service::{ApplicationStats, ConnectionBooks, MessageStats},
+    service::{ApplicationStats, ConnectionBooks, MessageStats, PublisherStats},
 };
 use loadgen_core::neighbour::Room;
 use serde::Serialize;
@@ -105,6 +106,12 @@ pub struct Measured {
     pub books: Books,
     /// What the service counted over the whole trial.
     pub service: Option<MessageStats>,
+    /// The publisher's books after the trial; only of a service that publishes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<PublisherStats>,
+    /// Failures by kind, where they are counted apart from messages.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<String, u64>,
     /// How each worker fared.
     pub workers: Vec<WorkerEvidence>,
 }
@@ -120,6 +127,32 @@ pub struct ServiceView {
     pub window: Option<(MessageStats, f64)>,
     /// Books of each connection.
     pub connections: Option<ConnectionBooks>,
+    /// What a service that publishes by itself said of that.
+    pub publisher: Option<PublisherView>,
+}
+
+/// What a publisher said around a trial.
+#[derive(Clone, Debug, Default)]
+pub struct PublisherView {
+    /// Its books after the trial.
+    pub after: PublisherStats,
+    /// Messages published between two readings at the window's edges, and the seconds between them.
+    pub window: Option<(u64, f64)>,
+    /// Its last number at the window's end.
+    pub last_of_window: Option<u64>,
+}
+
+impl ServiceView {
+    /// What the service says of what it sent to subscribers.
+    fn told(&self) -> Told {
+        Told {
+            // A service without books on each connection doesn't count what it publishes either.
+            sent: self.connections.is_some().then_some(self.whole.sent),
+            dropped: self.whole.send_dropped.clone(),
+            last_of_window: self.publisher.as_ref().and_then(|publisher| publisher.last_of_window),
+            publisher: self.publisher.as_ref().map(|publisher| publisher.after.clone()),
+        }
+    }
 }
 
 /// What was seen of a trial beside its workers' results.
@@ -184,7 +217,12 @@ impl Measured {
         let service = seen.service.as_ref();
         let by_application = asked.workload.witness() == Witness::Application;
         let intervals = merged.intervals_by_start();
-        let mut messages = merged.messages;
+        let receivers: Vec<_> = merged.receivers().collect();
+        let told = service.map(ServiceView::told).unwrap_or_default();
+        let mut messages = merged.messages.clone();
+        if asked.workload.witness() == Witness::Receiver {
+            fanout::complete(&mut messages, &receivers, &told);
+        }
         if let (true, Some(view)) = (by_application, service) {
             messages.delivered = view.application.map_or(view.whole.delivered, |application| application.delivered);
             messages.dropped = view.whole.dropped.clone();
@@ -211,8 +249,10 @@ impl Measured {
                 .collect(),
             histograms: merged.histograms.iter().map(|(name, recorder)| (name.clone(), recorder.encode())).collect(),
             intervals,
-            books: books(&merged.connections, &messages, results, service, witness),
+            books: books(&merged, &messages, results, service, witness),
             service: service.map(|view| view.whole.clone()),
+            publisher: service.and_then(|view| view.publisher.as_ref()).map(|publisher| publisher.after.clone()),
+            failures: merged.failures.window.clone(),
             workers: results.iter().map(|result| result.evidence.clone()).collect(),
             connections: merged.connections,
             window: merged.window,

@@ -162,6 +162,10 @@ fn sentence(outcome: &Outcome, with_service: bool) -> String {
         (Load::Open { rate_per_second, .. }, Test::SustainedHold) => {
             format!("open loop, each connection pinged every {} s", f64::from(asked.tier) / rate_per_second)
         }
+        (Load::Open { rate_per_second, .. }, Test::FanoutBroadcast) => {
+            format!("the service publishes {rate_per_second} per second to every connection, each due at its time")
+        }
+        (Load::Closed { .. }, Test::FanoutBroadcast) => flood(outcome),
         (Load::Open { rate_per_second, arrivals }, _) => {
             format!("open loop, {rate_per_second} per second ({})", format!("{arrivals:?}").to_lowercase())
         }
@@ -192,10 +196,24 @@ fn sentence(outcome: &Outcome, with_service: bool) -> String {
     text
 }
 
+/// How a service publishes that keeps to no schedule.
+fn flood(outcome: &Outcome) -> String {
+    let publisher = outcome.measured.as_ref().and_then(|measured| measured.publisher.as_ref());
+    let held_back = match publisher.map(|publisher| publisher.backpressure.as_str()) {
+        Some("none") => ", and nothing holds it back: its backlog grows",
+        Some(_) => ", held back by its backlog",
+        None => "",
+    };
+    format!(
+        "the service publishes as fast as it can to every connection{held_back}; age is how old its backlog is, no latency"
+    )
+}
+
 fn witness(witness: Witness, with_service: bool) -> &'static str {
     match (witness, with_service) {
         (Witness::Application, true) => "the application",
         (Witness::Reply, _) => "the reply",
+        (Witness::Receiver, _) => "each receiver",
         _ => "none (give --stats-url): written is not received",
     }
 }

@@ -6,11 +6,14 @@ use std::{
 };
 
 use jsonwebtoken::{EncodingKey, Header, encode};
-use loadgen_core::workload::{Admission, Opcode, Received, Workload};
+use loadgen_core::workload::{Admission, Delivery, Opcode, Received, Workload};
 use memchr::memmem::{self, Finder};
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{FIRST_SEQUENCE, Format, MOST_MESSAGES, Ping, WseMessages};
+use crate::{
+    payload::{FIRST_SEQUENCE, Format, MOST_MESSAGES, Ping, WseMessages},
+    tick,
+};
 
 /// Sent as soon as a connection is ready; its answer is not waited for.
 const HELLO: &[u8] = concat!(
@@ -38,6 +41,8 @@ pub enum Use {
         /// Nominal size, in bytes.
         size_bytes: usize,
     },
+    /// What the service publishes.
+    Receive,
 }
 
 /// What lets us in, and from where we come.
@@ -137,7 +142,7 @@ impl Workload for Wse {
     fn messages(&self) -> WseMessages {
         match self.purpose {
             Use::Trade { format, size_bytes } => WseMessages::trade(format, size_bytes),
-            Use::Open | Use::Ping => WseMessages::Ping(Ping::default()),
+            Use::Open | Use::Ping | Use::Receive => WseMessages::Ping(Ping::default()),
         }
     }
 
@@ -166,6 +171,11 @@ impl Workload for Wse {
             Some(sequence) => Received::Reply { sequence },
             None => Received::Wrong,
         }
+    }
+
+    #[inline]
+    fn delivery(&self, payload: &[u8]) -> Delivery {
+        tick::delivery(payload)
     }
 }
 
@@ -200,7 +210,7 @@ fn is_pong(payload: &[u8]) -> bool {
 }
 
 /// The digits at the start.
-fn number(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit());
     let mut any = false;
     let number = digits.fold(0_u64, |number, digit| {

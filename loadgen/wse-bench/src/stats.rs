@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use bench_format::service::{ConnectionBooks, MessageStats, ServiceStats};
+use bench_format::service::{ConnectionBooks, MessageStats, PublisherStats, ServiceStats};
 use loadgen_core::clock::monotonic_ns;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Stats {
     url: String,
     client: reqwest::Client,
+    /// Whether it has a publisher that is asked with the rest.
+    publishes: bool,
 }
 
 /// A reading and when it was taken.
@@ -27,26 +29,38 @@ pub struct Timed {
     pub at_ns: u64,
     /// The reading.
     pub stats: ServiceStats,
+    /// Its publisher's books, if it has one.
+    pub publisher: Option<PublisherStats>,
 }
 
 impl Stats {
-    /// For a URL such as `http://127.0.0.1:6006`; nothing is sent yet.
+    /// For a URL such as `http://127.0.0.1:6006`. The service is asked whether it has a publisher.
     ///
     /// # Errors
-    /// When there are no resources for a client.
+    /// When there are no resources for a client, or nobody answers.
     pub fn new(url: &str) -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        Ok(Self { url: url.trim_end_matches('/').to_owned(), client })
+        let stats = Self { url: url.trim_end_matches('/').to_owned(), client, publishes: false };
+        Ok(Self { publishes: stats.publisher()?.is_some(), ..stats })
     }
 
-    /// `/stats`.
+    /// `/stats`, and `/stats/publisher` where there is one.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn read(&self) -> anyhow::Result<Timed> {
         let before = monotonic_ns();
         let stats = self.fetch("/stats")?;
-        Ok(Timed { at_ns: before + (monotonic_ns() - before) / 2, stats })
+        let publisher = if self.publishes { self.publisher()? } else { None };
+        Ok(Timed { at_ns: before + (monotonic_ns() - before) / 2, stats, publisher })
+    }
+
+    /// `/stats/publisher`; nothing where the service publishes nothing by itself.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn publisher(&self) -> anyhow::Result<Option<PublisherStats>> {
+        self.fetch_if_there("/stats/publisher")
     }
 
     /// `/stats/connections`; nothing where the service keeps no such books.
@@ -54,11 +68,7 @@ impl Stats {
     /// # Errors
     /// When it can't be read.
     pub fn connections(&self) -> anyhow::Result<Option<ConnectionBooks>> {
-        match self.fetch("/stats/connections") {
-            Ok(books) => Ok(Some(books)),
-            Err(error) if is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.fetch_if_there("/stats/connections")
     }
 
     /// Waits until the service has handed on what it received since `before`, at least `expected` messages, and its
@@ -104,6 +114,14 @@ impl Stats {
             };
             Ok([read(moments_ns[0])?, read(moments_ns[1])?])
         })
+    }
+
+    fn fetch_if_there<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
+        match self.fetch(path) {
+            Ok(page) => Ok(Some(page)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn fetch<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {

@@ -1,4 +1,4 @@
-//! The seven tests of the published suite: what each offers, at which tiers, for how long. Pure.
+//! The tests of the published suite: what each offers, at which tiers, for how long. Pure.
 //!
 //! A test is one of the workloads, or the same one in several variants. Sizes, tiers and bursts are those of the published
 //! benchmarks, so that their commands offer here what they offered there.
@@ -17,6 +17,7 @@ use crate::{
 const TIERS: [u32; 9] = [100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
 const MORE_STORM_TIERS: [u32; 2] = [75_000, 100_000];
 const FORMAT_TIERS: [u32; 4] = [100, 1000, 5000, 10_000];
+const FANOUT_TIERS: [u32; 11] = [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000];
 const HOLD_TIERS: [u32; 5] = [1000, 5000, 10_000, 30_000, 50_000];
 /// Nominal sizes of the matrix, in bytes; see `payload` for what they come to.
 const SIZES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
@@ -48,6 +49,8 @@ pub enum Test {
     SustainedHold,
     /// How many connections there can be.
     ConnectionLimit,
+    /// How many of its own messages a service delivers.
+    FanoutBroadcast,
 }
 
 /// When the measured window ends.
@@ -89,8 +92,8 @@ pub struct Step {
 }
 
 impl Test {
-    /// All of them, in the order in which the suite runs them.
-    pub const ALL: [Self; 7] = [
+    /// All of them.
+    pub const ALL: [Self; 8] = [
         Self::ConnectionStorm,
         Self::PingLatency,
         Self::Throughput,
@@ -98,7 +101,14 @@ impl Test {
         Self::FormatComparison,
         Self::SustainedHold,
         Self::ConnectionLimit,
+        Self::FanoutBroadcast,
     ];
+
+    /// Those that one service can serve one after the other, in the order in which the suite runs them: one that publishes is
+    /// another service.
+    pub fn suite() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|test| *test != Self::FanoutBroadcast).collect()
+    }
 
     /// Its name in flags and results.
     pub fn name(self) -> &'static str {
@@ -110,6 +120,7 @@ impl Test {
             Self::FormatComparison => "format-comparison",
             Self::SustainedHold => "sustained-hold",
             Self::ConnectionLimit => "connection-limit",
+            Self::FanoutBroadcast => "fanout-broadcast",
         }
     }
 
@@ -130,6 +141,7 @@ impl Test {
             Self::ConnectionStorm => Workload::ConnectionStorm,
             Self::PingLatency | Self::SustainedHold | Self::ConnectionLimit => Workload::PingLatency,
             Self::Throughput | Self::SizeMatrix | Self::FormatComparison => Workload::Throughput,
+            Self::FanoutBroadcast => Workload::FanoutBroadcast,
         }
     }
 
@@ -150,6 +162,7 @@ impl Test {
             Self::FormatComparison => FORMAT_TIERS.into(),
             Self::SustainedHold => HOLD_TIERS.into(),
             Self::ConnectionLimit => Vec::new(),
+            Self::FanoutBroadcast => FANOUT_TIERS.into(),
         }
     }
 
@@ -217,7 +230,7 @@ impl Test {
             Workload::Throughput => {
                 Message { format: cli.format.name().into(), size_bytes: cli.size, coalesce: cli.coalesce }
             }
-            Workload::ConnectionStorm | Workload::PingLatency => Message::default(),
+            Workload::ConnectionStorm | Workload::PingLatency | Workload::FanoutBroadcast => Message::default(),
         }
     }
 }
@@ -261,6 +274,15 @@ mod tests {
         }
         let error = Test::find("fanout").unwrap_err().to_string();
         assert!(error.starts_with(r#"there is no test "fanout"; known are connection-storm, ping-latency"#), "{error}");
+    }
+
+    #[test]
+    fn a_publisher_has_a_test_of_its_own_that_the_suite_leaves_out() {
+        assert!(!Test::suite().contains(&Test::FanoutBroadcast));
+        let published = Test::FanoutBroadcast.tiers(&cli("wse-bench --max-connections 20000"), 1_000_000);
+        assert_eq!(published, [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000]);
+        let step = &steps("wse-bench --tiers 10 --rate 200", Test::FanoutBroadcast)[0];
+        assert!(matches!(step.load, Load::Open { rate_per_second: 200.0, .. }), "{:?}", step.load);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bench_format::{
     merge::Merged,
-    plan::Figure,
+    plan::{Figure, Load},
     result::{Reason, ReasonKind},
 };
 
@@ -72,6 +72,23 @@ pub(super) fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> 
     let allowed = measured.thresholds.send_share;
     let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
     ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
+}
+
+/// Where the service publishes, the schedule is its own, and has to be the plan's. How well it keeps it is in the latency,
+/// which counts from when a message was due.
+pub(super) fn published_rate(measured: &Measured) -> Option<Reason> {
+    let publisher = measured.readings.window_end.as_ref()?.publisher.as_ref()?;
+    let planned = match measured.load {
+        Load::Open { rate_per_second, .. } => Some(rate_per_second),
+        Load::Closed { .. } | Load::Sessions { .. } => None,
+    };
+    let pace =
+        |rate: Option<f64>| rate.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
+    let told = publisher.rate_per_second;
+    (told != planned).then(|| {
+        let words = format!("the service publishes {}, and the plan's load is {}", pace(told), pace(planned));
+        reason(ReasonKind::SendRate, words)
+    })
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> 
         let sent = Sent { id: id.clone(), sent: MESSAGES, sequence_sum, unnumbered: 1 };
         let url = format!("http://{}/send", assignment.address);
         if http.post(url).json(&sent).send().await.is_ok() {
-            result.books.push(WorkerBook { id, sent: MESSAGES, sequence_sum, unnumbered: 1, replies: 0 });
+            result.books.push(WorkerBook { id, sent: MESSAGES, sequence_sum, unnumbered: 1, ..Default::default() });
         }
     }
     let sent = result.books.len() as u64 * MESSAGES;

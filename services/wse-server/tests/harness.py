@@ -34,9 +34,9 @@ class Running:
         self.connections.append(connection)
         return connection
 
-    def drain(self, count: int) -> list[tuple[str, str, Any]]:
+    def drain(self, count: int) -> list[tuple[str, Any, Any]]:
         """The next `count` events."""
-        events: list[tuple[str, str, Any]] = []
+        events: list[tuple[str, Any, Any]] = []
         deadline = time.monotonic() + DEADLINE_SECONDS
         while len(events) < count:
             assert time.monotonic() < deadline, (

@@ -22,9 +22,10 @@ class Service:
 
     # What starts it under other limits.
     launcher: tuple[str, ...] = ()
+    program = PROGRAM
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        program = [sys.executable, str(PROGRAM), "--port", "0", "--metrics-port", "0"]
+        program = [sys.executable, str(self.program), "--port", "0", "--metrics-port", "0"]
         command = [*self.launcher, *program, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
         assert self.process.stdout is not None

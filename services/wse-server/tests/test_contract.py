@@ -11,6 +11,7 @@ from wse_server import _wse_accel
 
 STUB = ast.parse(Path(_wse_accel.__file__ or "").with_name("_wse_accel.pyi").read_text())
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
 PROTOCOL_METHODS = {"__buffer__", "__release_buffer__"}
 
 
@@ -20,12 +21,12 @@ def members(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
 
 
 def parameters(function: ast.FunctionDef) -> list[tuple[str, Any, str]]:
-    """Name, default and kind, without self and cls."""
+    """Name, default and kind."""
     spec = function.args
     kinds = [(item, "positional") for item in spec.posonlyargs] + [(item, "either") for item in spec.args]
     padding: list[Any] = [inspect.Parameter.empty] * (len(kinds) - len(spec.defaults))
     defaults = padding + [ast.literal_eval(value) for value in spec.defaults]
-    rows = [(item.arg, default, kind) for (item, kind), default in zip(kinds, defaults, strict=True)][1:]
+    rows = [(item.arg, default, kind) for (item, kind), default in zip(kinds, defaults, strict=True)]
     for item, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
         rows.append((item.arg, inspect.Parameter.empty if value is None else ast.literal_eval(value), "keyword"))
     return rows
@@ -38,10 +39,11 @@ KINDS: dict[Any, str] = {
 }
 
 
-def test_the_binary_has_the_classes_of_the_contract_and_no_others() -> None:
-    public = {name for name, value in vars(_wse_accel).items() if inspect.isclass(value)}
-    assert public == set(CLASSES)
-    assert set(wse_server.__all__) == {*CLASSES, "__version__"}
+def test_the_binary_has_the_names_of_the_contract_and_no_others() -> None:
+    public = vars(_wse_accel)
+    assert {name for name, value in public.items() if inspect.isclass(value)} == set(CLASSES)
+    assert {name for name, value in public.items() if inspect.isbuiltin(value)} == set(FUNCTIONS)
+    assert set(wse_server.__all__) == {*CLASSES, *FUNCTIONS, "__version__"}
     assert wse_server.__version__.count(".") == 2
 
 
@@ -70,7 +72,15 @@ def test_a_signature_is_the_contracts(name: str, member: str) -> None:
     rows = [
         (item.name, item.default, KINDS[item.kind]) for item in signature.parameters.values() if item.name != "self"
     ]
-    assert rows == parameters(declared)
+    # Without self and cls.
+    assert rows == parameters(declared)[1:]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_the_contracts(name: str) -> None:
+    signature = inspect.signature(getattr(_wse_accel, name))
+    rows = [(item.name, item.default, KINDS[item.kind]) for item in signature.parameters.values()]
+    assert rows == parameters(FUNCTIONS[name])
 
 
 def test_a_class_that_only_the_server_makes_cannot_be_made() -> None:

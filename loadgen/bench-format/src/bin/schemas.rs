@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("service-file", of::<result::ServiceFile>())?;
     write("timeline-entry", of::<timeline::TimelineEntry>())?;
     write("service-stats", of::<service::ServiceStats>())?;
+    write("service-publisher", of::<service::PublisherStats>())?;
     write("service-connections", of::<service::ConnectionBooks>())
 }
 

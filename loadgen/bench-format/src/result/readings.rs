@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::service::{ConnectionBook, ServiceStats};
+use crate::service::{ConnectionBook, PublisherStats, ServiceStats};
 
 /// Readings of the service around a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +57,9 @@ pub struct Reading {
     pub periods: Option<u64>,
     /// Its own counters.
     pub stats: ServiceStats,
+    /// What it has published; absent where it publishes nothing by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<PublisherStats>,
     /// The inference simulator behind it at the same moment; absent where there is none or it can't be read.
     #[serde(default)]
     pub inference: Option<ProcessReading>,

@@ -57,6 +57,8 @@ pub enum Witness {
     Application,
     /// The answer proves it.
     Reply,
+    /// The worker's own connection received it, and its number follows the one before: a service published it.
+    Receiver,
     /// Nobody: no throughput figure is published.
     #[default]
     None,
@@ -78,6 +80,10 @@ pub struct ConnectionCounts {
 
 /// Messages, each with exactly one outcome:
 /// `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
+///
+/// Where the worker receives what a service publishes, those are due that were published between the first and the last
+/// message of a connection, once for each connection; the worker itself sends none, and `lost` are those that nobody
+/// explains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessageCounts {
@@ -146,13 +152,19 @@ pub struct WindowCounts {
     pub due: u64,
     /// Messages handed to sockets in it: "client-written", never a throughput figure.
     pub sent: u64,
-    /// Answers received in it.
+    /// Answers received in it, or published messages.
     pub replies: u64,
     /// Messages that those answers are for: as many as `replies` where each answers one.
     #[serde(default)]
     pub answered: u64,
     /// Write system calls in it.
     pub writes: u64,
+    /// Read system calls that brought published messages in it; only where those are counted.
+    #[serde(default)]
+    pub reads: u64,
+    /// Bytes that those brought, headers included.
+    #[serde(default)]
+    pub bytes_read: u64,
     /// CPU that the worker used in it, in nanoseconds, kernel included.
     pub cpu_ns: u64,
 }
@@ -183,7 +195,52 @@ pub struct WorkerBook {
     pub unnumbered: u64,
     /// Answers received to the numbered ones.
     pub replies: u64,
+    /// What it received of a service that publishes; absent where the workload doesn't ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<ReceiverBook>,
 }
+
+/// A worker's books on what one connection received of a service that publishes.
+/// `last - first + 1 = received + missing`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiverBook {
+    /// Number of its first message; absent when it got none.
+    pub first: Option<u64>,
+    /// The highest number that it got.
+    pub last: Option<u64>,
+    /// Numbers that it got, once each.
+    pub received: u64,
+    /// Numbers between first and last that never came.
+    pub missing: u64,
+    /// Messages whose number it had already.
+    pub duplicated: u64,
+    /// Messages that came after a higher number.
+    pub reordered: u64,
+    /// Messages that call themselves published and carry no number or no time.
+    pub wrong: u64,
+    /// Messages that are not published ones: greetings, pings.
+    pub others: u64,
+    /// Whether it got a message that was due after the window: what was published in it has come or never will.
+    pub reached: bool,
+    /// Whether both sides said goodbye, so that all that was sent to it was read.
+    pub closed: bool,
+}
+
+impl ReceiverBook {
+    /// Numbers from its first to its last.
+    pub fn expected(&self) -> u64 {
+        self.first.zip(self.last).map_or(0, |(first, last)| last.saturating_sub(first) + 1)
+    }
+
+    /// All messages that came, whatever they were.
+    pub fn messages(&self) -> u64 {
+        self.received + self.duplicated + self.wrong + self.others
+    }
+}
+
+/// The failure of connections that did not get what was published up to the window's end by the end of the drain.
+pub const RECEIVER_BEHIND: &str = "receiver/behind";
 
 /// How a worker itself fared: its innocence, or not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -60,13 +60,17 @@ impl<W: Workload> LoadThread<W> {
         let Context { tally, connections, load, .. } = self.cx;
         let (from, to) = (self.window_from.unwrap_or_default(), self.window_to.unwrap_or(tally));
         let flood = self.plan.pattern == Pattern::Flood;
+        // Either is 0: a connection that receives asks for nothing.
+        let replies = to.replies - from.replies + tally.window_deliveries;
         let window = WindowCounts {
             duration_ns: load.as_ref().map_or(0, |load| load.phases.window_end_ns - load.phases.window_start_ns),
             due: if flood { to.due - from.due } else { tally.window_due },
             sent: to.sent - from.sent,
-            replies: to.replies - from.replies,
-            answered: to.replies - from.replies,
+            replies,
+            answered: replies,
             writes: to.writes - from.writes,
+            reads: tally.window_reads,
+            bytes_read: tally.window_bytes,
             cpu_ns: 0,
         };
         let recorded = load.map(|load| load.recorder.finish());

@@ -109,6 +109,20 @@ impl<W: Workload> LoadThread<W> {
         Ok(())
     }
 
+    /// What is published is read as it comes, from the first connection to the last; here only time passes.
+    pub(super) fn receive(&mut self) -> Result<(), Error> {
+        loop {
+            let now = monotonic_ns();
+            self.mark(now);
+            let phases = self.phases();
+            if now >= phases.window_end_ns {
+                return Ok(());
+            }
+            let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
+            self.turn(edge)?;
+        }
+    }
+
     pub(super) fn cut_flood(&mut self, now_ns: u64) {
         self.mark(now_ns);
         self.cx.flooding = self.window_to.is_none();

@@ -8,6 +8,7 @@ use crate::{
     connect::{Upgrade, check_upgrade, reason},
     context::{Context, Pattern},
     frame::{self, Opcode},
+    receiver::Reading,
     recorder::Metric,
     replies::Matched,
     workload::{Admission, Received, Workload},
@@ -31,7 +32,7 @@ impl Session {
             Ok(length) => {
                 self.input.clear();
                 cx.tally.bytes_received += length as u64;
-                let used = self.consume(cx, &buffer[..before + length], monotonic_ns());
+                let used = self.take_read(cx, &buffer[..before + length], length);
                 if self.socket.is_some() {
                     self.input.extend_from_slice(&buffer[used..before + length]);
                     if self.input.is_empty() {
@@ -43,6 +44,43 @@ impl Session {
             Err(error) => self.end(cx, reason(&error.into())),
         }
         cx.read_buffer = buffer;
+    }
+
+    /// Takes what one read brought, `length` bytes behind what was there before.
+    fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], length: usize) -> usize {
+        let (now_ns, before) = (monotonic_ns(), cx.tally.deliveries);
+        let used = self.consume(cx, bytes, now_ns);
+        let deliveries = cx.tally.deliveries - before;
+        if deliveries > 0 && cx.load.as_ref().is_some_and(|load| load.phases.in_window(now_ns)) {
+            cx.tally.window_deliveries += deliveries;
+            cx.tally.window_reads += 1;
+            cx.tally.window_bytes += length as u64;
+        }
+        used
+    }
+
+    /// Takes published messages one after the other, until something else comes; returns how many bytes that were.
+    fn take_published<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
+        let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return 0 };
+        if !matches!(self.stage, Stage::Open | Stage::Closing) || !self.assembly.is_idle() {
+            return 0;
+        }
+        let load = cx.load.as_mut().map(|load| (load.phases, &mut load.recorder, load.publisher_offset_ns));
+        let stretch = Reading { now_ns, publishing, load }.take_all(&*cx.workload, receiver, bytes);
+        cx.tally.deliveries += stretch.deliveries;
+        stretch.used
+    }
+
+    /// A message of a receiver that was not taken with others: one in fragments, a binary one, one before we are ready.
+    fn take_apart<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
+        let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return };
+        if opcode != Opcode::Text || !matches!(self.stage, Stage::Open | Stage::Closing) {
+            receiver.others += 1;
+            return;
+        }
+        let load = cx.load.as_mut().map(|load| (load.phases, &mut load.recorder, load.publisher_offset_ns));
+        let published = Reading { now_ns, publishing, load }.take(&*cx.workload, receiver, payload);
+        cx.tally.deliveries += u64::from(published);
     }
 
     pub(super) fn on_end_of_stream<W: Workload>(&mut self, cx: &mut Context<W>) {
@@ -63,10 +101,12 @@ impl Session {
                     used = length;
                     self.stage = Stage::Greeting;
                     self.key = String::new();
+                    self.receiver = matches!(cx.pattern, Pattern::Receive(_)).then(Box::default);
                 }
             }
         }
         while self.socket.is_some() {
+            used += self.take_published(cx, &bytes[used..], now_ns);
             match frame::parse(&bytes[used..]) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
@@ -93,6 +133,7 @@ impl Session {
     }
 
     pub(super) fn on_message<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
+        self.take_apart(cx, opcode, payload, now_ns);
         match self.stage {
             Stage::Greeting => match cx.workload.admit(opcode, payload) {
                 Admission::Waiting => {}
@@ -160,7 +201,12 @@ impl Session {
     pub(super) fn on_close<W: Workload>(&mut self, cx: &mut Context<W>, payload: &[u8]) {
         let code = payload.first_chunk::<2>().map_or(1005, |code| u16::from_be_bytes(*code));
         match self.stage {
-            Stage::Closing => self.stage = Stage::Closed,
+            Stage::Closing => {
+                self.stage = Stage::Closed;
+                if let Some(receiver) = &mut self.receiver {
+                    receiver.closed = true;
+                }
+            }
             Stage::Open => {
                 // Answered, so that a service which waits for it is not kept; then nothing more is expected.
                 self.send_control(cx, Opcode::Close, payload.first_chunk::<2>().map_or(&[], |code| &code[..]));

@@ -199,6 +199,8 @@ impl ThreadResult {
         mine.replies += theirs.replies;
         mine.answered += theirs.answered;
         mine.writes += theirs.writes;
+        mine.reads += theirs.reads;
+        mine.bytes_read += theirs.bytes_read;
         self.recorded = match (self.recorded.take(), other.recorded) {
             (Some(mut mine), Some(theirs)) => {
                 mine.add(theirs);

@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, process::Command, thread, time::Duration};
 
+use anyhow::anyhow;
 use bench_format::{
+    plan::Load,
     result::WorkerResult,
     service::{ApplicationStats, ServiceStats},
     trial::Assignment,
@@ -16,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::Cli,
-    outcome::{Asked, Outcome, ProcessView, Seen, ServiceView},
+    outcome::{Asked, Outcome, ProcessView, PublisherView, Seen, ServiceView},
     preflight::Machine,
     smoke::{self, Smoke},
     stats::{Stats, Timed, since},
@@ -59,6 +61,11 @@ impl<'a> Bench<'a> {
 
     /// Carries a trial out; a failure is a row, too.
     pub(super) fn carry_out(&mut self, step: &Step) -> (Outcome, Seen) {
+        let paced = self.paced(step);
+        let step = match &paced {
+            Ok(paced) => paced,
+            Err(_) => step,
+        };
         let asked = Asked {
             test: step.test,
             workload: step.workload,
@@ -69,7 +76,7 @@ impl<'a> Bench<'a> {
             source_addresses: self.machine.sources.addresses_for(step.tier),
         };
         let command = command(step);
-        match self.measure(step, asked.workers) {
+        match paced.as_ref().map_err(|words| anyhow!("{words}")).and_then(|step| self.measure(step, asked.workers)) {
             Ok((results, seen)) => (Outcome::new(asked, &results, &seen, command), seen),
             Err(error) => (Outcome::failed(asked, format!("{error:#}"), command), Seen::default()),
         }
@@ -85,16 +92,36 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// The step at the pace of the service's own publisher, where it has one.
+    fn paced(&self, step: &Step) -> Result<Step, String> {
+        let Some(publisher) = self.stats.as_ref().filter(|_| step.workload == Workload::FanoutBroadcast) else {
+            return Ok(step.clone());
+        };
+        let publisher = publisher.publisher().map_err(|error| format!("{error:#}"))?;
+        let publisher = publisher.ok_or("the service publishes nothing by itself: start the one that does")?;
+        match (&step.load, publisher.rate_per_second) {
+            (Load::Open { rate_per_second, .. }, Some(rate)) if *rate_per_second == rate => Ok(step.clone()),
+            (Load::Open { rate_per_second, .. }, told) => {
+                let told = told.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
+                Err(format!("the service publishes {told}, and not the {rate_per_second} of --rate: leave it out"))
+            }
+            (_, Some(rate_per_second)) => {
+                Ok(Step { load: Load::Open { rate_per_second, arrivals: Default::default() }, ..step.clone() })
+            }
+            (_, None) => Ok(step.clone()),
+        }
+    }
+
     fn measure(&mut self, step: &Step, workers: u32) -> anyhow::Result<(Vec<WorkerResult>, Seen)> {
         let rss_bytes = self.machine.neighbour.as_ref().and_then(Neighbour::rss_bytes);
         self.rss_at_rest_bytes = self.rss_at_rest_bytes.into_iter().chain(rss_bytes).min();
         let stats = self.stats.as_ref().map(|stats| self.at_rest(stats)).transpose()?;
-        let check_before = self.check()?;
+        let check_before = self.check(step)?;
         let assignments = assignments(self.cli, step, workers);
         let cpu_ns = self.machine.neighbour.as_ref().and_then(Neighbour::cpu_ns);
         let before = Before { stats, cpu_ns, kernel: KernelMemory::read(), at_ns: monotonic_ns() };
         let (mut results, noted) = self.load(step, &assignments)?;
-        if let (Some(before), Some(after), Some(first)) = (check_before, self.check()?, results.first_mut()) {
+        if let (Some(before), Some(after), Some(first)) = (check_before, self.check(step)?, results.first_mut()) {
             smoke::enter(first, before, after);
         }
         let seen = self.seen(step, &before, noted, &results)?;
@@ -108,8 +135,8 @@ impl<'a> Bench<'a> {
         Ok((settled, books.connections.into_iter().map(|book| book.id).collect()))
     }
 
-    fn check(&self) -> anyhow::Result<Option<Smoke>> {
-        let wanted = !self.cli.no_conformance;
+    fn check(&self, step: &Step) -> anyhow::Result<Option<Smoke>> {
+        let wanted = !self.cli.no_conformance && step.workload.allows_check();
         wanted.then(|| smoke::check(&self.cli.address(), &self.cli.secret)).transpose()
     }
 
@@ -190,14 +217,23 @@ fn view(
     let books = results.iter().flat_map(|result| &result.books);
     let expected = books.map(|book| book.sent + book.unnumbered).sum();
     let after = stats.settled(before, expected, Duration::from_secs_f64(drain_seconds))?;
-    let window = match readings.map(thread::JoinHandle::join) {
-        Some(Ok(readings)) => {
-            let [from, to] = readings?;
-            let seconds = (to.at_ns - from.at_ns) as f64 / 1e9;
-            Some((since(&from.stats.messages, &to.stats.messages), seconds))
-        }
+    let edges = match readings.map(thread::JoinHandle::join) {
+        Some(Ok(readings)) => Some(readings?),
         _ => None,
     };
+    let seconds = |[from, to]: &[Timed; 2]| (to.at_ns - from.at_ns) as f64 / 1e9;
+    let window =
+        edges.as_ref().map(|edges| (since(&edges[0].stats.messages, &edges[1].stats.messages), seconds(edges)));
+    let publisher = after.publisher.clone().map(|after| {
+        let published = edges.as_ref().and_then(|[from, to]| from.publisher.as_ref().zip(to.publisher.as_ref()));
+        PublisherView {
+            after,
+            window: published
+                .zip(edges.as_ref())
+                .map(|((from, to), edges)| (to.published - from.published, seconds(edges))),
+            last_of_window: published.and_then(|(_, to)| to.last_sequence),
+        }
+    });
     let application = after.stats.application.map(|after| {
         let before = before.application.unwrap_or_default();
         ApplicationStats {
@@ -210,5 +246,11 @@ fn view(
     if let Some(books) = &mut connections {
         books.connections.retain(|book| !others.contains(&book.id));
     }
-    Ok(ServiceView { whole: since(&before.messages, &after.stats.messages), application, window, connections })
+    Ok(ServiceView {
+        whole: since(&before.messages, &after.stats.messages),
+        application,
+        window,
+        connections,
+        publisher,
+    })
 }

@@ -2,6 +2,8 @@
 
 use bench_format::{
     books::{Books, Equation, compare_connections},
+    fanout,
+    merge::Merged,
     result::{ConnectionCounts, MessageCounts, Witness, WorkerResult},
 };
 
@@ -9,14 +11,19 @@ use super::ServiceView;
 
 /// The equations; without the service's counters only those of the generator.
 pub(super) fn books(
-    connections: &ConnectionCounts,
+    merged: &Merged,
     messages: &MessageCounts,
     results: &[WorkerResult],
     service: Option<&ServiceView>,
     witness: Witness,
 ) -> Books {
-    let mut equations = offered(connections, messages);
-    equations.extend(fates(messages, results, service, witness));
+    let mut equations = if witness == Witness::Receiver {
+        published(merged, messages, service)
+    } else {
+        let mut equations = offered(&merged.connections, messages);
+        equations.extend(fates(messages, results, service, witness));
+        equations
+    };
     let Some(view) = service else { return Books { equations, connections: None } };
     let workers: Vec<_> = results.iter().flat_map(|result| result.books.iter().cloned()).collect();
     let sent = [term("sent", messages.sent), term("unnumbered", unnumbered(results))];
@@ -37,6 +44,19 @@ pub(super) fn books(
 /// Hellos and the like, over all workers.
 pub(super) fn unnumbered(results: &[WorkerResult]) -> u64 {
     results.iter().flat_map(|result| &result.books).map(|book| book.unnumbered).sum()
+}
+
+/// What a service that publishes sent, and what the connections got of it.
+fn published(merged: &Merged, messages: &MessageCounts, service: Option<&ServiceView>) -> Vec<Equation> {
+    let told = service.map(ServiceView::told).unwrap_or_default();
+    let ConnectionCounts { attempted, open, failed, closed_early } = &merged.connections;
+    let failed: u64 = failed.values().sum();
+    let mut equations =
+        vec![Equation::new("attempted = open + failed", *attempted, [term("open", *open), term("failed", failed)])];
+    let never_read = failed > 0 || !closed_early.is_empty();
+    let receivers: Vec<_> = merged.receivers().collect();
+    equations.extend(fanout::equations(messages, &receivers, &told, never_read));
+    equations
 }
 
 fn term(name: &str, value: u64) -> (String, u64) {
@@ -71,7 +91,7 @@ fn fates(
     let dropped = messages.dropped.values().sum();
     let consumed = service.map_or(0, |view| view.whole.consumed);
     match witness {
-        Witness::None => None,
+        Witness::None | Witness::Receiver => None,
         Witness::Reply => Some(Equation::new(
             "sent = delivered + late + wrong + lost",
             sent,

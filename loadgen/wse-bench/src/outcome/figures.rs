@@ -33,6 +33,9 @@ pub(super) fn figures(
     let seconds = window.duration_ns as f64 / 1e9;
     let rate = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
     let storm = asked.workload == Workload::ConnectionStorm;
+    let receives = asked.workload.witness() == Witness::Receiver;
+    let published = seen.service.as_ref().and_then(|view| view.publisher.as_ref()?.window);
+    let moved = if receives { window.replies } else { window.sent };
     let in_window = seen.service.as_ref().and_then(|view| view.window.as_ref());
     let service_rate =
         |count: fn(&MessageStats) -> u64| in_window.map(|(stats, seconds)| count(stats) as f64 / seconds);
@@ -43,8 +46,8 @@ pub(super) fn figures(
     };
     Figures {
         window_seconds: seconds,
-        due_per_second: rate(window.due).filter(|_| asked.load.is_open()),
-        written_per_second: rate(window.sent).filter(|_| !storm),
+        due_per_second: rate(window.due).filter(|_| asked.load.is_open() && !receives),
+        written_per_second: rate(window.sent).filter(|_| !storm && !receives),
         received_per_second: service_rate(|stats| stats.received),
         delivered_per_second: match asked.workload.witness() {
             Witness::Application => service_rate(|stats| stats.delivered),
@@ -55,10 +58,13 @@ pub(super) fn figures(
         messages_per_write: (window.writes > 0).then(|| window.sent as f64 / window.writes as f64),
         worker_cpu_seconds: Some(cpu_seconds),
         worker_cpu_share: shares.worker,
-        worker_cpu_seconds_per_million: (window.sent > 0).then(|| cpu_seconds * 1e6 / window.sent as f64),
+        worker_cpu_seconds_per_million: (moved > 0).then(|| cpu_seconds * 1e6 / moved as f64),
+        published_per_second: published.map(|(count, seconds)| count as f64 / seconds),
+        messages_per_read: (window.reads > 0).then(|| window.replies as f64 / window.reads as f64),
+        bytes_read_per_second: rate(window.bytes_read).filter(|_| receives),
         failed_share: failed_share(storm, connections, messages),
         service_cpu_share: shares.service,
-        ..of_process(seen, connections, in_window.map(|(stats, _)| stats), window)
+        ..of_process(seen, connections, in_window.map(|(stats, _)| stats).filter(|_| !receives), window)
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn result(asked: &Asked, open: u64, sent: u64) -> WorkerResult {
         window: WindowCounts { duration_ns: 1_000_000_000, due: sent, sent, ..Default::default() },
         histograms: BTreeMap::new(),
         intervals: Vec::new(),
-        books: vec![WorkerBook { id: "a".into(), sent, sequence_sum: sent, unnumbered: 1, replies: 0 }],
+        books: vec![WorkerBook { id: "a".into(), sent, sequence_sum: sent, unnumbered: 1, ..Default::default() }],
         failures: Default::default(),
         conformance: None,
         evidence: WorkerEvidence { cpu_limit: 1.0, ..Default::default() },

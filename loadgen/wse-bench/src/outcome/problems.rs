@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bench_format::{
     plan::{Load, Thresholds},
-    result::{WorkerEvidence, WorkerResult},
+    result::{RECEIVER_BEHIND, Witness, WorkerEvidence, WorkerResult},
 };
 
 use super::{Asked, Measured};
@@ -26,13 +26,18 @@ pub(super) fn problems(asked: &Asked, measured: &Measured, results: &[WorkerResu
     );
     let early: u64 = connections.closed_early.values().sum();
     expect(early == 0, format!("{early} connections ended early{}", reasons(&connections.closed_early)));
+    // What a service that publishes loses is what is measured; that it says something else is wrong.
+    let receives = asked.workload.witness() == Witness::Receiver;
     for (count, words) in [
-        (messages.lost, "sent, but lost"),
-        (messages.wrong, "answered wrongly"),
+        (if receives { 0 } else { messages.lost }, "sent, but lost"),
+        (messages.wrong, if receives { "published without a number or a time" } else { "answered wrongly" }),
         (messages.unsent, "due, but never sent"),
-        (messages.duplicates, "answered twice"),
+        (messages.duplicates, if receives { "received twice" } else { "answered twice" }),
     ] {
         expect(count == 0, format!("{count} messages {words}"));
+    }
+    if let Some(behind) = measured.failures.get(RECEIVER_BEHIND) {
+        expect(false, format!("{behind} connections had not all that was published in the window by the drain's end"));
     }
     if let (Workload::PingLatency, Load::Closed { messages_per_connection: Some(pings), .. }) =
         (asked.workload, &asked.load)

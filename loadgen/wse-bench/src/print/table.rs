@@ -38,8 +38,9 @@ pub(super) fn columns(test: Test, open_loop: bool, with_service: bool) -> Vec<Co
         Test::FormatComparison => formats(with_service),
         Test::SustainedHold => hold(),
         Test::ConnectionLimit => limit(),
+        Test::FanoutBroadcast => fanout(open_loop, with_service),
     });
-    if open_loop && !matches!(test, Test::ConnectionStorm | Test::ConnectionLimit) {
+    if open_loop && !matches!(test, Test::ConnectionStorm | Test::ConnectionLimit | Test::FanoutBroadcast) {
         columns.push(("delay p50", |row| latency(row, "delay_ns", "p50")));
         columns.push(("delay p99", |row| latency(row, "delay_ns", "p99")));
     }
@@ -139,6 +140,56 @@ fn limit() -> Vec<Column> {
             None => UNKNOWN.into(),
         }),
     ]
+}
+
+/// What came of what was published. Without a schedule there is no latency, only the age of a backlog.
+fn fanout(paced: bool, with_service: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("open", |row| count(row.measured.connections.open)),
+        ("deliveries/s", |row| bounded(row, row.measured.figures.delivered_per_second)),
+    ];
+    if with_service {
+        columns.push(("published/s", |row| rate(row.measured.figures.published_per_second)));
+    }
+    columns.push(("MB/s", |row| decimal(row.measured.figures.bytes_read_per_second.map(|bytes| bytes / 1e6), 1)));
+    columns.extend::<[Column; 4]>(if paced {
+        [
+            ("p50 ms", |row| latency(row, "response_ns", "p50")),
+            ("p95 ms", |row| latency(row, "response_ns", "p95")),
+            ("p99 ms", |row| latency(row, "response_ns", "p99")),
+            ("p99.9 ms", |row| latency(row, "response_ns", "p99.9")),
+        ]
+    } else {
+        [
+            ("age p50 ms", |row| latency(row, "age_ns", "p50")),
+            ("age p95 ms", |row| latency(row, "age_ns", "p95")),
+            ("age p99 ms", |row| latency(row, "age_ns", "p99")),
+            ("age max ms", |row| latency(row, "age_ns", "max")),
+        ]
+    });
+    columns.extend::<[Column; 3]>([
+        ("lost", |row| count(row.measured.messages.lost)),
+        ("duplicates", |row| count(row.measured.messages.duplicates)),
+        ("reorders", |row| count(row.measured.messages.reorders)),
+    ]);
+    if with_service {
+        columns.push(("dropped", |row| count(row.measured.messages.dropped.values().sum())));
+        columns.push(("slow drops", |row| {
+            let dropped = row.measured.service.as_ref().map(|service| service.send_dropped.get("slow_consumer"));
+            dropped.map_or(UNKNOWN.into(), |dropped| count(dropped.copied().unwrap_or(0)))
+        }));
+    }
+    columns.extend::<[Column; 3]>([
+        ("own ns", |row| decimal(row.measured.figures.worker_cpu_seconds_per_million.map(nanoseconds), 0)),
+        ("service ns", |row| decimal(row.measured.figures.service_cpu_seconds_per_million.map(nanoseconds), 0)),
+        ("per read", |row| decimal(row.measured.figures.messages_per_read, 1)),
+    ]);
+    columns
+}
+
+/// Seconds for a million messages, as nanoseconds for one.
+fn nanoseconds(seconds_per_million: f64) -> f64 {
+    seconds_per_million * 1e3
 }
 
 fn latency(row: &Row<'_>, histogram: &str, name: &str) -> String {

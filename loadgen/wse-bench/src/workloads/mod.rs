@@ -1,6 +1,7 @@
 //! The workloads by name: what an assignment means to each.
 
 mod connection_storm;
+mod fanout_broadcast;
 mod ping_latency;
 mod throughput;
 
@@ -34,11 +35,13 @@ pub enum Workload {
     PingLatency,
     /// How many messages arrive.
     Throughput,
+    /// How many of its own messages a service delivers.
+    FanoutBroadcast,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::ConnectionStorm, Self::PingLatency, Self::Throughput];
+    pub const ALL: [Self; 4] = [Self::ConnectionStorm, Self::PingLatency, Self::Throughput, Self::FanoutBroadcast];
 
     /// Its name in flags, plans and results.
     pub fn name(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Workload {
             Self::ConnectionStorm => "connection-storm",
             Self::PingLatency => "ping-latency",
             Self::Throughput => "throughput",
+            Self::FanoutBroadcast => "fanout-broadcast",
         }
     }
 
@@ -70,7 +74,14 @@ impl Workload {
         match self {
             Self::ConnectionStorm | Self::PingLatency => Witness::Reply,
             Self::Throughput => Witness::Application,
+            Self::FanoutBroadcast => Witness::Receiver,
         }
+    }
+
+    /// Whether its service's protocol can be checked around it. One that publishes to everybody floods whoever checks, and
+    /// what it sends to a check would be missing from the receivers' books.
+    pub fn allows_check(self) -> bool {
+        self != Self::FanoutBroadcast
     }
 
     /// What the threads do, and what the connections are for.
@@ -90,6 +101,7 @@ impl Workload {
             Self::ConnectionStorm => Ok(connection_storm::plan(&assignment.load)),
             Self::PingLatency => Ok(ping_latency::plan(&assignment.load)),
             Self::Throughput => throughput::plan(&assignment.load, &assignment.message),
+            Self::FanoutBroadcast => Ok(fanout_broadcast::plan(&assignment.load)),
         }
     }
 
@@ -100,7 +112,7 @@ impl Workload {
     pub fn run(self, assignment: &Assignment, access: &Access, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
         let (pattern, purpose) = self.plan(assignment)?;
         let wse = Wse::new(&access.secret, purpose)?.starting_from(&access.source_addresses);
-        let checks = assignment.protocol_check && assignment.worker == 0;
+        let checks = assignment.protocol_check && assignment.worker == 0 && self.allows_check();
         let check = || checks.then(|| smoke::check(&assignment.address, &access.secret)).transpose();
         let before = check()?;
         let mut result = trial::run(wse, assignment, pattern, self.witness(), PROGRAM, gate)?;
@@ -118,7 +130,8 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = Workload::find("fanout").unwrap_err().to_string();
-        assert_eq!(error, r#"there is no workload "fanout"; known are connection-storm, ping-latency, throughput"#);
+        let known = "connection-storm, ping-latency, throughput, fanout-broadcast";
+        assert_eq!(error, format!(r#"there is no workload "fanout"; known are {known}"#));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::{Check, unknown};
 use crate::registry::{LoadModel, Protocol};
 
 /// Histograms that an objective may name, without their unit.
-const HISTOGRAMS: [&str; 7] = ["response", "service", "delay", "handshake", "newest", "oldest", "flush_lateness"];
+const HISTOGRAMS: [&str; 8] =
+    ["response", "service", "delay", "handshake", "age", "newest", "oldest", "flush_lateness"];
 
 impl Check<'_> {
     pub(super) fn ladders(&mut self, plan: &WirePlan) {

@@ -36,7 +36,10 @@ pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std:
             }
             let attached = Python::try_attach(|py| {
                 for (kind, id, data) in events::decode(py, &running, batch) {
-                    callbacks.call(py, &kind, id, data);
+                    // Who is there is asked for, or drained; there is no callback for it.
+                    if let Some(id) = id {
+                        callbacks.call(py, &kind, id, data);
+                    }
                 }
             });
             if attached.is_none() {

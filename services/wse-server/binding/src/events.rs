@@ -14,8 +14,8 @@ use crate::{
     values::{Decoder, Integers},
 };
 
-/// One event: its name, the connection's id, and what the name says.
-pub(crate) type Event<'py> = (Bound<'py, PyString>, Bound<'py, PyString>, Bound<'py, PyAny>);
+/// One event: its name, the connection's id if it is a connection's, and what the name says.
+pub(crate) type Event<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyString>>, Bound<'py, PyAny>);
 
 /// The reference's word for it.
 pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
@@ -26,6 +26,8 @@ pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
         Kind::Raw => intern!(py, "raw"),
         Kind::Binary => intern!(py, "bin"),
         Kind::Disconnect => intern!(py, "disconnect"),
+        Kind::PresenceJoin => intern!(py, "presence_join"),
+        Kind::PresenceLeave => intern!(py, "presence_leave"),
     };
     name.clone()
 }
@@ -38,6 +40,11 @@ pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> V
             // A connection's messages come in runs.
             let mut last = None;
             for message in batch.iter() {
+                if matches!(message.kind, Kind::PresenceJoin | Kind::PresenceLeave) {
+                    let (kind, data) = decode_one(py, running, names, shapes, &message);
+                    events.push((kind_name(py, kind), None, data));
+                    continue;
+                }
                 let id = match &last {
                     Some((key, id)) if *key == message.connection => Bound::clone(id),
                     _ => {
@@ -47,7 +54,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> V
                 };
                 last = Some((message.connection, id.clone()));
                 let (kind, data) = decode_one(py, running, names, shapes, &message);
-                events.push((kind_name(py, kind), id, data));
+                events.push((kind_name(py, kind), Some(id), data));
             }
         })
     });
@@ -79,6 +86,9 @@ fn decode_one<'py>(
         },
         Kind::Binary => PyBytes::new(py, message.data).into_any(),
         Kind::Connect | Kind::AuthConnect | Kind::Raw => text(py, message.data),
+        Kind::PresenceJoin | Kind::PresenceLeave => {
+            decoder.json(message.data).expect("the engine wrote it, and checked the data in it")
+        }
         Kind::Disconnect => py.None().into_bound(py),
     };
     (message.kind, value)

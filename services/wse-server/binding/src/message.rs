@@ -79,6 +79,7 @@ impl Message {
             match message.kind {
                 Kind::Json => decoder.json(message.data).inspect_err(|_| self.running().server.count_malformed(1)),
                 Kind::MessagePack => decoder.messagepack(message.data),
+                Kind::PresenceJoin | Kind::PresenceLeave => decoder.json(message.data),
                 other => Err(Malformed(format!("it is of kind {}", kind_name(py, other)))),
             }
         });

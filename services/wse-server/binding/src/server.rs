@@ -11,7 +11,7 @@ use pyo3::{
     prelude::*,
     types::{PyCFunction, PyDict, PyTuple},
 };
-use wse_engine::{Config, JwtConfig, RateLimit, Server, StartError};
+use wse_engine::{Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server, StartError};
 
 use crate::{
     application::Application,
@@ -61,7 +61,7 @@ impl RustWSEServer {
         self.state().running.clone()
     }
 
-    fn started(&self) -> PyResult<Arc<Running>> {
+    pub(crate) fn started(&self) -> PyResult<Arc<Running>> {
         self.running().ok_or_else(|| PyRuntimeError::new_err("the server was never started: call start() first"))
     }
 
@@ -117,7 +117,9 @@ impl RustWSEServer {
         rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
         handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
-        max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0,
+        max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, recovery_enabled = false,
+        recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
+        presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0,
     ))]
     fn new(
         host: &str,
@@ -152,6 +154,14 @@ impl RustWSEServer {
         metrics_host: &str,
         max_subscriptions_per_connection: i64,
         max_publish_backlog_bytes: i64,
+        recovery_enabled: bool,
+        recovery_buffer_size: i64,
+        recovery_ttl: i64,
+        recovery_max_messages: i64,
+        recovery_memory_budget: i64,
+        presence_enabled: bool,
+        presence_max_data_size: i64,
+        presence_max_members: i64,
     ) -> PyResult<Self> {
         let given = Given {
             secret: jwt_secret,
@@ -166,6 +176,16 @@ impl RustWSEServer {
             let cookie_name = jwt_cookie_name.unwrap_or(defaults.cookie_name);
             JwtConfig { issuer: jwt_issuer, audience: jwt_audience, cookie_name, keys: defaults.keys }
         });
+        let recovery = RecoveryConfig {
+            buffer_size: arguments::size("recovery_buffer_size", recovery_buffer_size)?,
+            ttl: arguments::seconds("recovery_ttl", recovery_ttl)?,
+            max_messages: arguments::size("recovery_max_messages", recovery_max_messages)?,
+            memory_budget: arguments::size("recovery_memory_budget", recovery_memory_budget)?,
+        };
+        let presence = PresenceConfig {
+            max_data_size: arguments::size("presence_max_data_size", presence_max_data_size)?,
+            max_members: arguments::size("presence_max_members", presence_max_members)?,
+        };
         let metrics_address = arguments::address("metrics_host", metrics_host)?;
         let metrics_port = metrics_port.map(|port| arguments::port("metrics_port", port)).transpose()?;
         let config = Config {
@@ -191,6 +211,8 @@ impl RustWSEServer {
                 max_subscriptions_per_connection,
             )?,
             max_publish_backlog_bytes: arguments::size("max_publish_backlog_bytes", max_publish_backlog_bytes)?,
+            recovery: recovery_enabled.then_some(recovery),
+            presence: presence_enabled.then_some(presence),
             share_port,
             shards: shards.map(|shards| arguments::size("shards", shards)).transpose()?,
             metrics: metrics_port.map(|port| (metrics_address, port)),
@@ -343,9 +365,7 @@ impl RustWSEServer {
     fn health_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let snapshot = py.detach(|| running.server.health_snapshot());
-        let json = serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings");
-        let decoded = running.with_names(|names| Decoder::new(py, names, Integers::Exact).json(&json));
-        decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
+        decoded(py, &running, &serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings"))
     }
 
     fn prometheus_metrics(&self, py: Python<'_>) -> PyResult<String> {
@@ -363,6 +383,12 @@ impl RustWSEServer {
     fn set_application_stats(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
         self.application.set(totals, connections);
     }
+}
+
+/// JSON of our own, as Python objects.
+pub(crate) fn decoded<'py>(py: Python<'py>, running: &Running, json: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let decoded = running.with_names(|names| Decoder::new(py, names, Integers::Exact).json(json));
+    decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
 }
 
 fn milliseconds(value: i64) -> PyResult<Duration> {

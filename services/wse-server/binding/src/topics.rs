@@ -1,28 +1,65 @@
-//! Subscriptions and publications of `RustWSEServer`.
+//! Subscriptions, publications, recovery and presence of `RustWSEServer`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
+    intern,
     prelude::*,
+    types::PyDict,
 };
-use wse_engine::{TopicAcl, TopicError};
+use wse_engine::{Position, PresenceError, Recovered, TopicAcl, TopicError};
 
-use crate::server::RustWSEServer;
+use crate::server::{RustWSEServer, decoded};
+
+/// What became of each topic of a subscription with recovery; nothing where there is no past.
+type Outcomes = BTreeMap<String, Option<Recovered>>;
 
 #[pymethods]
 impl RustWSEServer {
-    #[pyo3(signature = (connection_id, topics, *, queue_group = None))]
+    #[pyo3(signature = (connection_id, topics, presence_data = None, queue_group = None))]
     fn subscribe_connection(
         &self,
         py: Python<'_>,
         connection_id: &str,
         topics: Vec<String>,
+        presence_data: Option<&Bound<'_, PyDict>>,
         queue_group: Option<&str>,
     ) -> PyResult<Vec<String>> {
         let Some(running) = self.running() else { return Ok(Vec::new()) };
+        let presence = presence_data.map(json).transpose()?;
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        py.detach(|| running.server.subscribe(connection_id, &topics, queue_group)).map_err(refused)
+        py.detach(|| {
+            // Before anything has changed.
+            presence.as_ref().map_or(Ok(()), |data| running.server.check_presence(data)).map_err(unfit)?;
+            let permitted = running.server.subscribe(connection_id, &topics, queue_group).map_err(refused)?;
+            if let Some(data) = &presence {
+                running.server.join(connection_id, &permitted, data).map_err(unfit)?;
+            }
+            Ok(permitted)
+        })
+    }
+
+    #[pyo3(signature = (connection_id, topics, recover = false, epoch = None, offset = None))]
+    fn subscribe_with_recovery<'py>(
+        &self,
+        py: Python<'py>,
+        connection_id: &str,
+        topics: Vec<String>,
+        recover: bool,
+        epoch: Option<&str>,
+        offset: Option<i64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let missed_from = match (recover, epoch, offset) {
+            (true, Some(epoch), Some(offset)) => Some(Position { epoch: number(epoch)?, offset }),
+            _ => None,
+        };
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let outcomes = match self.running() {
+            Some(running) => py.detach(|| running.server.subscribe_with_recovery(connection_id, &topics, missed_from)),
+            None => Ok(BTreeMap::new()),
+        };
+        told(py, &outcomes.map_err(refused)?)
     }
 
     #[pyo3(signature = (connection_id, topics = None))]
@@ -65,6 +102,27 @@ impl RustWSEServer {
         self.running().map_or_else(HashMap::new, |running| py.detach(|| running.server.queue_groups(topic)))
     }
 
+    fn presence<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyAny>> {
+        let running = self.started()?;
+        let members = py.detach(|| running.server.members(topic));
+        decoded(py, &running, &serde_json::to_vec(&members).expect("members are JSON"))
+    }
+
+    fn presence_stats<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyDict>> {
+        let (users, connections) =
+            self.running().map_or((0, 0), |running| py.detach(|| running.server.presence_stats(topic)));
+        let stats = PyDict::new(py);
+        stats.set_item("num_users", users)?;
+        stats.set_item("num_connections", connections)?;
+        Ok(stats)
+    }
+
+    fn update_presence(&self, py: Python<'_>, connection_id: &str, data: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let data = json(data)?;
+        let Some(running) = self.running() else { return Ok(false) };
+        py.detach(|| running.server.update_presence(connection_id, &data)).map_err(unfit)
+    }
+
     fn publish_backlog(&self) -> usize {
         self.running().map_or(0, |running| running.server.publish_backlog())
     }
@@ -76,4 +134,44 @@ fn refused(error: TopicError) -> PyErr {
         TopicError::TooManySubscriptions { .. } => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }
+}
+
+/// Presence that is off is the state of a server.
+fn unfit(error: PresenceError) -> PyErr {
+    match error {
+        PresenceError::Off => PyRuntimeError::new_err(error.to_string()),
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// What a user says about itself, as Python's own encoder writes it: too rare to be worth another one.
+fn json(data: &Bound<'_, PyDict>) -> PyResult<String> {
+    let py = data.py();
+    let options = PyDict::new(py);
+    options.set_item(intern!(py, "allow_nan"), false)?;
+    py.import("json")?.call_method(intern!(py, "dumps"), (data,), Some(&options))?.extract()
+}
+
+/// An epoch as clients are told it.
+fn number(epoch: &str) -> PyResult<u32> {
+    u32::from_str_radix(epoch, 16)
+        .map_err(|_| PyValueError::new_err(format!("epoch is {epoch:?}: give the 8 hexadecimal digits of a stamp")))
+}
+
+fn told<'py>(py: Python<'py>, outcomes: &Outcomes) -> PyResult<Bound<'py, PyDict>> {
+    let topics = PyDict::new(py);
+    for (topic, outcome) in outcomes {
+        let told = PyDict::new(py);
+        told.set_item("epoch", outcome.map(|outcome| format!("{:08x}", outcome.position.epoch)))?;
+        told.set_item("offset", outcome.map(|outcome| outcome.position.offset))?;
+        told.set_item("recoverable", outcome.is_some())?;
+        told.set_item("recovered", outcome.is_some_and(|outcome| outcome.recovered))?;
+        told.set_item("count", outcome.map_or(0, |outcome| outcome.count))?;
+        topics.set_item(topic, told)?;
+    }
+    let all = outcomes.values().all(|outcome| outcome.is_some_and(|outcome| outcome.recovered));
+    let told = PyDict::new(py);
+    told.set_item("recovered", all && !outcomes.is_empty())?;
+    told.set_item("topics", topics)?;
+    Ok(told)
 }

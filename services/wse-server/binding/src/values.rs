@@ -49,18 +49,29 @@ impl<'a, 'py> Decoder<'a, 'py> {
 
     /// A JSON message.
     pub(crate) fn json(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
-        // Checked once for the whole text instead of once for each string in it.
-        let text = simdutf8::basic::from_utf8(data).map_err(malformed)?;
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = self.deserialize(&mut deserializer).map_err(malformed)?;
-        deserializer.end().map_err(malformed)?;
+        let value = self.json_value(data)?;
         self.shorten(value)
     }
 
     /// A MessagePack message that the engine found valid: one value, complete, with nothing behind it.
     pub(crate) fn messagepack(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
-        let value = self.deserialize(&mut rmp_serde::Deserializer::from_read_ref(data)).map_err(malformed)?;
+        let value = self.messagepack_value(data)?;
         self.shorten(value)
+    }
+
+    /// JSON that is no message: nothing is renamed.
+    pub(crate) fn json_value(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
+        // Checked once for the whole text instead of once for each string in it.
+        let text = simdutf8::basic::from_utf8(data).map_err(malformed)?;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = self.deserialize(&mut deserializer).map_err(malformed)?;
+        deserializer.end().map_err(malformed)?;
+        Ok(value)
+    }
+
+    /// MessagePack that is no message, valid as [`Self::messagepack`] wants it: nothing is renamed.
+    pub(crate) fn messagepack_value(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
+        self.deserialize(&mut rmp_serde::Deserializer::from_read_ref(data)).map_err(malformed)
     }
 
     /// Renames the long names of an envelope (`type`, `payload`) to the short ones, unless those are taken.

@@ -7,12 +7,19 @@ use std::{
     time::Duration,
 };
 
-use crate::keys::{self, JwtKey, KeyError};
+use crate::{
+    keys::{self, JwtKey, KeyError},
+    presence::PresenceConfig,
+    recovery::RecoveryConfig,
+};
 
 /// A shard's number takes one byte of a [`crate::ConnectionKey`].
 const MAXIMAL_SHARDS: usize = 256;
 /// Offsets into a batch's blob are 32 bits wide; a message far below that leaves room for its neighbours.
 const MAXIMAL_MESSAGE_BYTES: usize = 1 << 30;
+
+/// Messages of one topic that are kept for recovery: far more than anyone replays.
+const MAXIMAL_LOG: usize = 1 << 24;
 
 /// Everything a [`crate::Server`] can be told.
 #[derive(Clone, Debug)]
@@ -60,6 +67,10 @@ pub struct Config {
     pub max_publish_backlog_bytes: usize,
     /// How many topics and patterns a connection may have; 0 switches the limit off.
     pub max_subscriptions_per_connection: usize,
+    /// How much of what was published is kept for clients that come back; nothing, if this isn't set.
+    pub recovery: Option<RecoveryConfig>,
+    /// Whether it is known who is there, and how; not, if this isn't set.
+    pub presence: Option<PresenceConfig>,
     /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
     pub receive_buffer_bytes: usize,
     /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
@@ -95,6 +106,8 @@ impl Default for Config {
             rate_limit: RateLimit::default(),
             max_publish_backlog_bytes: 0,
             max_subscriptions_per_connection: 0,
+            recovery: None,
+            presence: None,
             share_port: false,
             receive_buffer_bytes: 64 << 10,
             shards: None,
@@ -218,6 +231,8 @@ impl Config {
             ("max_outbound_bytes", self.max_outbound_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes),
             ("shards", self.shards.unwrap_or(1)),
+            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size)),
+            ("presence_max_data_size", self.presence.as_ref().map_or(1, |presence| presence.max_data_size)),
             ("ping_interval", self.ping_interval.as_nanos().min(1) as usize),
             ("handshake_timeout", self.handshake_timeout.as_nanos().min(1) as usize),
         ] {
@@ -229,6 +244,7 @@ impl Config {
             ("shards", self.shards.unwrap_or(1), MAXIMAL_SHARDS),
             ("max_message_size", self.max_message_size, MAXIMAL_MESSAGE_BYTES),
             ("receive_buffer_bytes", self.receive_buffer_bytes, i32::MAX as usize),
+            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size), MAXIMAL_LOG),
         ] {
             if value > limit {
                 return Err(ConfigError::TooLarge { name, value, limit });

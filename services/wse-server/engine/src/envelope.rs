@@ -15,11 +15,12 @@ use crate::{clock::Timestamp, config::Config, json};
 const PROTOCOL_VERSION: u64 = 2;
 
 /// The first frame of a client that came with a valid token.
-pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, now_millis: u64) -> String {
+pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: &Config, now_millis: u64) -> String {
+    let recovery = config.recovery.is_some();
     let now = Timestamp(now_millis);
     let user = Value::from(user);
     format!(
-        r#"{{"c":"WSE","id":"{message}","p":{{"details":{{"connection_id":"{connection}","features":{{"batching":true,"circuit_breaker":true,"compression":true,"encryption":false,"priority_queue":true,"recovery":false,"rust_jwt":true,"rust_transport":true}},"server_time":"{now}","user_id":{user},"version":1}},"message":"Connection established (Rust transport)"}},"seq":1,"t":"server_ready","ts":"{now}","v":1}}"#
+        r#"{{"c":"WSE","id":"{message}","p":{{"details":{{"connection_id":"{connection}","features":{{"batching":true,"circuit_breaker":true,"compression":true,"encryption":false,"priority_queue":true,"recovery":{recovery},"rust_jwt":true,"rust_transport":true}},"server_time":"{now}","user_id":{user},"version":1}},"message":"Connection established (Rust transport)"}},"seq":1,"t":"server_ready","ts":"{now}","v":1}}"#
     )
 }
 
@@ -38,9 +39,10 @@ pub(crate) fn server_hello(
     let is_encrypted = public.is_some();
     let public = public.map_or_else(String::new, |public| format!(r#""encryption_public_key":"{public}","#));
     let (largest, ping_millis) = (config.max_message_size, config.ping_interval.as_millis());
+    let recovery = config.recovery.is_some();
     let server_version = env!("CARGO_PKG_VERSION");
     format!(
-        r#"{{"c":"WSE","p":{{"connection_id":"{connection}",{public}"features":{{"batching":true,"cluster":false,"compression":true,"encryption":{is_encrypted},"msgpack":true,"priority_queue":true,"recovery":false}},"limits":{{"max_message_size":{largest},"rate_limit_capacity":{capacity},"rate_limit_refill":{refill}}},"ping_interval":{ping_millis},"protocol_version":{version},"server_time":"{now}","server_version":"{server_version}"}},"t":"server_hello","v":1}}"#
+        r#"{{"c":"WSE","p":{{"connection_id":"{connection}",{public}"features":{{"batching":true,"cluster":false,"compression":true,"encryption":{is_encrypted},"msgpack":true,"priority_queue":true,"recovery":{recovery}}},"limits":{{"max_message_size":{largest},"rate_limit_capacity":{capacity},"rate_limit_refill":{refill}}},"ping_interval":{ping_millis},"protocol_version":{version},"server_time":"{now}","server_version":"{server_version}"}},"t":"server_hello","v":1}}"#
     )
 }
 
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_user_id_cannot_break_out_of_the_greeting() {
-        let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", 0);
+        let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", &Config::default(), 0);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["p"]["details"]["user_id"], "a\"},\"x");
     }

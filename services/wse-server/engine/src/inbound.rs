@@ -31,6 +31,10 @@ pub enum Kind {
     Raw,
     /// A binary frame that is nothing of the above.
     Binary,
+    /// A user joined a topic; data is a JSON object of topic, user and what it says about itself. It is no connection's.
+    PresenceJoin,
+    /// A user left a topic; otherwise as above.
+    PresenceLeave,
     /// The connection is gone; no data, the type is its id. It is the connection's last entry.
     Disconnect,
 }
@@ -38,7 +42,7 @@ pub enum Kind {
 impl Kind {
     /// Whether it is a message from the client, and not an event of the connection's life.
     pub fn is_message(self) -> bool {
-        !matches!(self, Self::Connect | Self::AuthConnect | Self::Disconnect)
+        !matches!(self, Self::Connect | Self::AuthConnect | Self::Disconnect | Self::PresenceJoin | Self::PresenceLeave)
     }
 }
 

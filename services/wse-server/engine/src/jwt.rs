@@ -272,7 +272,7 @@ mod tests {
         gate.admit([], Some(&format!("Bearer {token}"))).map(|admitted| admitted.user)
     }
 
-    fn user<'a>(admitted: &'a Result<Admitted, AuthError>) -> Result<&'a str, AuthError> {
+    fn user(admitted: &Result<Admitted, AuthError>) -> Result<&str, AuthError> {
         admitted.as_ref().map(|admitted| admitted.user.as_str()).map_err(|error| *error)
     }
 

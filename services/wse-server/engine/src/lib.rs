@@ -4,8 +4,8 @@
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
-//! knows to whom, and `publications` how much of it waits; [`events`] completes events, `recipients` knows how fast, how and
-//! whether they go (`pace`, `dedup`, [`encryption`]);
+//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there;
+//! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
@@ -48,11 +48,13 @@ mod listen;
 pub mod msgpack;
 mod outbound;
 mod pace;
+mod presence;
 mod priority;
 mod publications;
 mod random;
 pub mod receive;
 mod recipients;
+mod recovery;
 mod registry;
 mod sending;
 mod server;
@@ -66,7 +68,9 @@ pub use self::{
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
+    presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
+    recovery::{Position, Recovered, RecoveryConfig},
     sending::Outgoing,
     server::{ApplicationSource, Server, StartError},
     stats::HealthSnapshot,

@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    inbound::Kind,
     key::ConnectionKey,
     limits::Waker,
     priority::{Level, PerLevel},
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Publish(Target, Bytes),
     /// Send one framed message to this member of a queue group, or to another if that one can't take it.
     Deliver(Pick, Bytes),
+    /// Tell the application that a user joined or left.
+    Presence(Kind, String),
     /// Keep a connection's subscriptions so.
     Change(ConnectionKey, Change),
     /// Close a connection.
@@ -56,7 +59,7 @@ impl Command {
             Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Publish(_, frame) | Self::Deliver(_, frame) => {
                 frame.len()
             }
-            Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
+            Self::Presence(..) | Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
         }
     }
 }

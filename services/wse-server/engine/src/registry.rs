@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use uuid::Uuid;
@@ -21,6 +21,8 @@ pub(crate) struct Registry {
     keys: Box<[Stripe<Uuid, ConnectionKey>]>,
     /// Open ones, and closed ones whose last entry the application hasn't let go of.
     ids: Box<[Stripe<ConnectionKey, Uuid>]>,
+    /// Of these, whose they are, where presence needs to know.
+    users: Box<[Stripe<ConnectionKey, Arc<str>>]>,
 }
 
 impl Default for Registry {
@@ -28,6 +30,7 @@ impl Default for Registry {
         Self {
             keys: (0..STRIPES).map(|_| Mutex::default()).collect(),
             ids: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            users: (0..STRIPES).map(|_| Mutex::default()).collect(),
         }
     }
 }
@@ -60,7 +63,22 @@ impl Registry {
     pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
         for key in gone {
             self.ids(key).remove(&key);
+            self.users(key).remove(&key);
         }
+    }
+
+    fn users(&self, key: ConnectionKey) -> MutexGuard<'_, HashMap<ConnectionKey, Arc<str>>> {
+        lock(&self.users[key.slot() % STRIPES])
+    }
+
+    /// Remembers whose a connection is.
+    pub(crate) fn introduce(&self, key: ConnectionKey, user: &str) {
+        self.users(key).insert(key, user.into());
+    }
+
+    /// Whose a connection is, if it was introduced.
+    pub(crate) fn user(&self, key: ConnectionKey) -> Option<Arc<str>> {
+        self.users(key).get(&key).cloned()
     }
 
     pub(crate) fn key(&self, id: &str) -> Option<ConnectionKey> {
@@ -89,8 +107,10 @@ mod tests {
         assert_eq!(registry.key(&id.to_string()), Some(key));
         registry.close(id);
         assert_eq!((registry.key(&id.to_string()), registry.id(key)), (None, Some(id)));
+        registry.introduce(key, "somebody");
+        assert_eq!(registry.user(key).as_deref(), Some("somebody"));
         registry.forget([key].into_iter());
-        assert_eq!(registry.id(key), None);
+        assert_eq!((registry.id(key), registry.user(key)), (None, None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod presence;
 mod topics;
 
 use std::{
@@ -29,8 +30,10 @@ use crate::{
     limits::{Held, Waker},
     listen,
     outbound::{Command, Mailbox, Target},
+    presence::Presence,
     publications::Publications,
     recipients::Recipients,
+    recovery::Recovery,
     registry::Registry,
     shard::Shard,
     stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
@@ -83,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) recipients: Recipients,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) presence: Option<Presence>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -108,6 +113,8 @@ impl Shared {
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection),
             publications: Publications::new(config.max_publish_backlog_bytes),
+            recovery: config.recovery.clone().map(Recovery::new),
+            presence: config.presence.clone().map(Presence::new),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -154,7 +161,8 @@ impl Shared {
     pub(crate) fn prometheus_text(&self) -> String {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
-        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest };
+        let (recovery, presence) = (self.recovery_size(), self.presence_size());
+        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
         stats::prometheus(&stats, &totals, &fanout)
     }
 
@@ -369,11 +377,18 @@ impl Server {
     /// How the server is, in the names of the reference.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
+        let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            recovery_enabled: self.shared.recovery.is_some(),
+            recovery_topic_count: recovery.0,
+            recovery_total_bytes: recovery.1,
+            presence_enabled: self.shared.presence.is_some(),
+            presence_topics: presence.0,
+            presence_total_users: presence.1,
         }
     }
 

@@ -196,6 +196,18 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// Whether publications are kept for clients that come back.
+    pub recovery_enabled: bool,
+    /// Topics that some are kept of.
+    pub recovery_topic_count: usize,
+    /// Bytes that these take.
+    pub recovery_total_bytes: usize,
+    /// Whether it is known who is there.
+    pub presence_enabled: bool,
+    /// Topics with users.
+    pub presence_topics: usize,
+    /// Users, each once per topic.
+    pub presence_total_users: usize,
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
@@ -230,6 +242,10 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
     text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog as f64);
     reference_names(&mut text, stats, totals);
     text.gauge("wse_topics", "Topics with subscribers", fanout.topics as f64);
+    text.gauge("wse_recovery_topics", "Topics with messages kept for recovery", fanout.recovery.0 as f64);
+    text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1 as f64);
+    text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
+    text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
     text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
     text.0
 }
@@ -265,6 +281,10 @@ pub(crate) struct Fanout {
     pub(crate) topics: usize,
     /// The topics that were published to most often, with how often.
     pub(crate) busiest: Vec<(String, u64)>,
+    /// Topics and bytes kept for recovery.
+    pub(crate) recovery: (usize, usize),
+    /// Topics with users, and users.
+    pub(crate) presence: (usize, usize),
 }
 
 /// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.

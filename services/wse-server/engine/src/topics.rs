@@ -18,6 +18,7 @@ use std::{
 };
 
 pub use self::acl::TopicAcl;
+pub(crate) use self::glob::is_pattern;
 use self::{group::Group, subscriber::Subscriber};
 use crate::key::ConnectionKey;
 
@@ -213,6 +214,11 @@ impl Topics {
             state.join(connection, id, group, &mut tell);
         }
         Ok(permitted.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Makes a connection known, so that [`Topics::leave`] is called when it is gone.
+    pub(crate) fn enlist(&self, connection: ConnectionKey, mut tell: impl FnMut(Change)) {
+        self.write().enlist(connection, &mut tell);
     }
 
     /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.

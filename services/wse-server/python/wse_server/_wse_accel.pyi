@@ -25,12 +25,15 @@ JwtAlgorithm: TypeAlias = Literal["HS256", "RS256", "ES256"]
 ApplicationCounts: TypeAlias = tuple[int, int, int]
 """Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
 
-Kind: TypeAlias = Literal["connect", "auth_connect", "msg", "raw", "bin", "disconnect"]
+Kind: TypeAlias = Literal[
+    "connect", "auth_connect", "msg", "raw", "bin", "disconnect", "presence_join", "presence_leave"
+]
 """What an entry is, in the words of the reference's `drain_inbound()`."""
 
-Event: TypeAlias = tuple[Kind, str, Any]
+Event: TypeAlias = tuple[Kind, Any, Any]
 """A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object,
-`raw` a text that is no JSON object, `bin` bytes, `disconnect` None."""
+`raw` a text that is no JSON object, `bin` bytes, `disconnect` None. `presence_join` and `presence_leave` have None for
+an id, and a dict of `topic`, `user_id` and `data`."""
 
 @final
 class Message:
@@ -162,6 +165,14 @@ class RustWSEServer:
         metrics_host: str = "127.0.0.1",
         max_subscriptions_per_connection: int = 0,
         max_publish_backlog_bytes: int = 0,
+        recovery_enabled: bool = False,
+        recovery_buffer_size: int = 128,
+        recovery_ttl: int = 300,
+        recovery_max_messages: int = 500,
+        recovery_memory_budget: int = 268435456,
+        presence_enabled: bool = False,
+        presence_max_data_size: int = 4096,
+        presence_max_members: int = 0,
     ) -> RustWSEServer:
         """Check and keep the configuration.
 
@@ -206,6 +217,15 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
+            recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
+                that come back.
+            recovery_buffer_size: Messages kept per topic: at least 16, rounded up to a power of two.
+            recovery_ttl: Seconds for which a topic is remembered that nobody publishes to.
+            recovery_max_messages: Messages that one recovery replays at most.
+            recovery_memory_budget: Bytes kept for all topics; beyond it, those used longest ago are given up.
+            presence_enabled: Keep account of who is in a topic.
+            presence_max_data_size: Bytes of JSON that a user may say about itself.
+            presence_max_members: Users that a topic may have; 0 means no limit.
 
         Raises:
             ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is too
@@ -311,7 +331,11 @@ class RustWSEServer:
     def broadcast_all_bytes(self, message: bytes) -> None:
         """Send a binary message to every connection."""
     def subscribe_connection(
-        self, connection_id: str, topics: list[str], *, queue_group: str | None = None
+        self,
+        connection_id: str,
+        topics: list[str],
+        presence_data: dict[str, Any] | None = None,
+        queue_group: str | None = None,
     ) -> list[str]:
         """Send a connection what is published to these topics from now on.
 
@@ -319,6 +343,7 @@ class RustWSEServer:
             connection_id: Whose subscriptions.
             topics: Names, or patterns: `*` stands for any run of characters, dots included, `?` for any one. A message
                 is sent once to a connection, however many of its topics fit.
+            presence_data: Say that the connection's user is there, and this about it: see `presence()`.
             queue_group: Share the messages with the other members of this group: each goes to one of them, in turn, and
                 to the next if that one is gone or takes no more. A topic that the connection has already changes to the
                 new way.
@@ -327,8 +352,37 @@ class RustWSEServer:
             Those of the topics that its rules permit; none if there is no such connection.
 
         Raises:
-            ValueError: a topic is empty, longer than 512 bytes, or holds control characters.
-            RuntimeError: it would have more than `max_subscriptions_per_connection`. Nothing has changed then.
+            ValueError: a topic is empty, longer than 512 bytes, or holds control characters; the data is no JSON or
+                more than `presence_max_data_size`.
+            RuntimeError: it would have more than `max_subscriptions_per_connection`, or presence is off. Nothing has
+                changed then.
+        """
+    def subscribe_with_recovery(
+        self,
+        connection_id: str,
+        topics: list[str],
+        recover: bool = False,
+        epoch: str | None = None,
+        offset: int | None = None,
+    ) -> dict[str, Any]:
+        """Subscribe a connection, and send it what it missed, before anything new.
+
+        Args:
+            connection_id: Whose subscriptions.
+            topics: As for `subscribe_connection()`. Patterns have no past of their own.
+            recover: Whether to send what came after `offset` in `epoch`, the client's last stamp; in each topic.
+            epoch: 8 hexadecimal digits, the `e` of a stamp.
+            offset: The `o` of a stamp; -1 before the first message.
+
+        Returns:
+            `recovered`, whether all topics were, and by topic `epoch` and `offset` (where it stands now),
+            `recoverable`, `recovered` and `count` (messages sent). A topic is not recovered if its epoch is another
+            one, or if the client missed more than is kept or than `recovery_max_messages`: then it starts anew from
+            where the topic is.
+
+        Raises:
+            ValueError: as for `subscribe_connection()`, or an epoch that is none.
+            RuntimeError: as for `subscribe_connection()`; topics before the one too many stay subscribed.
         """
     def unsubscribe_connection(self, connection_id: str, topics: list[str] | None = None) -> int:
         """End these subscriptions, or all of them. Returns how many that were."""
@@ -352,6 +406,27 @@ class RustWSEServer:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:
         """The topic's queue groups, each with its number of members."""
+    def presence(self, topic: str) -> dict[str, Any]:
+        """The users of a topic: `data` and the number of `connections` of each, by user id.
+
+        The user is that of the connection's token; without tokens it is the connection itself. It joins with its first
+        connection and leaves with its last; both are told to the topic's subscribers (`presence_join`,
+        `presence_leave`) and drained.
+
+        Raises:
+            RuntimeError: the server was never started.
+        """
+    def presence_stats(self, topic: str) -> dict[str, int]:
+        """`num_users` and `num_connections` of a topic."""
+    def update_presence(self, connection_id: str, data: dict[str, Any]) -> bool:
+        """Say something else about a connection's user, in all topics where the connection is.
+
+        Subscribers are told with `presence_update` if it is new. Returns whether there is such a connection.
+
+        Raises:
+            ValueError: the data is no JSON, or more than `presence_max_data_size`.
+            RuntimeError: presence is off.
+        """
     def publish_backlog(self) -> int:
         """Bytes of publications, as framed, that are in memory because not every listener has taken them."""
     def disconnect(self, connection_id: str) -> bool:
@@ -392,3 +467,270 @@ class RustWSEServer:
 
         They run on a thread of the server's; what they raise goes to `sys.unraisablehook` and that reading is left out.
         """
+
+# What applications need beside the server. Names, defaults and behaviour are those of PyPI `wse-server` 2.5.1; what
+# differs is said where it does. A value that can't be used raises ValueError, one of another type TypeError.
+
+@final
+class RustTokenBucket:
+    """Tokens that refill with time, up to a capacity: how often something may happen."""
+
+    def __new__(cls, capacity: float, refill_rate: float, initial_tokens: float | None = None) -> RustTokenBucket:
+        """A bucket of `capacity` that gets `refill_rate` tokens a second; full unless `initial_tokens` says less.
+
+        Raises:
+            ValueError: a number is negative or no number at all (here and in `acquire()`; the reference takes them).
+        """
+    def acquire(self, tokens: float) -> bool:
+        """Take so many tokens, if there are as many; otherwise none."""
+    @property
+    def tokens(self) -> float:
+        """How many there are now."""
+    def reset(self) -> None:
+        """Fill it."""
+
+@final
+class RustSequencer:
+    """Sequence numbers from 1, and a memory of the latest `window_size` ids."""
+
+    def __new__(cls, window_size: int) -> RustSequencer:
+        """A sequencer that remembers so many ids.
+
+        Raises:
+            ValueError: the window holds nothing, or more than ten million.
+        """
+    def next_seq(self) -> int:
+        """The next number."""
+    def get_current_seq(self) -> int:
+        """The number that was given last; 0 if none was."""
+    def is_duplicate(self, event_id: str) -> bool:
+        """Whether the id is remembered. If not, it is from now on, in the place of the oldest where there is no room.
+
+        Raises:
+            ValueError: it has more than 1024 bytes.
+        """
+    def cleanup(self, max_age_secs: float) -> None:
+        """Forget ids that came longer ago."""
+    def seen_count(self) -> int:
+        """How many ids are remembered."""
+
+@final
+class RustEventSequencer:
+    """Numbered events of topics, put back in order."""
+
+    def __new__(cls, window_size: int = 10000, max_out_of_order: int = 100) -> RustEventSequencer:
+        """A sequencer that remembers `window_size` ids and lets an event be `max_out_of_order` ahead of its turn.
+
+        Raises:
+            ValueError: one of them is out of bounds.
+        """
+    def next_seq(self) -> int:
+        """The next number for what goes out, from 1."""
+    def get_current_sequence(self) -> int:
+        """The number that was given last; 0 if none was."""
+    def is_duplicate(self, event_id: str) -> bool:
+        """As `RustSequencer.is_duplicate()`, counted."""
+    def process_sequenced_event(self, topic: str, sequence: int, event: Any) -> list[Any] | None:
+        """Take an event, and give those that can be delivered, in order.
+
+        A topic begins with its first event. One whose turn it is comes out with those behind it that waited. One ahead
+        waits (None), one too far ahead is delivered and everything before it given up, one behind is dropped (None).
+
+        Raises:
+            ValueError: the number is negative, or too many topics (100 000) or waiting events (a million) are followed.
+        """
+    def cleanup(self) -> None:
+        """Drop events that waited for more than five minutes, and forget topics that were idle for an hour."""
+    def reset_sequence(self, topic: str | None = None) -> None:
+        """Forget one topic, or all. Numbers and ids stay."""
+    def get_buffer_stats(self) -> dict[str, Any]:
+        """What waits, by topic."""
+    def get_sequence_stats(self) -> dict[str, Any]:
+        """What went wrong so far, and how far topics are.
+
+        `gaps` are all missing numbers below the highest that waits (the reference leaves out the first of them).
+        """
+
+@final
+class RustPriorityQueue:
+    """The highest number first; of equals the one that came first."""
+
+    def __new__(cls, max_size: int) -> RustPriorityQueue:
+        """A queue for so many messages, ten million at most."""
+    def push(self, priority: int, message: Any) -> bool:
+        """Add a message. False: it is full."""
+    def pop(self) -> Any | None:
+        """Take out the most urgent message; None if there is none."""
+    def drain(self, max_count: int) -> list[Any]:
+        """Take out at most so many, the most urgent first."""
+    def len(self) -> int:
+        """How many wait."""
+    def is_full(self) -> bool:
+        """Whether no further message is taken."""
+    def clear(self) -> None:
+        """Drop all."""
+
+@final
+class RustPriorityMessageQueue:
+    """Five levels (10, 8, 5, 3, 1), each first in, first out; the least urgent give way when it is full."""
+
+    def __new__(cls, max_size: int = 1000, batch_size: int = 10) -> RustPriorityMessageQueue:
+        """A queue for `max_size` messages that come out `batch_size` at a time."""
+    def enqueue(self, message: Any, priority: int = 5) -> bool:
+        """Add a message at the level nearest to `priority`; of two as near, the more urgent.
+
+        When full, the oldest of level 1, else 3, else 5 is dropped for it, even if it is less urgent. False: only
+        levels 10 and 8 wait, so this one is dropped.
+        """
+    def dequeue_batch(self) -> list[tuple[int, Any]]:
+        """Take out the next batch, the most urgent first, each with its level."""
+    @property
+    def size(self) -> int:
+        """How many wait."""
+    def clear(self) -> None:
+        """Drop all. What was counted stays."""
+    def get_stats(self) -> dict[str, Any]:
+        """Depths and drops by level, `backpressure` above 80 %, the age of the oldest message in seconds."""
+
+@final
+class RustCompressionManager:
+    """zlib and MessagePack, with statistics of the former. Any thread may use it."""
+
+    def __new__(cls, threshold: int = 1024, compression_level: int = 6) -> RustCompressionManager:
+        """What is longer than `threshold` bytes is worth compressing, at level 1 (the fastest) to 9 (the smallest)."""
+    def should_compress(self, data: bytes) -> bool:
+        """Whether it is longer than the threshold."""
+    def compress(self, data: bytes, level: int | None = None) -> bytes:
+        """As `rust_compress()`, at the manager's level unless another is given."""
+    def decompress(self, data: bytes) -> bytes:
+        """As `rust_decompress()`."""
+    def pack_msgpack(self, data: dict[Any, Any]) -> bytes:
+        """MessagePack. What it has no kind for becomes text, times in ISO 8601.
+
+        Raises:
+            ValueError: an integer is beyond 64 bits (the reference writes text), or it is nested more than 64 deep.
+        """
+    def unpack_msgpack(self, data: bytes) -> Any:
+        """The value of MessagePack; extensions are lists of their type and their bytes.
+
+        Raises:
+            ValueError: it is not exactly one value, nested at most 64 deep (the reference raises RuntimeError, and
+                ignores what is behind the value).
+        """
+    def pack_event(self, event: dict[Any, Any], use_msgpack: bool = True) -> bytes:
+        """MessagePack, or JSON: there bytes become hexadecimal text, what is no number null, and keys text."""
+    def unpack_event(self, data: bytes, is_msgpack: bool = True) -> Any:
+        """The value of MessagePack or, where it is none, of JSON.
+
+        Raises:
+            ValueError: it is neither (the reference gives a dict with `_decode_error` for bytes that are no JSON).
+        """
+    def get_stats(self) -> dict[str, Any]:
+        """Streams made and read, failures of both, and bytes saved."""
+    def reset_stats(self) -> None:
+        """Start counting again."""
+
+def rust_jwt_encode(
+    claims: dict[str, Any], secret: bytes, algorithm: JwtAlgorithm = "HS256", key_id: str | None = None
+) -> str:
+    """A signed token.
+
+    Args:
+        claims: What it says.
+        secret: The secret of HS256, at least 32 bytes; a private key as PEM for RS256 and ES256.
+        algorithm: How it is signed.
+        key_id: Its header's `kid`.
+
+    Raises:
+        ValueError: the algorithm is unknown, the key too weak or of another kind (the reference: RuntimeError), or the
+            token would be longer than the 8192 bytes that are read.
+    """
+
+def rust_jwt_decode(
+    token: str,
+    secret: bytes,
+    algorithm: JwtAlgorithm = "HS256",
+    issuer: str | None = None,
+    audience: str | None = None,
+    previous_secret: bytes | None = None,
+    key_id: str | None = None,
+) -> dict[str, Any] | None:
+    """The claims of a token; None if it isn't good.
+
+    `exp` is required and `nbf` respected, with 30 seconds of leeway. `issuer` and `audience` are required where they
+    are given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not by
+    those signed with `previous_secret`.
+
+    Raises:
+        ValueError: the algorithm is unknown, or a key too weak or of another kind (the reference gives None).
+    """
+
+def rust_hmac_sha256(key: bytes, data: bytes) -> bytes:
+    """The 32 bytes of HMAC-SHA256."""
+
+def rust_sha256(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+
+def rust_sign_message(payload_json: str, secret: bytes) -> str:
+    """HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
+
+def rust_transform_event(event: dict[str, Any], sequence: int, event_type_map: dict[str, str]) -> dict[str, Any]:
+    """The envelope of an application's event.
+
+    An event that has `v`, `t`, `p`, `id` and `ts` is one: it is given back itself, with `seq` added if it had none.
+    Otherwise a new dict is made, with values that JSON can hold: bytes as text, ids and times as text, enumerations as
+    their values, tuples and sets as lists, objects as dicts of their attributes, keys as text.
+
+    Raises:
+        ValueError: it is nested more than 64 deep, or contains itself.
+    """
+
+def rust_match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
+    """Whether an event meets criteria: `{"p.price": {"$gt": 5}, "t": "trade"}`.
+
+    Operators: `$eq $ne $gt $lt $gte $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and `$or`
+    take lists of criteria. An unknown operator never holds. Values without an order are neither greater nor less (the
+    reference raises). Patterns match from the start of a text, in linear time, without look-around or references back.
+
+    Raises:
+        ValueError: a pattern can't be used, or the criteria are nested more than 32 deep.
+        TypeError: an operator got an operand of another type than it takes, or a key is no text.
+    """
+
+def rust_compress(data: bytes, level: int) -> bytes:
+    """The zlib stream, at level 1 (the fastest) to 9 (the smallest).
+
+    Raises:
+        ValueError: there is no such level.
+    """
+
+def rust_decompress(data: bytes) -> bytes:
+    """What a zlib stream inflates to.
+
+    Raises:
+        ValueError: it is not exactly one whole stream, or inflates to more than 10 MiB (the reference raises
+            RuntimeError, and gives what it got of a torn stream).
+    """
+
+def rust_should_compress(data: bytes, threshold: int) -> bool:
+    """Whether it is longer than the threshold."""
+
+def rust_aes_gcm_encrypt(key: bytes, plaintext: bytes) -> bytes:
+    """A 12-byte random IV, the ciphertext of AES-256-GCM and its 16-byte tag. The key has 32 bytes."""
+
+def rust_aes_gcm_decrypt(key: bytes, data: bytes) -> bytes:
+    """What was sealed with the key.
+
+    Raises:
+        ValueError: it was sealed with another key, changed, or too short (the reference: RuntimeError for a forgery).
+    """
+
+def rust_ecdh_generate_keypair() -> tuple[bytes, bytes]:
+    """A new private key of P-256 (32 bytes) and its public one (65 bytes, uncompressed)."""
+
+def rust_ecdh_derive_shared_secret(private_key: bytes, peer_public_key: bytes) -> bytes:
+    """The 32-byte key that both ends derive: HKDF-SHA256, without salt, of what ECDH gives.
+
+    Raises:
+        ValueError: one of them is no key of P-256 in that form.
+    """

@@ -15,8 +15,8 @@ pub struct TokenBucket {
 
 /// `value` as a finite number that isn't negative.
 fn countable(value: f64) -> f64 {
-    // `max` takes the number where the other is none.
-    value.max(0.0).min(f64::MAX)
+    // A comparison with what is no number is false.
+    if value > 0.0 { value.min(f64::MAX) } else { 0.0 }
 }
 
 impl TokenBucket {

@@ -1,27 +1,40 @@
-//! Subscriptions and publications, as the owner of a server sees them.
+//! Subscriptions, publications and recovery, as the owner of a server sees them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Server, Shared};
 use crate::{
-    envelope,
+    clock, envelope,
     frame::{self, Opcode},
     key::ConnectionKey,
-    outbound::{Command, Target},
-    topics::{Change, TopicAcl, TopicError},
+    outbound::{Command, Mailbox, Target},
+    recovery::{Log, Position, Recovered, Recovery},
+    topics::{self, Change, TopicAcl, TopicError},
 };
 
 impl Shared {
     /// What carries a connection's changes to its shard.
-    fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
+    pub(super) fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
         // Without waiting: the topics are locked, and the shard may need them to go on.
         move |change| {
             self.mailboxes[connection.shard()].put_now(Command::Change(connection, change));
         }
     }
 
-    /// Publishes framed bytes to a topic's subscribers: each listener, and one member of each queue group.
+    /// Publishes `text` to a topic's subscribers, and keeps it for those who come back.
     fn publish(&self, topic: &str, text: &str) {
+        let Some(recovery) = self.recovery.as_ref().filter(|_| text.starts_with('{')) else {
+            return self.hand_out(topic, text, Mailbox::put);
+        };
+        recovery.with(topic, clock::now_millis(), |log| {
+            let stamped = log.stamp(topic, text);
+            log.push(frame::encode(Opcode::Text, stamped.as_bytes()), recovery.config.buffer_size);
+            self.hand_out(topic, &stamped, Mailbox::put);
+        });
+    }
+
+    /// Hands a message to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
+    pub(super) fn hand_out(&self, topic: &str, text: &str, put: impl Fn(&Mailbox, Command) -> bool) {
         let audience = self.topics.audience(topic);
         if audience.shards.is_empty() && audience.picks.is_empty() {
             return;
@@ -29,16 +42,39 @@ impl Shared {
         let frame = self.publications.hold(frame::encode(Opcode::Text, text.as_bytes()));
         for shard in audience.shards {
             let target = Target::Topics(audience.topics.clone());
-            self.mailboxes[shard].put(Command::Publish(target, frame.clone()));
+            put(&self.mailboxes[shard], Command::Publish(target, frame.clone()));
         }
         for pick in audience.picks {
-            self.mailboxes[pick.connection.shard()].put(Command::Deliver(pick, frame.clone()));
+            put(&self.mailboxes[pick.connection.shard()], Command::Deliver(pick, frame.clone()));
         }
     }
 
     /// Lets a publisher go on when there is room for more.
     pub(super) fn wait_for_listeners(&self) {
         self.publications.wait(|| !self.is_running());
+    }
+
+    /// Sends a connection what it missed of a topic whose log is locked.
+    fn replay(&self, key: ConnectionKey, log: &Log, missed_from: Option<Position>, recovery: &Recovery) -> Recovered {
+        let missed = missed_from.and_then(|position| log.after(position, recovery.config.max_messages));
+        let (recovered, count) = (missed.is_some(), missed.as_ref().map_or(0, ExactSizeIterator::len));
+        for frame in missed.into_iter().flatten() {
+            self.mailboxes[key.shard()].put_now(Command::Send(key, frame.clone()));
+        }
+        Recovered { position: log.position(), recovered, count }
+    }
+
+    /// A connection is gone, and with it its subscriptions and its user's presence.
+    pub(crate) fn end_subscriptions(&self, connection: ConnectionKey) {
+        self.topics.leave(connection);
+        if let Some(presence) = &self.presence {
+            presence.leave(connection, None, self.herald(connection));
+        }
+    }
+
+    /// Topics and bytes kept for recovery.
+    pub(super) fn recovery_size(&self) -> (usize, usize) {
+        self.recovery.as_ref().map_or((0, 0), Recovery::size)
     }
 }
 
@@ -60,10 +96,43 @@ impl Server {
         self.shared.topics.subscribe(key, topics, queue_group, self.shared.teller(key))
     }
 
+    /// Subscribes a connection like [`Server::subscribe`], and sends it what it missed of each topic since `missed_from`,
+    /// before anything new. Patterns are subscribed to and have no past. Returns what became of each permitted topic.
+    ///
+    /// # Errors
+    /// As [`Server::subscribe`]; topics before the refused one stay subscribed.
+    pub fn subscribe_with_recovery(
+        &self,
+        connection: &str,
+        topics: &[&str],
+        missed_from: Option<Position>,
+    ) -> Result<BTreeMap<String, Option<Recovered>>, TopicError> {
+        let shared = &self.shared;
+        let mut outcomes = BTreeMap::new();
+        let Some(key) = shared.registry.key(connection) else { return Ok(outcomes) };
+        topics.iter().try_for_each(|topic| topics::check(topic))?;
+        for topic in topics {
+            let subscribe = || shared.topics.subscribe(key, &[topic], None, shared.teller(key));
+            let outcome = match shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic)) {
+                None => subscribe()?.pop().map(|topic| (topic, None)),
+                Some(recovery) => recovery.with(topic, clock::now_millis(), |log| {
+                    let permitted = subscribe()?.pop();
+                    Ok(permitted.map(|topic| (topic, Some(shared.replay(key, log, missed_from, recovery)))))
+                })?,
+            };
+            outcomes.extend(outcome);
+        }
+        Ok(outcomes)
+    }
+
     /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.
     pub fn unsubscribe(&self, connection: &str, topics: Option<&[&str]>) -> usize {
         let Some(key) = self.shared.registry.key(connection) else { return 0 };
-        self.shared.topics.unsubscribe(key, topics, self.shared.teller(key))
+        let ended = self.shared.topics.unsubscribe(key, topics, self.shared.teller(key));
+        if let Some(presence) = &self.shared.presence {
+            presence.leave(key, topics, self.shared.herald(key));
+        }
+        ended
     }
 
     /// Sets what a connection may subscribe to, in place of what its token said. Subscriptions that break the new rules end.

@@ -4,7 +4,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::Shard;
 use crate::{
+    config::Delivery,
     connection::{Connection, Phase},
+    inbound::Kind,
     key::ConnectionKey,
     outbound::{Chunk, Command, Target},
     priority::Level,
@@ -80,7 +82,14 @@ impl Shard {
                 self.audiences.change(key, change);
             }
             // It left meanwhile, and nobody else will clean up behind it.
-            None => self.core.shared.topics.leave(key),
+            None => self.core.shared.end_subscriptions(key),
+        }
+    }
+
+    /// Tells the application who came or went, if there is one.
+    pub(super) fn tell_presence(&mut self, kind: Kind, detail: &str) {
+        if self.core.shared.config.delivery == Delivery::Queue {
+            self.core.intake.push_event(kind, ConnectionKey::from_u64(u64::MAX), "", detail.as_bytes());
         }
     }
 
@@ -88,7 +97,7 @@ impl Shard {
     pub(super) fn end_subscriptions(&mut self, connection: &Connection) {
         if connection.is_subscriber {
             self.audiences.forget(connection.key);
-            self.core.shared.topics.leave(connection.key);
+            self.core.shared.end_subscriptions(connection.key);
         }
     }
 }

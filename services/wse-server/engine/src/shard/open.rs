@@ -123,6 +123,9 @@ impl Core {
                 // Nothing to change: it has no subscriptions yet.
                 self.shared.topics.set_acl(connection.key, rules, |_| {});
             }
+            if self.shared.presence.is_some() {
+                self.shared.registry.introduce(connection.key, &admitted.user);
+            }
             admitted.user
         });
         if self.shared.config.delivery == Delivery::Queue {
@@ -138,7 +141,7 @@ impl Core {
         let mut messages = 0;
         if let Some(user) = user {
             let message = self.random.id(self.wall_millis);
-            let greeting = envelope::server_ready(connection.id, message, &user, self.wall_millis);
+            let greeting = envelope::server_ready(connection.id, message, &user, &self.shared.config, self.wall_millis);
             frame::put(&mut out, Opcode::Text, greeting.as_bytes());
             messages = 1;
         }

@@ -117,6 +117,9 @@ impl Shard {
     fn start_sweep(&mut self, now: u64) {
         if now >= self.tending.next_ping_millis {
             self.tending.next_ping_millis = now + self.tending.ping_millis;
+            if let Some(recovery) = self.core.shared.recovery.as_ref().filter(|_| self.core.index == 0) {
+                recovery.forget_old(self.core.wall_millis);
+            }
             let text = envelope::server_ping(self.core.wall_millis);
             let ping = match self.core.overflow {
                 Overflow::Echo => Bytes::new(),
@@ -180,6 +183,7 @@ impl Shard {
             Command::Send(key, frame) => self.queue(key, frame, Level::Normal, dirty),
             Command::Event(key, frame, level) => self.queue(key, frame, level, dirty),
             Command::Deliver(pick, frame) => self.deliver(pick, frame, dirty),
+            Command::Presence(kind, detail) => self.tell_presence(kind, &detail),
             Command::Change(key, change) => self.resubscribe(key, change),
             Command::Disconnect(key) => self.disconnect(key),
             Command::Books(reply) => {

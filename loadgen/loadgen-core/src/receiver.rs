@@ -1,0 +1,277 @@
+//! What one connection received of a service that publishes: which numbers, which are missing, and how late they were.
+//!
+//! Pure, and on the hottest path of the generator: a message that is the next in turn costs a comparison and two additions
+//! here. Nothing is held of a connection that misses nothing.
+
+use bench_format::result::ReceiverBook;
+
+use crate::{
+    context::Publishing,
+    frame::{self, Opcode},
+    phases::Phases,
+    recorder::{Metric, Recorder},
+    workload::{Delivery, Workload},
+};
+
+/// Gaps that a connection remembers, so that what comes late is not taken for a duplicate. Beyond it the oldest is
+/// forgotten: its messages stay missing.
+const MOST_GAPS: usize = 4096;
+
+/// One connection's numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receiver {
+    /// The number that is next in turn.
+    next: u64,
+    received: u64,
+    first: u64,
+    missing: u64,
+    duplicated: u64,
+    reordered: u64,
+    /// Messages of other kinds: see [`ReceiverBook`].
+    pub(crate) others: u64,
+    /// See [`ReceiverBook`].
+    pub(crate) wrong: u64,
+    /// See [`ReceiverBook`].
+    pub(crate) reached: bool,
+    /// See [`ReceiverBook`].
+    pub(crate) closed: bool,
+    /// Missing numbers as ranges from the one to before the other, rising.
+    gaps: Vec<(u64, u64)>,
+}
+
+impl Receiver {
+    /// Takes a message's number.
+    #[inline]
+    pub fn take(&mut self, sequence: u64) {
+        if sequence == self.next {
+            self.next += 1;
+            self.received += 1;
+        } else {
+            self.take_out_of_turn(sequence);
+        }
+    }
+
+    #[cold]
+    fn take_out_of_turn(&mut self, sequence: u64) {
+        if self.received == 0 {
+            // A subscriber comes in where the publisher is.
+            (self.first, self.next, self.received) = (sequence, sequence + 1, 1);
+        } else if sequence > self.next {
+            self.miss(self.next, sequence);
+            self.next = sequence + 1;
+            self.received += 1;
+        } else if sequence < self.first {
+            self.miss_before(sequence);
+            self.reordered += 1;
+            self.received += 1;
+        } else if self.fill(sequence) {
+            self.missing -= 1;
+            self.reordered += 1;
+            self.received += 1;
+        } else {
+            self.duplicated += 1;
+        }
+    }
+
+    /// Numbers from the one to before the other did not come.
+    fn miss(&mut self, from: u64, to: u64) {
+        self.missing += to - from;
+        if self.gaps.len() == MOST_GAPS {
+            self.gaps.remove(0);
+        }
+        self.gaps.push((from, to));
+    }
+
+    /// A number from before the first: what lies between is missing until it comes.
+    fn miss_before(&mut self, sequence: u64) {
+        if sequence + 1 < self.first {
+            self.missing += self.first - sequence - 1;
+            self.gaps.insert(0, (sequence + 1, self.first));
+        }
+        self.first = sequence;
+    }
+
+    /// Takes a number out of the gap that it was missing from, if it was.
+    fn fill(&mut self, sequence: u64) -> bool {
+        let at = self.gaps.partition_point(|gap| gap.1 <= sequence);
+        let Some((from, to)) = self.gaps.get(at).copied().filter(|gap| gap.0 <= sequence) else { return false };
+        self.gaps.remove(at);
+        if sequence + 1 < to {
+            self.gaps.insert(at, (sequence + 1, to));
+        }
+        if from < sequence {
+            self.gaps.insert(at, (from, sequence));
+        }
+        true
+    }
+
+    /// For the wire.
+    pub fn book(&self) -> ReceiverBook {
+        let any = self.received > 0;
+        ReceiverBook {
+            first: any.then_some(self.first),
+            last: any.then(|| self.next - 1),
+            received: self.received,
+            missing: self.missing,
+            duplicated: self.duplicated,
+            reordered: self.reordered,
+            wrong: self.wrong,
+            others: self.others,
+            reached: self.reached,
+            closed: self.closed,
+        }
+    }
+}
+
+/// What the messages of one read are held against.
+pub struct Reading<'a> {
+    /// When the bytes were read, in nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+    /// How the service publishes.
+    pub publishing: Publishing,
+    /// Phases, histograms, and the publisher's clock minus ours in nanoseconds; absent before the start is known.
+    pub load: Option<(Phases, &'a mut Recorder, i64)>,
+}
+
+/// What a stretch of bytes came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Bytes of the frames that were taken.
+    pub used: usize,
+    /// Published messages among them.
+    pub deliveries: u64,
+}
+
+impl Reading<'_> {
+    /// Takes whole text messages in single frames until something else comes: that is left to whoever knows all frames.
+    #[inline]
+    pub fn take_all<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, bytes: &[u8]) -> Stretch {
+        let mut stretch = Stretch::default();
+        while let Ok(Some(frame)) = frame::parse(&bytes[stretch.used..])
+            && frame.opcode == Opcode::Text
+            && frame.last
+        {
+            stretch.used += frame.length;
+            stretch.deliveries += u64::from(self.take(workload, receiver, frame.payload));
+        }
+        stretch
+    }
+
+    /// Takes one text message; says whether it was a published one.
+    #[inline]
+    pub fn take<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, payload: &[u8]) -> bool {
+        match workload.delivery(payload) {
+            Delivery::Published { sequence, due_unix_us } => {
+                receiver.take(sequence);
+                self.record(receiver, due_unix_us);
+                true
+            }
+            Delivery::Other => {
+                receiver.others += 1;
+                false
+            }
+            Delivery::Wrong => {
+                receiver.wrong += 1;
+                false
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, receiver: &mut Receiver, due_unix_us: u64) {
+        let Some((phases, recorder, offset_ns)) = &mut self.load else { return };
+        // A time before this machine was started is before the window, too.
+        let due_ns = due_unix_us.saturating_mul(1000).saturating_add_signed(-*offset_ns);
+        if due_ns >= phases.window_end_ns {
+            receiver.reached = true;
+        } else if due_ns >= phases.window_start_ns {
+            let metric = match self.publishing {
+                Publishing::Paced => Metric::Response,
+                Publishing::Flood => Metric::Age,
+            };
+            recorder.record(metric, self.now_ns.saturating_sub(due_ns), self.now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn book(sequences: &[u64]) -> ReceiverBook {
+        let mut receiver = Receiver::default();
+        sequences.iter().for_each(|sequence| receiver.take(*sequence));
+        receiver.book()
+    }
+
+    /// Received, missing, duplicated, reordered.
+    fn counts(sequences: &[u64]) -> (u64, u64, u64, u64) {
+        let ReceiverBook { received, missing, duplicated, reordered, .. } = book(sequences);
+        (received, missing, duplicated, reordered)
+    }
+
+    #[test]
+    fn a_subscriber_may_come_in_at_any_number() {
+        assert_eq!(book(&[0, 1, 2]), ReceiverBook { first: Some(0), last: Some(2), received: 3, ..Default::default() });
+        assert_eq!(book(&[7, 8]), ReceiverBook { first: Some(7), last: Some(8), received: 2, ..Default::default() });
+        assert_eq!(book(&[]), ReceiverBook::default());
+    }
+
+    #[test]
+    fn what_is_skipped_is_missing() {
+        assert_eq!(counts(&[5, 6, 9, 10, 12]), (5, 3, 0, 0));
+    }
+
+    #[test]
+    fn what_comes_twice_is_a_duplicate_and_not_received_again() {
+        assert_eq!(counts(&[5, 6, 6, 7, 5]), (3, 0, 2, 0));
+    }
+
+    #[test]
+    fn what_comes_late_is_reordered_and_not_missing() {
+        assert_eq!(counts(&[5, 8, 6, 7, 9]), (5, 0, 0, 2));
+        assert_eq!(counts(&[5, 9, 7, 7]), (3, 2, 1, 1), "7 came late and then again, 6 and 8 never");
+        assert_eq!(counts(&[5, 6, 3]), (3, 1, 0, 1), "3 came after the first, 4 never");
+    }
+
+    #[test]
+    fn a_gap_that_was_forgotten_stays_missing() {
+        let every_other: Vec<u64> = (0..MOST_GAPS as u64 + 2).map(|n| 2 * n).collect();
+        let late = [every_other, vec![1, 3]].concat();
+        let missing = MOST_GAPS as u64 + 1;
+        assert_eq!(counts(&late), (MOST_GAPS as u64 + 3, missing - 1, 1, 1));
+    }
+
+    proptest! {
+        /// Held against a set of numbers and a maximum: as slowly and plainly as the definitions say it.
+        #[test]
+        fn the_books_are_those_of_a_set_of_numbers(sequences in prop::collection::vec(0_u64..60, 1..80)) {
+            let mut seen = std::collections::BTreeSet::new();
+            let (mut duplicated, mut reordered) = (0, 0);
+            for sequence in &sequences {
+                let highest = seen.last().copied();
+                if !seen.insert(*sequence) {
+                    duplicated += 1;
+                } else if highest.is_some_and(|highest| *sequence < highest) {
+                    reordered += 1;
+                }
+            }
+            let (first, last) = (*seen.first().unwrap(), *seen.last().unwrap());
+            let received = seen.len() as u64;
+            let expected = ReceiverBook {
+                first: Some(first),
+                last: Some(last),
+                received,
+                missing: last - first + 1 - received,
+                duplicated,
+                reordered,
+                ..Default::default()
+            };
+            let book = book(&sequences);
+            prop_assert_eq!(book.expected(), book.received + book.missing);
+            prop_assert_eq!(book, expected);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Published messages as a receiver reads them: `{"c":"U","t":"fanout_tick","p":{"seq":N,"ts_us":T,…}}`. Pure.
+//!
+//! Millions per second come to one thread. So a message is taken to look like all others, every byte of that is verified,
+//! and only one that doesn't is searched.
+
+use loadgen_core::workload::Delivery;
+use memchr::memmem;
+
+use crate::protocol::number;
+
+/// How a published message begins, up to its number.
+const HEAD: &[u8; 38] = br#"{"c":"U","t":"fanout_tick","p":{"seq":"#;
+/// What stands between its number and its time.
+const STAMP: &[u8; 9] = br#","ts_us":"#;
+const TYPE: &[u8] = br#""fanout_tick""#;
+const NUMBER: &[u8] = br#""seq":"#;
+const TIME: &[u8] = br#""ts_us":"#;
+/// Numbers beyond are no count of messages, in whatever time.
+const MOST: u64 = 1 << 62;
+
+/// What a text message is to a receiver.
+#[inline]
+pub fn delivery(payload: &[u8]) -> Delivery {
+    // Arrays of a known length are compared in a few words each; as patterns they would be compared byte by byte.
+    if let Some((head, rest)) = payload.split_first_chunk()
+        && head == HEAD
+        && let Some((sequence, rest)) = digits(rest)
+        && let Some((stamp, rest)) = rest.split_first_chunk()
+        && stamp == STAMP
+        && let Some(due_unix_us) = time(rest)
+    {
+        return Delivery::Published { sequence, due_unix_us };
+    }
+    elsewhere(payload)
+}
+
+/// The same for one that looks different: an older server's without its category, or one with other fields before.
+#[cold]
+fn elsewhere(payload: &[u8]) -> Delivery {
+    if memmem::find(payload, TYPE).is_none() {
+        return Delivery::Other;
+    }
+    let behind =
+        |name: &[u8]| memmem::find(payload, name).and_then(|at| number(payload[at + name.len()..].trim_ascii_start()));
+    match (behind(NUMBER), behind(TIME)) {
+        (Some(sequence @ ..=MOST), Some(due_unix_us @ ..=MOST)) => Delivery::Published { sequence, due_unix_us },
+        _ => Delivery::Wrong,
+    }
+}
+
+/// The number of a time: sixteen digits from the year 2001 to 2286, both halves read side by side.
+#[inline]
+fn time(bytes: &[u8]) -> Option<u64> {
+    if let Some((front, rest)) = bytes.split_first_chunk::<8>()
+        && let Some((back, rest)) = rest.split_first_chunk::<8>()
+        && let ((front, 8), (back, 8)) = (leading_digits(*front), leading_digits(*back))
+        && !rest.first().is_some_and(u8::is_ascii_digit)
+    {
+        return Some(front * POWERS[8] + back);
+    }
+    digits(bytes).map(|(number, _)| number)
+}
+
+/// The decimal number at the start, and what follows it; nothing for none and for one that is too long to be one.
+#[inline]
+fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut number, mut rest) = (0_u64, bytes);
+    // Eight at a time: a time has sixteen, a number few.
+    while let Some(eight) = rest.first_chunk::<8>() {
+        let (next, count) = leading_digits(*eight);
+        if number > ROOM[count] {
+            return None;
+        }
+        number = number * POWERS[count] + next;
+        rest = &rest[count..];
+        if count < 8 {
+            return (rest.len() < bytes.len()).then_some((number, rest));
+        }
+    }
+    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+        if number > MOST / 10 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit - b'0');
+        rest = behind;
+    }
+    (rest.len() < bytes.len()).then_some((number, rest))
+}
+
+const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+/// The largest number that so many more digits may be put behind.
+const ROOM: [u64; 9] = {
+    let (mut room, mut count) = ([0; 9], 0);
+    while count < room.len() {
+        room[count] = MOST / POWERS[count];
+        count += 1;
+    }
+    room
+};
+
+/// The digits that eight bytes begin with, as a number, and how many there are: neighbours are added up to pairs, pairs to
+/// fours, fours to eight.
+#[inline]
+fn leading_digits(bytes: [u8; 8]) -> (u64, usize) {
+    let word = u64::from_le_bytes(bytes);
+    let values = word.wrapping_sub(0x3030_3030_3030_3030);
+    // A byte below '0' borrows, one above '9' carries: either shows in its highest bit. What that does to the bytes behind it
+    // is of no interest.
+    let others = (values | word.wrapping_add(0x4646_4646_4646_4646)) & 0x8080_8080_8080_8080;
+    let count = (others.trailing_zeros() / 8) as usize;
+    if count == 0 {
+        return (0, 0);
+    }
+    // Zeros in front, where the missing digits would stand.
+    let values = values << (64 - 8 * count);
+    let pairs = (values.wrapping_mul(10).wrapping_add(values >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs.wrapping_mul(100).wrapping_add(pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
+    (fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(text: &str) -> Delivery {
+        delivery(text.as_bytes())
+    }
+
+    const TICK: Delivery = Delivery::Published { sequence: 42, due_unix_us: 1_700_000_000_000_000 };
+
+    #[test]
+    fn a_published_message_has_its_number_and_its_time() {
+        let ours = r#"{"c":"U","t":"fanout_tick","p":{"seq":42,"ts_us":1700000000000000,"s":"ES","px":5234.75,"q":2}}"#;
+        assert_eq!(of(ours), TICK);
+        assert_eq!(of(&ours.replace(r#""c":"U","#, "")), TICK, "as older servers publish");
+        assert_eq!(of(&format!("U{ours}")), TICK, "with the legacy prefix");
+        assert_eq!(of(r#"{"p":{"ts_us": 1700000000000000,"q":2,"seq": 42},"t":"fanout_tick"}"#), TICK);
+    }
+
+    #[test]
+    fn what_is_no_published_message_is_none() {
+        assert_eq!(of(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"},"seq":3}"#), Delivery::Other);
+        assert_eq!(of(r#"{"c":"WSE","id":"x","p":{},"seq":1,"t":"server_hello","v":1}"#), Delivery::Other);
+        assert_eq!(of(""), Delivery::Other);
+    }
+
+    #[test]
+    fn one_without_a_number_or_a_time_is_wrong() {
+        for text in [
+            r#"{"c":"U","t":"fanout_tick","p":{"seq":42}}"#,
+            r#"{"c":"U","t":"fanout_tick","p":{"ts_us":1700000000000000}}"#,
+            r#"{"c":"U","t":"fanout_tick","p":{"seq":-1,"ts_us":1700000000000000}}"#,
+            r#"{"c":"U","t":"fanout_tick","p":{"seq":99999999999999999999,"ts_us":1700000000000000}}"#,
+        ] {
+            assert_eq!(of(text), Delivery::Wrong, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn digits_are_read_as_the_standard_library_reads_them(number in 0..MOST, behind in "[^0-9].{0,20}") {
+            let text = format!("{number}{behind}");
+            prop_assert_eq!(digits(text.as_bytes()), Some((number, behind.as_bytes())));
+        }
+
+        #[test]
+        fn a_time_is_the_number_whatever_its_length(number in 0..MOST, short in 0_u64..1000, behind in "[^0-9].{0,20}") {
+            for number in [number, short, 1_700_000_000_000_000 + short] {
+                prop_assert_eq!(time(format!("{number}{behind}").as_bytes()), Some(number));
+                prop_assert_eq!(time(number.to_string().as_bytes()), Some(number));
+            }
+        }
+
+        #[test]
+        fn eight_bytes_begin_with_the_digits_that_they_begin_with(bytes: [u8; 8]) {
+            let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let plain = std::str::from_utf8(&bytes[..count]).unwrap().parse().unwrap_or(0);
+            prop_assert_eq!(leading_digits(bytes), (plain, count));
+        }
+
+        #[test]
+        fn digits_end_where_something_else_comes(number in 0_u64..100_000_000, at in 0_usize..9, wrong: u8) {
+            let mut bytes: [u8; 8] = format!("{number:08}").into_bytes().try_into().unwrap();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = wrong;
+            }
+            let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let plain = std::str::from_utf8(&bytes[..count]).unwrap().parse().unwrap_or(0);
+            prop_assert_eq!(leading_digits(bytes), (plain, count));
+        }
+    }
+}

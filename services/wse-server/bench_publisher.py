@@ -1,0 +1,327 @@
+"""The publisher behind the fan-out servers: numbered messages to all subscribers, and books on what it published.
+
+It knows no server: `bench_fanout_server.py` and the reference's `services/wse-reference/fanout_server.py` run it, so
+that what is offered to both is the same. With a rate each message is due at a time that was fixed before, whatever the
+server does (open loop), and that time is what it carries; without one it is a flood, held back only by how much the
+server has taken and not yet written.
+"""
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from bench_application import Books
+
+NS_PER_SECOND = 1_000_000_000
+# A message handed over later than this is late. A sleeping thread wakes up within a tenth of it.
+LATE_NS = 1_000_000
+# Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
+BURST_MESSAGES = 256
+# Between two looks at a backlog that is full.
+FULL_SECONDS = 0.000_2
+# A full backlog that stands still for so long is no backlog: what it was counted from has changed.
+STUCK_NS = 2_000_000_000
+DEFAULT_BACKLOG_BYTES = 4 << 20
+HEAD = '{"c":"U","t":"fanout_tick","p":{"seq":'
+STAMP = ',"ts_us":'
+TAIL = ',"s":"ES","px":5234.75,"q":2'
+END = "}}"
+PAD = ',"pad":"'
+
+Publish = Callable[[str], object]
+"""Hands one text to the server for all subscribers."""
+
+
+class Message:
+    """The published message: the one of the reference's benchmarks, padded where it shall be longer."""
+
+    def __init__(self, size_bytes: int = 0) -> None:
+        self._size = size_bytes
+
+    def text(self, sequence: int, unix_us: int) -> str:
+        """The message with this number; `unix_us` is when it was due, in Unix microseconds."""
+        text = f"{HEAD}{sequence}{STAMP}{unix_us}{TAIL}"
+        missing = self._size - len(text) - len(PAD) - len(END) - 1
+        if missing >= 0:
+            return f'{text}{PAD}{"x" * missing}"{END}'
+        return text + END
+
+
+class Subscribers:
+    """How many there are, as the application's events tell; whoever publishes waits here for the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.count = 0
+
+    def add(self, number: int) -> None:
+        """So many came; less than 0, so many went."""
+        with self._changed:
+            self.count += number
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there are any, now or within that time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.count > 0, seconds)
+
+
+class SubscriberBooks(Books):
+    """The application's books, which also know how many connections are open."""
+
+    def __init__(self, subscribers: Subscribers) -> None:
+        super().__init__()
+        self._subscribers = subscribers
+        self._here: set[int | str] = set()
+
+    def open(self, key: int | str, connection_id: str) -> int:
+        """Start the books of a connection; it is a subscriber from now on."""
+        if key not in self._here:
+            self._here.add(key)
+            self._subscribers.add(1)
+        return super().open(key, connection_id)
+
+    def close(self, key: int | str) -> None:
+        """The connection is no subscriber any more."""
+        if key in self._here:
+            self._here.remove(key)
+            self._subscribers.add(-1)
+        super().close(key)
+
+
+class Counters(Protocol):
+    """What a server says it has done with published messages so far, all subscribers together."""
+
+    def __call__(self) -> int:
+        """Messages written to sockets or dropped."""
+
+
+class Backpressure:
+    """How much a flood may publish: as long as the server's backlog is below a limit, in bytes.
+
+    The backlog is what the server has taken from the publisher and not yet written, over all subscribers. A server that
+    tells it (`publish_backlog()`) is asked. Else it is what was published, times those who should get it, without what
+    the server's counters say was written or dropped. Where there is neither, nothing holds the flood back, and `kind`
+    says so.
+    """
+
+    def __init__(self, server: Any, limit_bytes: int, settled: Counters | None = None) -> None:
+        self._limit = limit_bytes
+        self._backlog: Callable[[], int] | None = None
+        self._settled = settled
+        self._expected = 0
+        # What the counters said when the count was last begun anew.
+        self._base = settled() if settled is not None else 0
+        self._stuck_since = 0
+        self._last_settled = self._base
+        self._subscribers = 0
+        if hasattr(server, "publish_backlog"):
+            self._backlog = server.publish_backlog
+        self.kind = "engine" if self._backlog else "counters" if settled is not None else "none"
+
+    def room(self, subscribers: int, message_bytes: int) -> int:
+        """How many messages may be published now, up to a burst."""
+        if self.kind == "none":
+            return BURST_MESSAGES
+        each = max(1, subscribers * message_bytes)
+        free = self._limit - (self._backlog() if self._backlog else self._counted(subscribers) * message_bytes)
+        if free <= 0:
+            return 0
+        return max(1, min(BURST_MESSAGES, free // each))
+
+    def published(self, messages: int, subscribers: int) -> None:
+        """So many were handed over while there were so many subscribers."""
+        self._expected += messages * subscribers
+
+    def _counted(self, subscribers: int) -> int:
+        """Messages that were not written yet, all subscribers together, from the counters."""
+        assert self._settled is not None
+        settled, now = self._settled(), time.monotonic_ns()
+        if subscribers != self._subscribers:
+            # Nobody knows what those who came or went were sent: the count begins anew.
+            self._subscribers = subscribers
+            self._begin(settled, now)
+        if settled != self._last_settled:
+            self._last_settled, self._stuck_since = settled, now
+        backlog = self._expected - (settled - self._base)
+        if backlog < 0 or (backlog > 0 and now - self._stuck_since > STUCK_NS):
+            self._begin(settled, now)
+            return 0
+        return backlog
+
+    def _begin(self, settled: int, now: int) -> None:
+        self._base, self._expected, self._stuck_since = settled, 0, now
+
+
+class Options(NamedTuple):
+    """What is published, and how fast."""
+
+    rate: float | None
+    """Messages per second; None is a flood."""
+    message_bytes: int
+    backlog_bytes: int
+    always: bool
+    """Publish also when there is nobody to hear it, as the published benchmarks did."""
+
+
+class Publisher:
+    """A thread that publishes, and its books."""
+
+    def __init__(
+        self, mode: str, publish: Publish, subscribers: Subscribers, backpressure: Backpressure, options: Options
+    ) -> None:
+        self.mode = mode
+        self.options = options
+        self._publish = publish
+        self._subscribers = subscribers
+        self._backpressure = backpressure
+        self._message = Message(options.message_bytes)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._next = 0
+        self._bytes = 0
+        self._late = 0
+        self._latest_ns = 0
+        # Of stretches with subscribers that are over, and when the present one began.
+        self._published_ns = 0
+        self._began_ns: int | None = None
+
+    def start(self) -> None:
+        """Begin; nothing is published before there is a subscriber, unless it always is."""
+        self._thread.start()
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
+        """Publish nothing more, and wait until that is true."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(patience_seconds)
+
+    def stats(self) -> dict[str, object]:
+        """`/stats/publisher`; exact when nothing is being published."""
+        following, began = self._next, self._began_ns
+        now = time.monotonic_ns() - began if began is not None else 0
+        return {
+            "mode": self.mode,
+            "rate_per_second": self.options.rate,
+            "backpressure": "schedule" if self.options.rate else self._backpressure.kind,
+            "publishing": began is not None,
+            "published": following,
+            "bytes": self._bytes,
+            "first_sequence": 0 if following else None,
+            "last_sequence": following - 1 if following else None,
+            "publishing_seconds": (self._published_ns + now) / NS_PER_SECOND,
+            "late": self._late,
+            "lateness_max_us": self._latest_ns // 1000,
+        }
+
+    def metrics(self) -> str:
+        """The same for `/metrics`."""
+        stats = self.stats()
+        rows = (
+            ("publisher_messages_total", "counter", "Messages published", stats["published"]),
+            ("publisher_bytes_total", "counter", "Their payload, once each", stats["bytes"]),
+            ("publisher_next_sequence", "gauge", "Number of the next message", stats["published"]),
+            ("publisher_seconds_total", "counter", "Time with somebody to publish to", stats["publishing_seconds"]),
+            ("publisher_late_total", "counter", "Handed over more than 1 ms after they were due", stats["late"]),
+            ("publisher_lateness_max_seconds", "gauge", "The latest of them", self._latest_ns / NS_PER_SECOND),
+        )
+        return "".join(
+            f"# HELP {name} {words}\n# TYPE {name} {kind}\n{name} {value}\n" for name, kind, words, value in rows
+        )
+
+    def _run(self) -> None:
+        stretch = self._flood if self.options.rate is None else self._pace
+        while not self._stopping.is_set():
+            if self.options.always or self._subscribers.wait(0.1):
+                self._began_ns = time.monotonic_ns()
+                stretch()
+                self._published_ns += time.monotonic_ns() - self._began_ns
+                self._began_ns = None
+
+    def _goes_on(self) -> bool:
+        return not self._stopping.is_set() and (self.options.always or self._subscribers.count > 0)
+
+    def _flood(self) -> None:
+        """As much as the backlog allows, until nobody is left."""
+        while self._goes_on():
+            subscribers = self._subscribers.count
+            size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
+            room = self._backpressure.room(subscribers, size)
+            if not room:
+                time.sleep(FULL_SECONDS)
+                continue
+            for _ in range(room):
+                self._hand_over(time.time_ns() // 1000)
+            self._backpressure.published(room, subscribers)
+
+    def _pace(self) -> None:
+        """Message after message when each is due, until nobody is left."""
+        rate = self.options.rate
+        assert rate is not None
+        # Due times are kept on the clock that nobody sets, and told on the one that receivers know.
+        start_ns, unix_ns = time.monotonic_ns(), time.time_ns()
+        nth = 0
+        while self._goes_on():
+            # Multiplied first: a rounded interval would drift.
+            after_ns = int(nth * NS_PER_SECOND / rate)
+            wait_ns = start_ns + after_ns - time.monotonic_ns()
+            if wait_ns > 0:
+                # Somebody who waits for a slow pace leaves when told to.
+                if self._stopping.wait(wait_ns / NS_PER_SECOND):
+                    return
+                continue
+            self._latest_ns = max(self._latest_ns, -wait_ns)
+            self._late += -wait_ns > LATE_NS
+            self._hand_over((unix_ns + after_ns) // 1000)
+            nth += 1
+
+    def _hand_over(self, unix_us: int) -> None:
+        text = self._message.text(self._next, unix_us)
+        self._publish(text)
+        self._bytes += len(text)
+        self._next += 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The publisher's flags; RATE, MESSAGE_SIZE, BACKLOG_BYTES and PUBLISH_ALWAYS are read where a flag is missing."""
+    environment = os.environ
+    rate = environment.get("RATE")
+    parser.add_argument(
+        "--rate",
+        type=_positive,
+        default=_positive(rate) if rate else None,
+        help="messages per second, each due at its time whatever happened before; without it a flood",
+    )
+    parser.add_argument(
+        "--message-size",
+        type=int,
+        default=int(environment.get("MESSAGE_SIZE") or 0),
+        help="bytes that shorter messages are padded to (they have 94 to 110; less than 9 more can't be padded)",
+    )
+    parser.add_argument(
+        "--backlog-bytes",
+        type=int,
+        default=int(environment.get("BACKLOG_BYTES") or DEFAULT_BACKLOG_BYTES),
+        help="a flood waits while the server has this much to write, over all subscribers",
+    )
+    parser.add_argument(
+        "--publish-always",
+        action="store_true",
+        default=environment.get("PUBLISH_ALWAYS", "") not in ("", "0"),
+        help="publish also when there is no subscriber, as the published benchmarks did",
+    )
+
+
+def options_of(parsed: argparse.Namespace) -> Options:
+    """The publisher's part of a command line."""
+    return Options(parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publish_always)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no rate: give messages per second, more than 0")
+    return number

@@ -1,0 +1,47 @@
+//! `RustTokenBucket`: how often something may happen.
+
+use std::sync::Mutex;
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use wse_utilities::bucket::TokenBucket;
+
+use super::{lock, now_seconds};
+
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct RustTokenBucket {
+    bucket: Mutex<TokenBucket>,
+}
+
+/// A number of tokens, checked.
+fn countable(name: &str, value: f64) -> PyResult<f64> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(value);
+    }
+    Err(PyValueError::new_err(format!("{name} is {value}: give a number from 0 on")))
+}
+
+#[pymethods]
+impl RustTokenBucket {
+    #[new]
+    #[pyo3(signature = (capacity, refill_rate, initial_tokens = None))]
+    fn new(capacity: f64, refill_rate: f64, initial_tokens: Option<f64>) -> PyResult<Self> {
+        let capacity = countable("capacity", capacity)?;
+        let refill_rate = countable("refill_rate", refill_rate)?;
+        let tokens = initial_tokens.map_or(Ok(capacity), |tokens| countable("initial_tokens", tokens))?;
+        Ok(Self { bucket: Mutex::new(TokenBucket::new(capacity, refill_rate, tokens, now_seconds())) })
+    }
+
+    fn acquire(&self, tokens: f64) -> PyResult<bool> {
+        let tokens = countable("tokens", tokens)?;
+        Ok(lock(&self.bucket).acquire(tokens, now_seconds()))
+    }
+
+    #[getter]
+    fn tokens(&self) -> f64 {
+        lock(&self.bucket).tokens(now_seconds())
+    }
+
+    fn reset(&self) {
+        lock(&self.bucket).reset(now_seconds());
+    }
+}

@@ -1,0 +1,138 @@
+//! `RustCompressionManager` and its functions: zlib and MessagePack.
+
+use std::sync::Mutex;
+
+use pyo3::{
+    exceptions::PyRuntimeError,
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+use wse_engine::msgpack;
+use wse_utilities::compression::{self, CompressionError, CompressionStats};
+
+use super::{encode::Encoder, lock, on_bytes, refused, with_names};
+use crate::{
+    arguments::size,
+    values::{Decoder, Integers, Malformed},
+};
+
+fn failed(error: CompressionError) -> PyErr {
+    match error {
+        CompressionError::Library => PyRuntimeError::new_err(error.to_string()),
+        error => refused(error),
+    }
+}
+
+#[pyfunction]
+pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> PyResult<Bound<'py, PyBytes>> {
+    let level = compression::level(level).map_err(failed)?;
+    let stream = on_bytes(py, data.len(), || compression::compress(data, level)).map_err(failed)?;
+    Ok(PyBytes::new(py, &stream))
+}
+
+#[pyfunction]
+pub(crate) fn rust_decompress<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    // What comes out may be a thousand times what goes in.
+    let message = on_bytes(py, data.len().saturating_mul(16), || compression::decompress(data)).map_err(failed)?;
+    Ok(PyBytes::new(py, &message))
+}
+
+#[pyfunction]
+pub(crate) fn rust_should_compress(data: &[u8], threshold: i64) -> PyResult<bool> {
+    Ok(compression::should_compress(data.len(), size("threshold", threshold)?))
+}
+
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct RustCompressionManager {
+    threshold_bytes: usize,
+    level: u32,
+    stats: Mutex<CompressionStats>,
+}
+
+#[pymethods]
+impl RustCompressionManager {
+    #[new]
+    #[pyo3(signature = (threshold = 1024, compression_level = 6))]
+    fn new(threshold: i64, compression_level: i64) -> PyResult<Self> {
+        let level = compression::level(compression_level).map_err(failed)?;
+        Ok(Self { threshold_bytes: size("threshold", threshold)?, level, stats: Mutex::default() })
+    }
+
+    fn should_compress(&self, data: &[u8]) -> bool {
+        compression::should_compress(data.len(), self.threshold_bytes)
+    }
+
+    #[pyo3(signature = (data, level = None))]
+    fn compress<'py>(&self, py: Python<'py>, data: &[u8], level: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let level = level.map_or(Ok(self.level), compression::level).map_err(failed)?;
+        let stream = on_bytes(py, data.len(), || compression::compress(data, level));
+        lock(&self.stats).count_compressed(data.len(), stream.as_deref().ok());
+        Ok(PyBytes::new(py, &stream.map_err(failed)?))
+    }
+
+    fn decompress<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let message = rust_decompress(py, data);
+        lock(&self.stats).count_decompressed(message.is_ok());
+        message
+    }
+
+    fn pack_msgpack<'py>(&self, py: Python<'py>, data: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &Encoder::message_pack(data)?))
+    }
+
+    fn unpack_msgpack<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        unpacked(py, data)
+    }
+
+    #[pyo3(signature = (event, use_msgpack = true))]
+    fn pack_event<'py>(
+        &self,
+        py: Python<'py>,
+        event: &Bound<'py, PyDict>,
+        use_msgpack: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let packed = if use_msgpack { Encoder::message_pack(event) } else { Encoder::json(event) };
+        Ok(PyBytes::new(py, &packed?))
+    }
+
+    #[pyo3(signature = (data, is_msgpack = true))]
+    fn unpack_event<'py>(&self, py: Python<'py>, data: &[u8], is_msgpack: bool) -> PyResult<Bound<'py, PyAny>> {
+        if is_msgpack && msgpack::check(data).is_some() {
+            return unpacked(py, data);
+        }
+        let event = with_names(|names| Decoder::new(py, names, Integers::Exact).json_value(data));
+        let tried = if is_msgpack { "neither MessagePack nor JSON" } else { "no JSON" };
+        event.map_err(|Malformed(why)| refused(format!("the {} bytes are {tried}: {why}", data.len())))
+    }
+
+    fn get_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = *lock(&self.stats);
+        let dict = PyDict::new(py);
+        dict.set_item("total_compressed", stats.compressed)?;
+        dict.set_item("total_decompressed", stats.decompressed)?;
+        dict.set_item("compression_failures", stats.compression_failures)?;
+        dict.set_item("decompression_failures", stats.decompression_failures)?;
+        dict.set_item("total_bytes_saved", stats.bytes_saved)?;
+        dict.set_item("compression_success_rate", stats.compression_success_rate())?;
+        dict.set_item("decompression_success_rate", stats.decompression_success_rate())?;
+        dict.set_item("average_bytes_saved", stats.average_bytes_saved())?;
+        Ok(dict)
+    }
+
+    fn reset_stats(&self) {
+        *lock(&self.stats) = CompressionStats::default();
+    }
+}
+
+/// The value of MessagePack that is checked before any of it is built.
+fn unpacked<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    if msgpack::check(data).is_none() {
+        return Err(refused(format!(
+            "the {} bytes are not exactly one MessagePack value, nested at most {} deep",
+            data.len(),
+            msgpack::MAXIMAL_DEPTH
+        )));
+    }
+    let value = with_names(|names| Decoder::new(py, names, Integers::Exact).messagepack_value(data));
+    value.map_err(|Malformed(why)| refused(format!("the MessagePack can't become Python's: {why}")))
+}

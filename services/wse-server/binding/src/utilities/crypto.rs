@@ -1,0 +1,58 @@
+//! Keys agreed on, messages sealed.
+
+use pyo3::{
+    exceptions::{PyRuntimeError, PyValueError},
+    prelude::*,
+    types::PyBytes,
+};
+use wse_utilities::crypto::{self, CryptoError, KEY_BYTES, PRIVATE_BYTES};
+
+use super::{on_bytes, refused};
+
+fn failed(error: CryptoError) -> PyErr {
+    match error {
+        CryptoError::Library => PyRuntimeError::new_err(error.to_string()),
+        error => refused(error),
+    }
+}
+
+/// Exactly so many bytes.
+fn exactly<'a, const N: usize>(name: &str, bytes: &'a [u8]) -> PyResult<&'a [u8; N]> {
+    let given = bytes.len();
+    bytes.try_into().map_err(|_| PyValueError::new_err(format!("{name} has {given} bytes: give {N}")))
+}
+
+#[pyfunction]
+pub(crate) fn rust_aes_gcm_encrypt<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    plaintext: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let key: &[u8; KEY_BYTES] = exactly("key", key)?;
+    let sealed = on_bytes(py, plaintext.len(), || crypto::seal(key, plaintext)).map_err(failed)?;
+    Ok(PyBytes::new(py, &sealed))
+}
+
+#[pyfunction]
+pub(crate) fn rust_aes_gcm_decrypt<'py>(py: Python<'py>, key: &[u8], data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let key: &[u8; KEY_BYTES] = exactly("key", key)?;
+    let plain = on_bytes(py, data.len(), || crypto::open(key, data)).map_err(failed)?;
+    Ok(PyBytes::new(py, &plain))
+}
+
+#[pyfunction]
+pub(crate) fn rust_ecdh_generate_keypair(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
+    let (private, public) = py.detach(crypto::generate).map_err(failed)?;
+    Ok((PyBytes::new(py, &private), PyBytes::new(py, &public)))
+}
+
+#[pyfunction]
+pub(crate) fn rust_ecdh_derive_shared_secret<'py>(
+    py: Python<'py>,
+    private_key: &[u8],
+    peer_public_key: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let private: &[u8; PRIVATE_BYTES] = exactly("private_key", private_key)?;
+    let key = py.detach(|| crypto::derive(private, peer_public_key)).map_err(failed)?;
+    Ok(PyBytes::new(py, &key))
+}

@@ -1,0 +1,141 @@
+//! `rust_match_event`: criteria over dicts, walked as they are. Equality and order are Python's.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use pyo3::{
+    basic::CompareOp,
+    exceptions::{PyTypeError, PyValueError},
+    intern,
+    prelude::*,
+    types::{PyBool, PyDict, PyFrozenSet, PyList, PySet, PyString, PyTuple},
+};
+use wse_utilities::{
+    filter::{self, Comparison, FieldTest, FilterError, ItemTest, Kind, Value},
+    pattern::Patterns,
+};
+
+use super::objects::every_entry;
+
+/// Of all filters of the process.
+static PATTERNS: LazyLock<Patterns> = LazyLock::new(Patterns::default);
+
+struct Object<'py>(Bound<'py, PyAny>);
+
+/// What a filter says, or what Python raised.
+struct Raised(PyErr);
+
+impl From<FilterError> for Raised {
+    fn from(error: FilterError) -> Self {
+        let class = if error.is_of_type() { PyTypeError::new_err } else { PyValueError::new_err };
+        Self(class(error.to_string()))
+    }
+}
+
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Self {
+        Self(error)
+    }
+}
+
+/// `false` where Python says that the types don't go together.
+fn if_comparable(py: Python<'_>, result: PyResult<bool>) -> Result<bool, Raised> {
+    match result {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(false),
+        other => Ok(other?),
+    }
+}
+
+impl<'py> Object<'py> {
+    fn get(&self, name: &Bound<'py, PyString>) -> Result<Option<Self>, Raised> {
+        let Ok(dict) = self.0.cast::<PyDict>() else { return Ok(None) };
+        Ok(dict.get_item(name)?.map(Self))
+    }
+}
+
+impl<'py> Value for Object<'py> {
+    type Error = Raised;
+
+    fn kind(&self) -> Kind {
+        let value = &self.0;
+        if value.is_instance_of::<PyString>() {
+            Kind::Text
+        } else if value.is_instance_of::<PyDict>() {
+            Kind::Map
+        } else if value.is_none() {
+            Kind::Null
+        } else if let Ok(truth) = value.cast::<PyBool>() {
+            Kind::Bool(truth.is_true())
+        } else if value.is_instance_of::<PyList>()
+            || value.is_instance_of::<PyTuple>()
+            || value.is_instance_of::<PySet>()
+            || value.is_instance_of::<PyFrozenSet>()
+        {
+            Kind::List
+        } else {
+            Kind::Other
+        }
+    }
+
+    fn text(&self) -> Result<Cow<'_, str>, Raised> {
+        match self.0.cast::<PyString>() {
+            Ok(text) => Ok(Cow::Borrowed(text.to_str()?)),
+            Err(_) => Ok(Cow::Owned(self.0.str()?.to_str()?.to_owned())),
+        }
+    }
+
+    fn field(&self, name: &str) -> Result<Option<Self>, Raised> {
+        let py = self.0.py();
+        match name {
+            "start_from_latest" => self.get(intern!(py, "start_from_latest")),
+            "$and" => self.get(intern!(py, "$and")),
+            "$or" => self.get(intern!(py, "$or")),
+            other => self.get(&PyString::new(py, other)),
+        }
+    }
+
+    fn field_named(&self, name: &Self) -> Result<Option<Self>, Raised> {
+        let Ok(dict) = self.0.cast::<PyDict>() else { return Ok(None) };
+        Ok(dict.get_item(&name.0)?.map(Self))
+    }
+
+    fn every_field(&self, test: &mut FieldTest<'_, Self>) -> Result<bool, Raised> {
+        match self.0.cast::<PyDict>() {
+            Ok(dict) => every_entry(dict, |key, value| test(&Self(key), &Self(value))),
+            Err(_) => Ok(true),
+        }
+    }
+
+    fn every_item(&self, test: &mut ItemTest<'_, Self>) -> Result<bool, Raised> {
+        for item in self.0.try_iter()? {
+            if !test(&Self(item?))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn equals(&self, other: &Self) -> Result<bool, Raised> {
+        Ok(self.0.eq(&other.0)?)
+    }
+
+    fn compares(&self, comparison: Comparison, other: &Self) -> Result<bool, Raised> {
+        let operator = match comparison {
+            Comparison::Greater => CompareOp::Gt,
+            Comparison::GreaterOrEqual => CompareOp::Ge,
+            Comparison::Less => CompareOp::Lt,
+            Comparison::LessOrEqual => CompareOp::Le,
+        };
+        let result = self.0.rich_compare(&other.0, operator).and_then(|answer| answer.is_truthy());
+        if_comparable(self.0.py(), result)
+    }
+
+    fn holds(&self, item: &Self) -> Result<bool, Raised> {
+        // An item that can't be hashed is in no set and no dict.
+        if_comparable(self.0.py(), self.0.contains(&item.0))
+    }
+}
+
+#[pyfunction]
+pub(crate) fn rust_match_event(event: Bound<'_, PyDict>, criteria: Bound<'_, PyDict>) -> PyResult<bool> {
+    filter::matches(&Object(event.into_any()), &Object(criteria.into_any()), &PATTERNS).map_err(|Raised(error)| error)
+}

@@ -1,0 +1,132 @@
+//! `RustEventSequencer`: events of topics, back in order.
+
+use pyo3::{
+    prelude::*,
+    pyclass::{PyTraverseError, PyVisit},
+    types::{PyDict, PyList},
+};
+use wse_utilities::order::{EventSequencer, TopicState};
+
+use super::{now_seconds, refused};
+use crate::arguments::size;
+
+// Not frozen: to drop an event is to run Python, which must not wait for a lock that its own thread holds.
+#[pyclass(module = "wse_server")]
+pub(crate) struct RustEventSequencer {
+    sequencer: EventSequencer<Py<PyAny>>,
+}
+
+#[pymethods]
+impl RustEventSequencer {
+    #[new]
+    #[pyo3(signature = (window_size = 10_000, max_out_of_order = 100))]
+    fn new(window_size: i64, max_out_of_order: i64) -> PyResult<Self> {
+        let ahead = size("max_out_of_order", max_out_of_order)? as u64;
+        let sequencer = EventSequencer::new(size("window_size", window_size)?, ahead).map_err(refused)?;
+        Ok(Self { sequencer })
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.sequencer.next_number()
+    }
+
+    fn get_current_sequence(&self) -> u64 {
+        self.sequencer.current()
+    }
+
+    fn is_duplicate(&mut self, event_id: &str) -> PyResult<bool> {
+        self.sequencer.is_duplicate(event_id, now_seconds()).map_err(refused)
+    }
+
+    fn process_sequenced_event<'py>(
+        &mut self,
+        py: Python<'py>,
+        topic: &str,
+        sequence: i64,
+        event: Py<PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let number = size("sequence", sequence)? as u64;
+        let delivered = self.sequencer.process(topic, number, event, now_seconds()).map_err(refused)?;
+        let Some((event, released)) = delivered else { return Ok(None) };
+        let list = PyList::new(py, [event])?;
+        for event in released {
+            list.append(event)?;
+        }
+        Ok(Some(list))
+    }
+
+    fn cleanup(&mut self) {
+        self.sequencer.cleanup(now_seconds());
+    }
+
+    #[pyo3(signature = (topic = None))]
+    fn reset_sequence(&mut self, topic: Option<&str>) {
+        self.sequencer.reset(topic);
+    }
+
+    fn get_buffer_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (states, topics) = (self.sequencer.topics(now_seconds()), PyDict::new(py));
+        for state in &states {
+            topics.set_item(&state.topic, buffer(py, state)?)?;
+        }
+        let stats = PyDict::new(py);
+        stats.set_item("total_topics", states.len())?;
+        stats.set_item("total_buffered", self.sequencer.buffered())?;
+        stats.set_item("topics", topics)?;
+        Ok(stats)
+    }
+
+    fn get_sequence_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (states, topics) = (self.sequencer.topics(now_seconds()), PyDict::new(py));
+        for state in &states {
+            topics.set_item(&state.topic, progress(py, state)?)?;
+        }
+        let (counts, stats) = (self.sequencer.counts(), PyDict::new(py));
+        stats.set_item("current_sequence", self.sequencer.current())?;
+        stats.set_item("duplicate_count", counts.duplicates)?;
+        stats.set_item("out_of_order_count", counts.out_of_order)?;
+        stats.set_item("dropped_count", counts.dropped)?;
+        stats.set_item("topics", topics)?;
+        stats.set_item("total_topics", states.len())?;
+        stats.set_item("total_buffered", self.sequencer.buffered())?;
+        stats.set_item("seen_ids_count", self.sequencer.seen_count())?;
+        Ok(stats)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.sequencer.iter().try_for_each(|event| visit.call(event))
+    }
+
+    fn __clear__(&mut self) {
+        self.sequencer.reset(None);
+    }
+}
+
+/// What one topic holds back.
+fn buffer<'py>(py: Python<'py>, state: &TopicState) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("expected_sequence", state.expected)?;
+    dict.set_item("buffered_count", state.buffered.len())?;
+    dict.set_item("buffered_sequences", &state.buffered)?;
+    dict.set_item("gap_size", state.buffered.first().map_or(0, |first| first - state.expected))?;
+    dict.set_item("oldest_buffered_age", state.oldest_age_seconds)?;
+    Ok(dict)
+}
+
+/// How far one topic is.
+fn progress<'py>(py: Python<'py>, state: &TopicState) -> PyResult<Bound<'py, PyDict>> {
+    let gaps = PyList::empty(py);
+    for (start, end) in state.gaps() {
+        let gap = PyDict::new(py);
+        gap.set_item("start", start)?;
+        gap.set_item("end", end)?;
+        gap.set_item("size", end - start + 1)?;
+        gaps.append(gap)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("expected", state.expected)?;
+    dict.set_item("buffered", state.buffered.len())?;
+    dict.set_item("gaps", gaps)?;
+    dict.set_item("buffered_sequences", &state.buffered)?;
+    Ok(dict)
+}

@@ -1,0 +1,121 @@
+//! `RustPriorityQueue` and `RustPriorityMessageQueue`: the most urgent first.
+
+use pyo3::{
+    prelude::*,
+    pyclass::{PyTraverseError, PyVisit},
+    types::{PyDict, PyList},
+};
+use wse_utilities::priority::{Enqueued, LEVELS, MessageQueue, PriorityQueue};
+
+use super::{now_seconds, refused};
+use crate::arguments::size;
+
+// Not frozen, as `RustEventSequencer`.
+#[pyclass(module = "wse_server")]
+pub(crate) struct RustPriorityQueue {
+    queue: PriorityQueue<Py<PyAny>>,
+}
+
+#[pymethods]
+impl RustPriorityQueue {
+    #[new]
+    fn new(max_size: i64) -> PyResult<Self> {
+        Ok(Self { queue: PriorityQueue::new(size("max_size", max_size)?).map_err(refused)? })
+    }
+
+    fn push(&mut self, priority: i64, message: Py<PyAny>) -> bool {
+        self.queue.push(priority, message).is_ok()
+    }
+
+    fn pop(&mut self) -> Option<Py<PyAny>> {
+        self.queue.pop()
+    }
+
+    fn drain<'py>(&mut self, py: Python<'py>, max_count: i64) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.queue.drain(size("max_count", max_count)?))
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.queue.is_full()
+    }
+
+    fn clear(&mut self) {
+        drop(self.queue.clear());
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.queue.iter().try_for_each(|message| visit.call(message))
+    }
+
+    fn __clear__(&mut self) {
+        self.clear();
+    }
+}
+
+#[pyclass(module = "wse_server")]
+pub(crate) struct RustPriorityMessageQueue {
+    queue: MessageQueue<Py<PyAny>>,
+}
+
+#[pymethods]
+impl RustPriorityMessageQueue {
+    #[new]
+    #[pyo3(signature = (max_size = 1000, batch_size = 10))]
+    fn new(max_size: i64, batch_size: i64) -> PyResult<Self> {
+        let queue = MessageQueue::new(size("max_size", max_size)?, size("batch_size", batch_size)?);
+        Ok(Self { queue: queue.map_err(refused)? })
+    }
+
+    #[pyo3(signature = (message, priority = 5))]
+    fn enqueue(&mut self, message: Py<PyAny>, priority: i64) -> bool {
+        !matches!(self.queue.enqueue(message, priority, now_seconds()), Enqueued::Refused(_))
+    }
+
+    fn dequeue_batch<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.queue.dequeue_batch())
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn clear(&mut self) {
+        drop(self.queue.clear());
+    }
+
+    fn get_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.queue.stats(now_seconds());
+        let (distribution, depths, dropped) = (PyDict::new(py), PyDict::new(py), PyDict::new(py));
+        for (index, level) in LEVELS.into_iter().enumerate() {
+            distribution.set_item(level, stats.depths[index])?;
+            depths.set_item(format!("priority_{level}_depth"), stats.depths[index])?;
+            dropped.set_item(level, stats.dropped[index])?;
+        }
+        let dict = PyDict::new(py);
+        dict.set_item("size", stats.size)?;
+        dict.set_item("capacity", stats.capacity)?;
+        dict.set_item("utilization_percent", stats.utilization() * 100.0)?;
+        dict.set_item("priority_distribution", distribution)?;
+        dict.set_item("priority_queue_depths", depths)?;
+        dict.set_item("dropped_by_priority", dropped)?;
+        dict.set_item("total_dropped", stats.dropped.iter().sum::<u64>())?;
+        dict.set_item("backpressure", stats.backpressure())?;
+        dict.set_item("oldest_message_age", stats.oldest_age_seconds)?;
+        // The reference has the key and never another value.
+        dict.set_item("processing_rate", 0.0)?;
+        Ok(dict)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.queue.iter().try_for_each(|message| visit.call(message))
+    }
+
+    fn __clear__(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,47 @@
+//! `RustSequencer`: numbers, and ids that were seen.
+
+use std::sync::Mutex;
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use wse_utilities::sequencer::Sequencer;
+
+use super::{lock, now_seconds, refused};
+use crate::arguments::size;
+
+#[pyclass(frozen, module = "wse_server")]
+pub(crate) struct RustSequencer {
+    sequencer: Mutex<Sequencer>,
+}
+
+#[pymethods]
+impl RustSequencer {
+    #[new]
+    fn new(window_size: i64) -> PyResult<Self> {
+        let sequencer = Sequencer::new(size("window_size", window_size)?).map_err(refused)?;
+        Ok(Self { sequencer: Mutex::new(sequencer) })
+    }
+
+    fn next_seq(&self) -> u64 {
+        lock(&self.sequencer).next_number()
+    }
+
+    fn get_current_seq(&self) -> u64 {
+        lock(&self.sequencer).current()
+    }
+
+    fn is_duplicate(&self, event_id: &str) -> PyResult<bool> {
+        lock(&self.sequencer).is_duplicate(event_id, now_seconds()).map_err(refused)
+    }
+
+    fn cleanup(&self, max_age_secs: f64) -> PyResult<()> {
+        if max_age_secs.is_nan() || max_age_secs < 0.0 {
+            return Err(PyValueError::new_err(format!("max_age_secs is {max_age_secs}: give a number from 0 on")));
+        }
+        lock(&self.sequencer).cleanup(max_age_secs, now_seconds());
+        Ok(())
+    }
+
+    fn seen_count(&self) -> usize {
+        lock(&self.sequencer).seen_count()
+    }
+}

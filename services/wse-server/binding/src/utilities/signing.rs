@@ -1,0 +1,21 @@
+//! Digests and signatures.
+
+use pyo3::{prelude::*, types::PyBytes};
+use wse_utilities::signing::{self, hex};
+
+use super::on_bytes;
+
+#[pyfunction]
+pub(crate) fn rust_hmac_sha256<'py>(py: Python<'py>, key: &[u8], data: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &on_bytes(py, data.len(), || signing::hmac_sha256(key, data)))
+}
+
+#[pyfunction]
+pub(crate) fn rust_sha256(py: Python<'_>, data: &[u8]) -> String {
+    hex(&on_bytes(py, data.len(), || signing::sha256(data)))
+}
+
+#[pyfunction]
+pub(crate) fn rust_sign_message(py: Python<'_>, payload_json: &str, secret: &[u8]) -> String {
+    on_bytes(py, payload_json.len(), || signing::sign_message(payload_json, secret))
+}

@@ -1,0 +1,47 @@
+//! JSON Web Tokens.
+
+use pyo3::{prelude::*, types::PyDict};
+use serde_json::value::RawValue;
+use wse_utilities::tokens::{self, Expected, Signature};
+
+use super::{
+    encode::{Encoder, Format},
+    refused, with_names,
+};
+use crate::values::{Decoder, Integers, Malformed};
+
+#[pyfunction]
+#[pyo3(signature = (claims, secret, algorithm = "HS256", key_id = None))]
+pub(crate) fn rust_jwt_encode(
+    claims: &Bound<'_, PyDict>,
+    secret: &[u8],
+    algorithm: &str,
+    key_id: Option<&str>,
+) -> PyResult<String> {
+    let signature = Signature::named(algorithm).map_err(refused)?;
+    Encoder::encode(claims, Format::Json, |claims| tokens::make(claims, secret, signature, key_id))?.map_err(refused)
+}
+
+#[pyfunction]
+#[pyo3(signature = (
+    token, secret, algorithm = "HS256", issuer = None, audience = None, previous_secret = None, key_id = None
+))]
+// The list of arguments is the reference's.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn rust_jwt_decode<'py>(
+    py: Python<'py>,
+    token: &str,
+    secret: &[u8],
+    algorithm: &str,
+    issuer: Option<&str>,
+    audience: Option<&str>,
+    previous_secret: Option<&[u8]>,
+    key_id: Option<&str>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let signature = Signature::named(algorithm).map_err(refused)?;
+    let expected = Expected { key: secret, signature, issuer, audience, previous_key: previous_secret, key_id };
+    let Some(claims) = expected.read::<Box<RawValue>>(token).map_err(refused)? else { return Ok(None) };
+    let decoded = with_names(|names| Decoder::new(py, names, Integers::Exact).json_value(claims.get().as_bytes()));
+    // Claims that are no object are none.
+    decoded.map_err(|Malformed(why)| refused(why)).map(|claims| claims.cast_into().ok())
+}

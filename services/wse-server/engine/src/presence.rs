@@ -1,0 +1,368 @@
+//! Who is there: users by topic, each as long as one of its connections is.
+//!
+//! A user joins a topic with its first connection and leaves it with its last. What it says about itself is one JSON value
+//! per topic; the last one said counts.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::key::ConnectionKey;
+
+/// How presence is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresenceConfig {
+    /// How many bytes of JSON a user may say about itself.
+    pub max_data_size: usize,
+    /// How many users a topic may have; 0 switches the limit off. Further ones are subscribers without being there.
+    pub max_members: usize,
+}
+
+impl Default for PresenceConfig {
+    fn default() -> Self {
+        Self { max_data_size: 4096, max_members: 0 }
+    }
+}
+
+/// What happened to a user in a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    /// Its first connection came.
+    Join,
+    /// It says something else about itself.
+    Update,
+    /// Its last connection went.
+    Leave,
+}
+
+/// A change that the topic's subscribers, and for joining and leaving the application, are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) kind: Move,
+    pub(crate) topic: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) data: Arc<str>,
+}
+
+impl Event {
+    /// As subscribers are told. Keys are sorted, as in all that the protocol builds as a tree.
+    pub(crate) fn message(&self) -> String {
+        let (user, data) = (serde_json::Value::from(&*self.user), &self.data);
+        let kind = match self.kind {
+            Move::Join => "presence_join",
+            Move::Update => "presence_update",
+            Move::Leave => "presence_leave",
+        };
+        format!(r#"{{"c":"WSE","p":{{"data":{data},"user_id":{user}}},"t":"{kind}"}}"#)
+    }
+
+    /// As the application is told.
+    pub(crate) fn detail(&self) -> String {
+        let (topic, user) = (serde_json::Value::from(&*self.topic), serde_json::Value::from(&*self.user));
+        format!(r#"{{"topic":{topic},"user_id":{user},"data":{}}}"#, self.data)
+    }
+}
+
+/// Why data about a user is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PresenceError {
+    /// Nobody keeps it.
+    #[error("presence is off: start the server with presence_enabled")]
+    Off,
+    /// It is no JSON.
+    #[error("presence data must be JSON: {why}")]
+    NoJson {
+        /// What the parser said.
+        why: String,
+    },
+    /// It is too long to be sent to everyone.
+    #[error("presence data has {bytes} bytes of JSON, more than the {most} of presence_max_data_size")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        most: usize,
+    },
+}
+
+/// One user of a topic, as told to whoever asks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Member {
+    /// What it says about itself.
+    pub data: Box<RawValue>,
+    /// How many connections it has there.
+    pub connections: usize,
+}
+
+#[derive(Debug)]
+struct User {
+    data: Arc<str>,
+    connections: HashSet<ConnectionKey>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    topics: HashMap<Arc<str>, HashMap<Arc<str>, User>>,
+    /// Where each connection is, and as whom.
+    connections: HashMap<ConnectionKey, (Arc<str>, HashSet<Arc<str>>)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    config: PresenceConfig,
+    state: Mutex<State>,
+}
+
+impl Presence {
+    pub(crate) fn new(config: PresenceConfig) -> Self {
+        Self { config, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is what a user may say about itself; without needless space, which would be sent to everyone.
+    pub(crate) fn check(&self, data: &str) -> Result<Arc<str>, PresenceError> {
+        let no_json = |error: serde_json::Error| PresenceError::NoJson { why: error.to_string() };
+        if data.len() > 4 * self.config.max_data_size {
+            return Err(PresenceError::TooLong { bytes: data.len(), most: self.config.max_data_size });
+        }
+        let value: serde_json::Value = serde_json::from_str(data).map_err(no_json)?;
+        let short = value.to_string();
+        match short.len() <= self.config.max_data_size {
+            true => Ok(short.into()),
+            false => Err(PresenceError::TooLong { bytes: short.len(), most: self.config.max_data_size }),
+        }
+    }
+
+    /// A connection of `user` is in these topics. What it says counts for all its connections. `tell` gets what that changes,
+    /// before anyone can make another change.
+    pub(crate) fn join(
+        &self,
+        connection: ConnectionKey,
+        user: &str,
+        topics: &[String],
+        data: &Arc<str>,
+        tell: impl FnMut(Event),
+    ) {
+        let mut state = self.state();
+        let user: Arc<str> = user.into();
+        let most = self.config.max_members;
+        topics.iter().filter_map(|topic| state.join(connection, &user, topic, data, most)).for_each(tell);
+    }
+
+    /// A connection is no longer in these topics, or in none at all.
+    pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, tell: impl FnMut(Event)) {
+        let mut state = self.state();
+        let Some((user, mine)) = state.connections.get(&connection) else { return };
+        let user = Arc::clone(user);
+        let left: Vec<Arc<str>> = match topics {
+            None => mine.iter().cloned().collect(),
+            Some(topics) => topics.iter().filter_map(|topic| mine.get(*topic).cloned()).collect(),
+        };
+        left.into_iter().filter_map(|topic| state.leave(connection, &user, topic)).for_each(tell);
+    }
+
+    /// The connection's user says something else about itself, in all topics where that connection is.
+    pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, tell: impl FnMut(Event)) {
+        let mut state = self.state();
+        let Some((user, mine)) = state.connections.get(&connection) else { return };
+        let (user, mine) = (Arc::clone(user), mine.clone());
+        mine.into_iter().filter_map(|topic| state.say(&user, topic, data)).for_each(tell);
+    }
+
+    /// The users of a topic.
+    pub(crate) fn members(&self, topic: &str) -> BTreeMap<String, Member> {
+        let state = self.state();
+        let users = state.topics.get(topic).into_iter().flatten();
+        let member = |user: &User| Member {
+            data: RawValue::from_string(user.data.to_string()).expect("it was checked to be JSON"),
+            connections: user.connections.len(),
+        };
+        users.map(|(id, user)| (id.to_string(), member(user))).collect()
+    }
+
+    /// How many users a topic has, and how many connections these have there.
+    pub(crate) fn stats(&self, topic: &str) -> (usize, usize) {
+        let state = self.state();
+        let users = state.topics.get(topic).into_iter().flat_map(HashMap::values);
+        users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.connections.len()))
+    }
+
+    /// How many topics have users, and how many these are, each once per topic.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.topics.len(), state.topics.values().map(HashMap::len).sum())
+    }
+}
+
+impl State {
+    fn join(
+        &mut self,
+        connection: ConnectionKey,
+        user: &Arc<str>,
+        topic: &str,
+        data: &Arc<str>,
+        most: usize,
+    ) -> Option<Event> {
+        let topic = self.topics.get_key_value(topic).map_or_else(|| topic.into(), |(topic, _)| Arc::clone(topic));
+        let users = self.topics.entry(Arc::clone(&topic)).or_default();
+        if most > 0 && users.len() >= most && !users.contains_key(user) {
+            return None;
+        }
+        let (_, mine) = self.connections.entry(connection).or_insert_with(|| (Arc::clone(user), HashSet::new()));
+        mine.insert(Arc::clone(&topic));
+        if let Some(there) = users.get_mut(user) {
+            there.connections.insert(connection);
+            return self.say(user, topic, data);
+        }
+        users.insert(Arc::clone(user), User { data: Arc::clone(data), connections: HashSet::from([connection]) });
+        Some(Event { kind: Move::Join, topic, user: Arc::clone(user), data: Arc::clone(data) })
+    }
+
+    fn say(&mut self, user: &Arc<str>, topic: Arc<str>, data: &Arc<str>) -> Option<Event> {
+        let there = self.topics.get_mut(&topic)?.get_mut(user)?;
+        if there.data == *data {
+            return None;
+        }
+        there.data = Arc::clone(data);
+        Some(Event { kind: Move::Update, topic, user: Arc::clone(user), data: Arc::clone(data) })
+    }
+
+    fn leave(&mut self, connection: ConnectionKey, user: &Arc<str>, topic: Arc<str>) -> Option<Event> {
+        let (_, mine) = self.connections.get_mut(&connection)?;
+        mine.remove(&topic);
+        if mine.is_empty() {
+            self.connections.remove(&connection);
+        }
+        let users = self.topics.get_mut(&topic)?;
+        let there = users.get_mut(user)?;
+        there.connections.remove(&connection);
+        if !there.connections.is_empty() {
+            return None;
+        }
+        let gone = users.remove(user)?;
+        if users.is_empty() {
+            self.topics.remove(&topic);
+        }
+        Some(Event { kind: Move::Leave, topic, user: Arc::clone(user), data: gone.data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(number: usize) -> ConnectionKey {
+        ConnectionKey::new(0, number as u32, number)
+    }
+
+    fn presence() -> Presence {
+        Presence::new(PresenceConfig::default())
+    }
+
+    fn join(presence: &Presence, number: usize, user: &str, topics: &[&str], data: &str) -> Vec<(Move, String)> {
+        let topics: Vec<String> = topics.iter().map(|topic| (*topic).to_owned()).collect();
+        let data = presence.check(data).unwrap();
+        told(|tell| presence.join(key(number), user, &topics, &data, tell))
+    }
+
+    fn leave(presence: &Presence, number: usize, topics: Option<&[&str]>) -> Vec<(Move, String)> {
+        told(|tell| presence.leave(key(number), topics, tell))
+    }
+
+    fn told(change: impl FnOnce(&mut dyn FnMut(Event))) -> Vec<(Move, String)> {
+        let mut told = Vec::new();
+        change(&mut |event| told.push((event.kind, event.topic.to_string())));
+        told.sort_by(|one, other| one.1.cmp(&other.1));
+        told
+    }
+
+    #[test]
+    fn a_user_joins_with_its_first_connection_and_leaves_with_its_last() {
+        let presence = presence();
+        assert_eq!(join(&presence, 1, "u", &["a", "b"], "{}"), [(Move::Join, "a".into()), (Move::Join, "b".into())]);
+        assert_eq!(join(&presence, 2, "u", &["a"], "{}"), []);
+        assert_eq!((presence.stats("a"), presence.stats("b"), presence.size()), ((1, 2), (1, 1), (2, 2)));
+        assert_eq!(leave(&presence, 1, None), [(Move::Leave, "b".into())]);
+        assert_eq!(leave(&presence, 2, Some(&["a", "x"])), [(Move::Leave, "a".into())]);
+        assert_eq!(leave(&presence, 2, None), []);
+        assert_eq!((presence.size(), presence.state().connections.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn the_last_word_counts_and_is_told_only_if_it_is_new() {
+        let presence = presence();
+        join(&presence, 1, "u", &["a", "b"], r#"{"s": 1}"#);
+        assert_eq!(join(&presence, 2, "u", &["a"], r#"{"s":2}"#), [(Move::Update, "a".into())]);
+        let new = presence.check(r#"{"s":2}"#).unwrap();
+        assert_eq!(told(|tell| presence.update(key(1), &new, tell)), [(Move::Update, "b".into())]);
+        assert_eq!(told(|tell| presence.update(key(9), &new, tell)), []);
+        let members = presence.members("a");
+        assert_eq!((members["u"].data.get(), members["u"].connections), (r#"{"s":2}"#, 2));
+    }
+
+    #[test]
+    fn events_are_told_in_the_protocol_s_words() {
+        let event = Event { kind: Move::Join, topic: "a".into(), user: "u\"".into(), data: r#"{"s":1}"#.into() };
+        assert_eq!(event.message(), r#"{"c":"WSE","p":{"data":{"s":1},"user_id":"u\""},"t":"presence_join"}"#);
+        assert_eq!(event.detail(), r#"{"topic":"a","user_id":"u\"","data":{"s":1}}"#);
+    }
+
+    #[test]
+    fn data_and_members_are_bounded() {
+        let presence = Presence::new(PresenceConfig { max_data_size: 10, max_members: 1 });
+        assert_eq!(presence.check(r#"{ "s" : 1 }"#).as_deref(), Ok(r#"{"s":1}"#));
+        assert_eq!(presence.check(r#"{"s":12345}"#), Err(PresenceError::TooLong { bytes: 11, most: 10 }));
+        assert!(matches!(presence.check("{"), Err(PresenceError::NoJson { .. })));
+        assert!(matches!(presence.check(&" ".repeat(100)), Err(PresenceError::TooLong { .. })));
+        assert_eq!(join(&presence, 1, "u", &["a"], "1").len(), 1);
+        assert_eq!(join(&presence, 2, "v", &["a", "b"], "1"), [(Move::Join, "b".into())]);
+        assert_eq!(leave(&presence, 2, None), [(Move::Leave, "b".into())]);
+        assert_eq!(presence.size(), (1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn users_are_where_their_connections_are(steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..3_u8), 0..80)) {
+            let presence = presence();
+            let names = ["a", "b", "c"];
+            let mut plain = std::collections::BTreeSet::new();
+            for (number, topic, step) in steps {
+                // Two connections per user.
+                let (user, topic) = (format!("u{}", number / 2), names[topic]);
+                let before = plain.iter().any(|(other, at)| other / 2 == number / 2 && *at == topic);
+                let events = match step {
+                    0 => {
+                        plain.remove(&(number, topic));
+                        leave(&presence, number, Some(&[topic]))
+                    }
+                    _ => {
+                        plain.insert((number, topic));
+                        join(&presence, number, &user, &[topic], "{}")
+                    }
+                };
+                let after = plain.iter().any(|(other, at)| other / 2 == number / 2 && *at == topic);
+                let expected = match (before, after) {
+                    (false, true) => vec![(Move::Join, topic.to_owned())],
+                    (true, false) => vec![(Move::Leave, topic.to_owned())],
+                    _ => vec![],
+                };
+                prop_assert_eq!(events, expected);
+                for name in names {
+                    let there = plain.iter().filter(|(_, at)| *at == name).count();
+                    prop_assert_eq!(presence.stats(name).1, there);
+                }
+            }
+        }
+    }
+}

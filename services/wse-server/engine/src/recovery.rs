@@ -1,0 +1,334 @@
+//! The last publications of each topic, for clients that come back: kept framed and stamped, so that replaying is sending.
+//!
+//! A publication's stamp is its topic, its epoch and its offset in it. Offsets count up by one; an epoch ends when the
+//! topic's log is given up, and the next one has another number, so that a client never takes the offsets of one for those of
+//! another. A log is locked from the moment an offset is given until the message is on its way: so offsets arrive in order,
+//! and whoever subscribes and asks for the past misses nothing in between and gets nothing out of turn.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+/// What a message costs beside its bytes.
+const ENTRY_BYTES: usize = size_of::<Bytes>() + 32;
+/// What a topic costs beside its messages.
+const LOG_BYTES: usize = 256;
+/// The smallest log that may be asked for.
+const LEAST_BUFFER: usize = 16;
+
+/// How much of the past is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// Messages kept per topic; at least 16, and rounded up to a power of two.
+    pub buffer_size: usize,
+    /// How long a topic without publications is remembered.
+    pub ttl: Duration,
+    /// The most messages that one recovery replays; who missed more starts anew.
+    pub max_messages: usize,
+    /// Bytes kept for all topics together; beyond it, those that were used longest ago are given up.
+    pub memory_budget: usize,
+}
+
+impl Default for RecoveryConfig {
+    fn default() -> Self {
+        Self { buffer_size: 128, ttl: Duration::from_secs(300), max_messages: 500, memory_budget: 256 << 20 }
+    }
+}
+
+/// Where a client stands in a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The epoch of the topic's log.
+    pub epoch: u32,
+    /// The offset of the last message; -1 before the first.
+    pub offset: i64,
+}
+
+/// What became of a wish to recover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where the topic stands now.
+    pub position: Position,
+    /// Whether all that was missed is being sent.
+    pub recovered: bool,
+    /// How many messages that is.
+    pub count: usize,
+}
+
+/// One topic's last publications.
+#[derive(Debug)]
+pub(crate) struct Log {
+    epoch: u32,
+    first: u64,
+    frames: VecDeque<Bytes>,
+    bytes: usize,
+    used_millis: u64,
+    /// Given up while somebody waited for its lock.
+    is_over: bool,
+}
+
+impl Log {
+    fn new(epoch: u32) -> Self {
+        Self { epoch, first: 0, frames: VecDeque::new(), bytes: LOG_BYTES, used_millis: 0, is_over: false }
+    }
+
+    fn next(&self) -> u64 {
+        self.first + self.frames.len() as u64
+    }
+
+    /// `text`, an object, with the stamp of the next message behind its first brace.
+    pub(crate) fn stamp(&self, topic: &str, text: &str) -> String {
+        let topic = serde_json::Value::from(topic);
+        let rest = text.strip_prefix('{').unwrap_or_default();
+        let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+        format!(r#"{{"tp":{topic},"e":"{:08x}","o":{}{comma}{rest}"#, self.epoch, self.next())
+    }
+
+    /// Keeps the message that was stamped.
+    pub(crate) fn push(&mut self, frame: Bytes, most: usize) {
+        if self.frames.len() >= most {
+            self.first += 1;
+            let oldest = self.frames.pop_front().expect("a log holds at least one message");
+            self.bytes -= oldest.len() + ENTRY_BYTES;
+        }
+        self.bytes += frame.len() + ENTRY_BYTES;
+        self.frames.push_back(frame);
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position { epoch: self.epoch, offset: self.next() as i64 - 1 }
+    }
+
+    /// What came after `position`, unless that is another epoch's, not here any more or more than `most`.
+    pub(crate) fn after(&self, position: Position, most: usize) -> Option<impl ExactSizeIterator<Item = &Bytes>> {
+        let wanted = u64::try_from(position.offset.checked_add(1)?).ok()?;
+        let skipped = usize::try_from(wanted.checked_sub(self.first)?).ok()?;
+        let missed = self.frames.len().checked_sub(skipped)?;
+        (position.epoch == self.epoch && missed <= most).then(|| self.frames.range(skipped..))
+    }
+}
+
+/// The logs of all topics.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) config: RecoveryConfig,
+    logs: Mutex<HashMap<Arc<str>, Arc<Mutex<Log>>>>,
+    bytes: AtomicUsize,
+    epochs: AtomicU64,
+    random: RandomState,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics between two changes that belong together.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recovery {
+    pub(crate) fn new(config: RecoveryConfig) -> Self {
+        let buffer_size = config.buffer_size.max(LEAST_BUFFER).next_power_of_two();
+        Self {
+            config: RecoveryConfig { buffer_size, ..config },
+            logs: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            epochs: AtomicU64::new(0),
+            random: RandomState::new(),
+        }
+    }
+
+    /// Works on a topic's log, a new one if it has none. Nobody else can meanwhile.
+    pub(crate) fn with<T>(&self, topic: &str, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> T {
+        loop {
+            let log = self.log(topic);
+            let mut log = lock(&log);
+            if log.is_over {
+                continue;
+            }
+            let before = log.bytes;
+            log.used_millis = now_millis;
+            let result = work(&mut log);
+            self.charge(before, log.bytes);
+            drop(log);
+            if self.bytes.load(Ordering::Relaxed) > self.config.memory_budget {
+                self.make_room(topic);
+            }
+            return result;
+        }
+    }
+
+    fn log(&self, topic: &str) -> Arc<Mutex<Log>> {
+        let mut logs = lock(&self.logs);
+        if let Some(log) = logs.get(topic) {
+            return Arc::clone(log);
+        }
+        // Two logs never have one epoch by counting alone; restarts are told apart by chance, one in four thousand million.
+        let epoch = self.random.hash_one(self.epochs.fetch_add(1, Ordering::Relaxed)) as u32;
+        let log = Arc::new(Mutex::new(Log::new(epoch)));
+        self.charge(0, LOG_BYTES);
+        logs.insert(topic.into(), Arc::clone(&log));
+        log
+    }
+
+    fn charge(&self, before: usize, after: usize) {
+        self.bytes.fetch_add(after, Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Gives up the logs that were used longest ago, other than `kept`, until a tenth of the budget is free.
+    fn make_room(&self, kept: &str) {
+        let mut logs = lock(&self.logs);
+        let used = |(topic, log): (&Arc<str>, &Arc<Mutex<Log>>)| {
+            // One that is locked is in use.
+            let log = log.try_lock().ok()?;
+            (**topic != *kept).then(|| (log.used_millis, Arc::clone(topic)))
+        };
+        let mut oldest: Vec<_> = logs.iter().filter_map(used).collect();
+        oldest.sort_unstable();
+        for (_, topic) in oldest {
+            if self.bytes.load(Ordering::Relaxed) <= self.config.memory_budget / 10 * 9 {
+                break;
+            }
+            self.give_up(&mut logs, &topic);
+        }
+    }
+
+    /// Forgets topics that nobody has published to or asked for since `ttl`.
+    pub(crate) fn forget_old(&self, now_millis: u64) {
+        let oldest = now_millis.saturating_sub(self.config.ttl.as_millis() as u64);
+        let mut logs = lock(&self.logs);
+        let is_old = |log: &Arc<Mutex<Log>>| log.try_lock().is_ok_and(|log| log.used_millis < oldest);
+        let old: Vec<_> = logs.iter().filter(|(_, log)| is_old(log)).map(|(topic, _)| Arc::clone(topic)).collect();
+        for topic in old {
+            self.give_up(&mut logs, &topic);
+        }
+    }
+
+    fn give_up(&self, logs: &mut HashMap<Arc<str>, Arc<Mutex<Log>>>, topic: &str) {
+        // Without waiting for whoever works on it: that may wait for a listener.
+        let over = logs.get(topic).and_then(|log| {
+            let mut log = log.try_lock().ok()?;
+            log.is_over = true;
+            Some(log.bytes)
+        });
+        if let Some(bytes) = over {
+            logs.remove(topic);
+            self.charge(bytes, 0);
+        }
+    }
+
+    /// How many topics have a log, and how many bytes these are.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (lock(&self.logs).len(), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn recovery(buffer_size: usize, memory_budget: usize) -> Recovery {
+        Recovery::new(RecoveryConfig { buffer_size, memory_budget, ..RecoveryConfig::default() })
+    }
+
+    fn publish(recovery: &Recovery, topic: &str, now_millis: u64, text: &str) {
+        recovery.with(topic, now_millis, |log| {
+            let frame = log.stamp(topic, text).into_bytes();
+            log.push(frame.into(), recovery.config.buffer_size);
+        });
+    }
+
+    fn after(recovery: &Recovery, topic: &str, offset: i64) -> Option<Vec<String>> {
+        recovery.with(topic, 0, |log| {
+            let position = Position { offset, ..log.position() };
+            let text = |frame: &Bytes| String::from_utf8(frame.to_vec()).unwrap();
+            log.after(position, recovery.config.max_messages).map(|frames| frames.map(text).collect())
+        })
+    }
+
+    #[test]
+    fn a_stamp_comes_first_and_leaves_the_rest_as_it_is() {
+        let log = Log::new(0xab);
+        assert_eq!(log.stamp("a\"b", r#"{"c":"U"}"#), r#"{"tp":"a\"b","e":"000000ab","o":0,"c":"U"}"#);
+        assert_eq!(log.stamp("x", "{ }"), r#"{"tp":"x","e":"000000ab","o":0 }"#);
+    }
+
+    #[test]
+    fn what_was_missed_is_replayed_unless_it_is_gone_too_much_or_another_epoch_s() {
+        let recovery = recovery(16, 1 << 20);
+        assert_eq!(recovery.with("a", 0, |log| log.position().offset), -1);
+        assert_eq!(after(&recovery, "a", -1), Some(vec![]));
+        (0..20).for_each(|n| publish(&recovery, "a", 0, &format!(r#"{{"n":{n}}}"#)));
+        let replayed = after(&recovery, "a", 17).unwrap();
+        assert!(replayed[0].ends_with(r#""o":18,"n":18}"#) && replayed[1].ends_with(r#""o":19,"n":19}"#));
+        assert_eq!(after(&recovery, "a", 19), Some(vec![]));
+        assert_eq!(after(&recovery, "a", 3).unwrap().len(), 16);
+        for offset in [2, -1, 20, i64::MAX, i64::MIN] {
+            assert_eq!(after(&recovery, "a", offset), None, "{offset}");
+        }
+        recovery.with("a", 0, |log| {
+            let position = log.position();
+            assert!(log.after(Position { epoch: !position.epoch, ..position }, 500).is_none());
+            assert!(log.after(Position { offset: 10, ..position }, 8).is_none());
+        });
+    }
+
+    #[test]
+    fn a_topic_that_was_forgotten_begins_a_new_epoch() {
+        let recovery = recovery(16, 1 << 20);
+        publish(&recovery, "a", 0, "{}");
+        let old = recovery.with("a", 1000, |log| log.position());
+        recovery.forget_old(300_999);
+        assert_eq!(recovery.with("a", 301_000, |log| log.position()), old);
+        recovery.forget_old(700_000);
+        assert_eq!(recovery.size(), (0, 0));
+        let new = recovery.with("a", 700_000, |log| log.position());
+        assert!(new.epoch != old.epoch && new.offset == -1);
+    }
+
+    #[test]
+    fn topics_beyond_the_budget_are_given_up_oldest_first() {
+        let recovery = recovery(16, 10_000);
+        for n in 0..50 {
+            publish(&recovery, &format!("topic {n}"), n, r#"{"x":"0123456789"}"#);
+            assert!(recovery.size().1 <= 10_000, "{:?}", recovery.size());
+        }
+        let (topics, bytes) = recovery.size();
+        assert!(topics > 10 && bytes > 5000, "{topics} {bytes}");
+        let kept = |n: u64| lock(&recovery.logs).contains_key(format!("topic {n}").as_str());
+        assert!(kept(49) && !kept(0) && !kept(10));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_log_that_is_given_up_gets_another() {
+        let recovery = recovery(16, 1 << 20);
+        let stale = recovery.log("a");
+        recovery.forget_old(1_000_000);
+        assert!(lock(&stale).is_over);
+        publish(&recovery, "a", 1_000_000, "{}");
+        assert_eq!(recovery.size().0, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_account_of_bytes_is_what_the_logs_hold(steps in proptest::collection::vec((0..5_u8, 0..200_usize), 0..200)) {
+            let recovery = recovery(16, 8_000);
+            for (now, (topic, size)) in steps.into_iter().enumerate() {
+                publish(&recovery, &format!("{topic}"), now as u64, &format!(r#"{{"x":"{}"}}"#, "x".repeat(size)));
+                let held: usize = lock(&recovery.logs).values().map(|log| {
+                    let log = lock(log);
+                    log.frames.iter().map(|frame| frame.len() + ENTRY_BYTES).sum::<usize>() + LOG_BYTES
+                }).sum();
+                prop_assert_eq!(recovery.size().1, held);
+            }
+        }
+    }
+}

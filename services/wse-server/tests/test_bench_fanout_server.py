@@ -1,0 +1,135 @@
+"""The fan-out service as a process: what it publishes, to whom, and what it says of it."""
+
+import itertools
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import wait_until
+from service import Service
+from websockets.sync.client import ClientConnection
+
+PROGRAM = Path(__file__).resolve().parents[1] / "bench_fanout_server.py"
+
+
+class Fanout(Service):
+    """A started publisher."""
+
+    program = PROGRAM
+
+    def publisher(self) -> dict[str, Any]:
+        """Its books on what it published."""
+        stats: dict[str, Any] = self.get("/stats/publisher")
+        return stats
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Fanout]]:
+    """Starts publishers and ends them after the test."""
+    started: list[Fanout] = []
+
+    def start(*arguments: str, **environment: str) -> Fanout:
+        started.append(Fanout(*arguments, **environment))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.end()
+
+
+@contextmanager
+def subscriber(service: Fanout) -> Iterator[ClientConnection]:
+    """A connection that hangs up at the end: a goodbye would wait for room that a flood doesn't leave."""
+    connection = service.connect()
+    try:
+        yield connection
+    finally:
+        with suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
+
+
+def ticks(connection: ClientConnection, number: int) -> list[dict[str, Any]]:
+    """The next published messages."""
+    found: list[dict[str, Any]] = []
+    while len(found) < number:
+        message = json.loads(connection.recv(10))
+        if message["t"] == "fanout_tick":
+            found.append(message["p"])
+    return found
+
+
+def test_every_subscriber_gets_every_message_in_order(start: Callable[..., Fanout]) -> None:
+    service = start("--rate", "2000")
+    with subscriber(service) as first, subscriber(service) as second:
+        for connection in (first, second):
+            got = ticks(connection, 500)
+            assert [tick["seq"] for tick in got] == list(range(got[0]["seq"], got[0]["seq"] + 500))
+            stamps = [tick["ts_us"] for tick in got]
+            assert {later - earlier for earlier, later in itertools.pairwise(stamps)} == {500}
+
+
+def test_it_publishes_only_while_somebody_subscribes(start: Callable[..., Fanout]) -> None:
+    service = start("--rate", "1000")
+    assert service.publisher()["published"] == 0
+    with subscriber(service) as connection:
+        ticks(connection, 10)
+    wait_until(lambda: not service.publisher()["publishing"])
+    rest = service.publisher()
+    with subscriber(service) as connection:
+        again = ticks(connection, 1)
+    assert again[0]["seq"] == rest["published"], "numbers go on where they ended"
+
+
+def test_the_books_say_what_was_published(start: Callable[..., Fanout]) -> None:
+    service = start("--rate", "1000", "--message-size", "150")
+    with subscriber(service) as connection:
+        assert all("pad" in tick for tick in ticks(connection, 100))
+    wait_until(lambda: not service.publisher()["publishing"])
+    stats = service.publisher()
+    assert (stats["mode"], stats["rate_per_second"], stats["backpressure"]) == ("broadcast", 1000, "schedule")
+    assert (stats["first_sequence"], stats["last_sequence"]) == (0, stats["published"] - 1)
+    assert stats["bytes"] == 150 * stats["published"]
+    assert stats["publishing_seconds"] > 0.09
+    assert f"\npublisher_messages_total {stats['published']}\n" in service.get("/metrics")
+
+
+def test_a_flood_is_held_back_by_what_waits_to_be_written(start: Callable[..., Fanout]) -> None:
+    service = start("--backlog-bytes", "100000")
+    with subscriber(service) as connection:
+        last = ticks(connection, 20_000)[-1]
+        ahead = service.publisher()["published"] - last["seq"]
+        assert service.publisher()["backpressure"] in ("counters", "engine")
+        # What the backlog allows, and what the kernel and the client's own buffers hold.
+        assert ahead * 100 < 100_000 + (32 << 20)
+
+
+def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
+    service = start("--rate", "5000")
+    with subscriber(service) as connection:
+        ticks(connection, 1000)
+        messages = 1 + 1000
+        connection.protocol.send_close(1000)
+        connection.socket.sendall(b"".join(connection.protocol.data_to_send()))
+        messages += sum(1 for _ in connection)
+    wait_until(lambda: service.get("/stats")["connections"]["open"] == 0)
+    assert service.get("/stats")["messages"]["sent"] == messages
+
+
+def test_it_says_which_modes_there_are() -> None:
+    done = subprocess.run([sys.executable, PROGRAM, "--mode", "cluster"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "invalid choice: 'cluster' (choose from " in done.stderr
+    assert "subscribe" not in done.stderr
+
+
+def test_a_signal_ends_it_in_the_middle_of_a_flood(start: Callable[..., Fanout]) -> None:
+    service = start()
+    with subscriber(service) as connection:
+        ticks(connection, 100)
+        assert service.stop() == 0

@@ -1,0 +1,413 @@
+//! Numbered events, put back in order topic by topic. Pure: the caller brings the clock.
+//!
+//! An event ahead of its turn is held back until those before it came; one too far ahead says that something is lost, and
+//! the topic goes on from there. One that comes late is dropped: what came after it was delivered already.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::sequencer::{Seen, SequencerError};
+
+/// The largest number of events that one topic may hold back.
+pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
+/// What all topics together may hold back.
+pub const MAXIMAL_BUFFERED: usize = 1_000_000;
+/// Topics that are followed at one time.
+pub const MAXIMAL_TOPICS: usize = 100_000;
+/// An event that was held back for so long won't have its turn, in seconds.
+pub const STALE_SECONDS: f64 = 300.0;
+/// A topic without an event for so long is forgotten, in seconds.
+pub const IDLE_SECONDS: f64 = 3600.0;
+
+/// One topic: whose turn it is, and who came before their turn.
+#[derive(Debug)]
+struct Topic<E> {
+    expected: u64,
+    /// Events with when they came.
+    buffered: BTreeMap<u64, (E, f64)>,
+    touched_seconds: f64,
+}
+
+/// What a topic looks like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicState {
+    /// The topic.
+    pub topic: String,
+    /// The number whose turn it is.
+    pub expected: u64,
+    /// The numbers that are held back, in order.
+    pub buffered: Vec<u64>,
+    /// For how long the oldest of them has been, in seconds.
+    pub oldest_age_seconds: Option<f64>,
+}
+
+impl TopicState {
+    /// The missing numbers below the highest that is held back: first and last of each range.
+    pub fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let befores = std::iter::once(self.expected).chain(self.buffered.iter().map(|number| number.saturating_add(1)));
+        befores.zip(&self.buffered).filter(|(next, number)| next < number).map(|(next, number)| (next, number - 1))
+    }
+}
+
+/// What went wrong so far, in events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderCounts {
+    /// Ids that were seen before.
+    pub duplicates: u64,
+    /// Events that came before their turn.
+    pub out_of_order: u64,
+    /// Events that were dropped, or given up because of a jump.
+    pub dropped: u64,
+}
+
+/// What an event sets free: nothing, itself, or itself and the ones behind it that waited.
+pub type Delivered<E> = Option<(E, Vec<E>)>;
+
+/// Puts events of many topics in order.
+#[derive(Debug)]
+pub struct EventSequencer<E> {
+    current: u64,
+    seen: Seen,
+    maximal_ahead: u64,
+    topics: HashMap<String, Topic<E>>,
+    buffered: usize,
+    counts: OrderCounts,
+}
+
+impl<E> EventSequencer<E> {
+    /// A sequencer that remembers `window` ids and lets an event be `maximal_ahead` numbers ahead of its turn.
+    ///
+    /// # Errors
+    /// When one of them is out of bounds.
+    pub fn new(window: usize, maximal_ahead: u64) -> Result<Self, SequencerError> {
+        if maximal_ahead > MAXIMAL_OUT_OF_ORDER {
+            return Err(SequencerError::OutOfOrder(maximal_ahead));
+        }
+        Ok(Self {
+            current: 0,
+            seen: Seen::new(window)?,
+            maximal_ahead,
+            topics: HashMap::new(),
+            buffered: 0,
+            counts: OrderCounts::default(),
+        })
+    }
+
+    /// The next number for what goes out; the first is 1.
+    pub fn next_number(&mut self) -> u64 {
+        self.current += 1;
+        self.current
+    }
+
+    /// The number that was given last; 0 if none was.
+    #[must_use]
+    pub fn current(&self) -> u64 {
+        self.current
+    }
+
+    /// As [`Seen::is_duplicate`], counted.
+    ///
+    /// # Errors
+    /// When the id is too long.
+    pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
+        let is_duplicate = self.seen.is_duplicate(id, now_seconds)?;
+        self.counts.duplicates += u64::from(is_duplicate);
+        Ok(is_duplicate)
+    }
+
+    /// Takes event `number` of `topic`, and gives what can be delivered. The first event of a topic sets where it begins.
+    ///
+    /// # Errors
+    /// When it would have to be held back, or its topic followed, and there are too many already.
+    pub fn process(
+        &mut self,
+        topic: &str,
+        number: u64,
+        event: E,
+        now_seconds: f64,
+    ) -> Result<Delivered<E>, SequencerError> {
+        let followed = self.topics.len();
+        let Some(state) = self.topics.get_mut(topic) else {
+            if followed >= MAXIMAL_TOPICS {
+                return Err(SequencerError::Topics(followed));
+            }
+            let fresh =
+                Topic { expected: number.saturating_add(1), buffered: BTreeMap::new(), touched_seconds: now_seconds };
+            self.topics.insert(topic.to_owned(), fresh);
+            return Ok(Some((event, Vec::new())));
+        };
+        state.touched_seconds = now_seconds;
+        if number == state.expected {
+            let released = state.release();
+            self.buffered -= released.len();
+            return Ok(Some((event, released)));
+        }
+        let Some(ahead) = number.checked_sub(state.expected) else {
+            self.counts.dropped += 1;
+            return Ok(None);
+        };
+        self.counts.out_of_order += 1;
+        if ahead > self.maximal_ahead {
+            // What was held back is among the numbers that are given up.
+            self.counts.dropped = self.counts.dropped.saturating_add(ahead);
+            self.buffered -= state.buffered.len();
+            state.buffered.clear();
+            state.expected = number.saturating_add(1);
+            return Ok(Some((event, Vec::new())));
+        }
+        if self.buffered >= MAXIMAL_BUFFERED {
+            return Err(SequencerError::Buffered(self.buffered));
+        }
+        match state.buffered.insert(number, (event, now_seconds)) {
+            Some(_) => self.counts.dropped += 1,
+            None => self.buffered += 1,
+        }
+        Ok(None)
+    }
+
+    /// Drops events that were held back for more than [`STALE_SECONDS`], and forgets topics that were idle for more than
+    /// [`IDLE_SECONDS`].
+    pub fn cleanup(&mut self, now_seconds: f64) {
+        let (mut buffered, mut dropped) = (0, 0);
+        self.topics.retain(|_, topic| {
+            let before = topic.buffered.len();
+            topic.buffered.retain(|_, (_, at)| now_seconds - *at <= STALE_SECONDS);
+            dropped += (before - topic.buffered.len()) as u64;
+            buffered += topic.buffered.len();
+            now_seconds - topic.touched_seconds <= IDLE_SECONDS
+        });
+        self.buffered = buffered;
+        self.counts.dropped += dropped;
+    }
+
+    /// Forgets one topic, or all, with what they hold back. Numbers and ids stay.
+    pub fn reset(&mut self, topic: Option<&str>) {
+        match topic {
+            Some(topic) => self.buffered -= self.topics.remove(topic).map_or(0, |topic| topic.buffered.len()),
+            None => {
+                self.topics.clear();
+                self.buffered = 0;
+            }
+        }
+    }
+
+    /// Every topic, by name.
+    #[must_use]
+    pub fn topics(&self, now_seconds: f64) -> Vec<TopicState> {
+        let mut states: Vec<_> = self.topics.iter().map(|(name, topic)| topic.state(name, now_seconds)).collect();
+        states.sort_unstable_by(|a, b| a.topic.cmp(&b.topic));
+        states
+    }
+
+    /// The events that are held back, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &E> {
+        self.topics.values().flat_map(|topic| topic.buffered.values()).map(|(event, _)| event)
+    }
+
+    /// What went wrong so far.
+    #[must_use]
+    pub fn counts(&self) -> OrderCounts {
+        self.counts
+    }
+
+    /// How many events are held back.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffered
+    }
+
+    /// How many ids are remembered.
+    #[must_use]
+    pub fn seen_count(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+impl<E> Topic<E> {
+    /// Counts the one whose turn it is, and takes out those that follow it without a gap.
+    fn release(&mut self) -> Vec<E> {
+        self.expected = self.expected.saturating_add(1);
+        let mut released = Vec::new();
+        while let Some((event, _)) = self.buffered.remove(&self.expected) {
+            released.push(event);
+            self.expected = self.expected.saturating_add(1);
+        }
+        released
+    }
+
+    fn state(&self, name: &str, now_seconds: f64) -> TopicState {
+        let oldest = self.buffered.values().map(|(_, at)| *at).reduce(f64::min);
+        TopicState {
+            topic: name.to_owned(),
+            expected: self.expected,
+            buffered: self.buffered.keys().copied().collect(),
+            oldest_age_seconds: oldest.map(|at| (now_seconds - at).max(0.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sequencer(ahead: u64) -> EventSequencer<u64> {
+        EventSequencer::new(10, ahead).unwrap()
+    }
+
+    /// Takes `number` as the event too, and gives the numbers that come out.
+    fn take(sequencer: &mut EventSequencer<u64>, number: u64) -> Vec<u64> {
+        let delivered = sequencer.process("x", number, number, 0.0).unwrap();
+        delivered.into_iter().flat_map(|(event, released)| std::iter::once(event).chain(released)).collect()
+    }
+
+    #[test]
+    fn the_first_event_sets_where_a_topic_begins() {
+        let mut it = sequencer(2);
+        assert_eq!(take(&mut it, 5), [5]);
+        assert_eq!(take(&mut it, 6), [6]);
+        assert_eq!(it.process("y", 1, 1, 0.0), Ok(Some((1, Vec::new()))));
+        assert_eq!(it.counts(), OrderCounts::default());
+    }
+
+    #[test]
+    fn an_event_ahead_waits_for_those_before_it() {
+        let mut it = sequencer(3);
+        assert_eq!(take(&mut it, 5), [5]);
+        for early in [8, 7, 9] {
+            assert_eq!(take(&mut it, early), [0; 0]);
+        }
+        assert_eq!(it.buffered(), 3);
+        assert_eq!(take(&mut it, 6), [6, 7, 8, 9]);
+        assert_eq!(it.buffered(), 0);
+        assert_eq!(it.counts(), OrderCounts { duplicates: 0, out_of_order: 3, dropped: 0 });
+    }
+
+    #[test]
+    fn what_comes_late_or_twice_is_dropped_and_of_two_that_wait_the_later_stays() {
+        let mut it = sequencer(5);
+        for number in [5, 4, 5] {
+            take(&mut it, number);
+        }
+        assert_eq!(it.counts().dropped, 2);
+        assert_eq!(it.process("x", 7, 70, 0.0), Ok(None));
+        assert_eq!(it.process("x", 7, 71, 0.0), Ok(None));
+        assert_eq!((it.counts().dropped, it.buffered()), (3, 1));
+        assert_eq!(it.process("x", 6, 6, 0.0), Ok(Some((6, vec![71]))));
+    }
+
+    #[test]
+    fn a_jump_starts_over_and_counts_all_that_it_gives_up() {
+        let mut it = sequencer(2);
+        assert_eq!(take(&mut it, 1), [1]);
+        assert_eq!(take(&mut it, 4), [0; 0]);
+        assert_eq!(take(&mut it, 5), [5]);
+        // 2 and 3 never came, 4 waited.
+        assert_eq!((it.counts().dropped, it.buffered()), (3, 0));
+        assert_eq!(take(&mut it, 6), [6]);
+        assert_eq!(take(&mut it, 4), [0; 0]);
+    }
+
+    #[test]
+    fn nothing_waits_where_nothing_may() {
+        let mut it = sequencer(0);
+        assert_eq!(take(&mut it, 1), [1]);
+        assert_eq!(take(&mut it, 3), [3]);
+        assert_eq!(take(&mut it, u64::MAX), [u64::MAX]);
+    }
+
+    #[test]
+    fn gaps_are_all_missing_numbers_below_what_waits() {
+        let mut it = sequencer(50);
+        for number in [1, 5, 6, 9, 30] {
+            take(&mut it, number);
+        }
+        let [topic] = &it.topics(7.0)[..] else { panic!("one topic") };
+        assert_eq!((topic.topic.as_str(), topic.expected), ("x", 2));
+        assert_eq!(topic.buffered, [5, 6, 9, 30]);
+        assert_eq!(topic.oldest_age_seconds, Some(7.0));
+        assert_eq!(topic.gaps().collect::<Vec<_>>(), [(2, 4), (7, 8), (10, 29)]);
+    }
+
+    #[test]
+    fn a_cleanup_drops_what_waited_too_long_and_forgets_idle_topics() {
+        let mut it = sequencer(50);
+        for (number, at) in [(1, 0.0), (3, 0.0), (5, 200.0)] {
+            it.process("x", number, number, at).unwrap();
+        }
+        it.cleanup(STALE_SECONDS + 1.0);
+        assert_eq!((it.buffered(), it.counts().dropped), (1, 1));
+        assert_eq!(it.topics(0.0)[0].buffered, [5]);
+        it.cleanup(200.0 + IDLE_SECONDS + 1.0);
+        assert_eq!((it.topics(0.0), it.buffered(), it.counts().dropped), (Vec::new(), 0, 2));
+    }
+
+    #[test]
+    fn a_reset_forgets_topics_but_neither_numbers_nor_ids() {
+        let mut it = sequencer(50);
+        for topic in ["x", "y"] {
+            it.process(topic, 1, 1, 0.0).unwrap();
+            it.process(topic, 3, 3, 0.0).unwrap();
+        }
+        assert_eq!((it.next_number(), it.is_duplicate("a", 0.0)), (1, Ok(false)));
+        it.reset(Some("x"));
+        it.reset(Some("unknown"));
+        assert_eq!((it.buffered(), it.iter().count(), it.topics(0.0).len()), (1, 1, 1));
+        it.reset(None);
+        assert_eq!((it.buffered(), it.topics(0.0).len(), it.current()), (0, 0, 1));
+        assert_eq!(it.is_duplicate("a", 0.0), Ok(true));
+        assert_eq!((it.counts().duplicates, it.seen_count()), (1, 1));
+    }
+
+    #[test]
+    fn bounds_are_checked_at_the_start() {
+        let beyond = MAXIMAL_OUT_OF_ORDER + 1;
+        assert_eq!(EventSequencer::<u8>::new(10, beyond).unwrap_err(), SequencerError::OutOfOrder(beyond));
+        assert_eq!(EventSequencer::<u8>::new(0, 1).unwrap_err(), SequencerError::Window(0));
+    }
+
+    #[test]
+    fn a_topic_too_many_is_refused_and_a_reset_makes_room() {
+        let mut it = sequencer(1);
+        for topic in 0..MAXIMAL_TOPICS {
+            it.process(&topic.to_string(), 1, 1, 0.0).unwrap();
+        }
+        assert_eq!(it.process("x", 1, 1, 0.0), Err(SequencerError::Topics(MAXIMAL_TOPICS)));
+        it.reset(Some("5"));
+        assert_eq!(it.process("x", 1, 1, 0.0), Ok(Some((1, Vec::new()))));
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_out_rises_and_shuffles_within_reach_lose_nothing(
+            swaps in prop::collection::vec((0..60usize, 0..60usize), 0..100),
+        ) {
+            let mut numbers: Vec<u64> = (1..=60).collect();
+            for (a, b) in swaps {
+                numbers.swap(a, b);
+            }
+            let mut it = sequencer(60);
+            let mut out = take(&mut it, 0);
+            for number in numbers {
+                out.extend(take(&mut it, number));
+            }
+            prop_assert_eq!(out, (0..=60).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn whatever_comes_numbers_only_rise_and_the_books_balance(
+            ahead in 0..6u64,
+            numbers in prop::collection::vec(0..40u64, 0..200),
+        ) {
+            let mut it = sequencer(ahead);
+            let mut out: Vec<u64> = Vec::new();
+            for number in &numbers {
+                out.extend(take(&mut it, *number));
+                prop_assert_eq!(it.buffered(), it.topics(0.0)[0].buffered.len());
+                prop_assert!(it.buffered() as u64 <= ahead);
+            }
+            prop_assert!(out.is_sorted_by(|a, b| a < b), "{out:?}");
+            prop_assert!(out.len() + it.buffered() <= numbers.len());
+        }
+    }
+}

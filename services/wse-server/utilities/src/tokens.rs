@@ -1,0 +1,394 @@
+//! JSON Web Tokens (RFC 7519), made and checked as the server checks them: HS256, RS256 and ES256.
+//!
+//! What a token must be is given by the caller and never by the token. A token that isn't good is no error: it gives
+//! nothing, and no reason that could be told to whoever sent it.
+
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{self, EcdsaKeyPair, ParsedPublicKey, RsaKeyPair, VerificationAlgorithm},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, errors::ErrorKind};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::signing::hmac_sha256;
+
+/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
+pub const MINIMAL_SECRET_BYTES: usize = 32;
+/// Longer tokens are refused unread.
+pub const MAXIMAL_TOKEN_BYTES: usize = 8192;
+/// How far the clocks of issuer and reader may differ, in seconds.
+pub const LEEWAY_SECONDS: u64 = 30;
+
+/// Why there is no token, or none can be read. Never holds the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// None of ours.
+    #[error("the algorithm is {0:?}: give 'HS256', 'RS256' or 'ES256'")]
+    Algorithm(String),
+    /// The secret could be guessed.
+    #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
+    ShortSecret(usize),
+    /// No PEM, or of something else.
+    #[error("the key is none for {algorithm}: give {expected} as PEM")]
+    Key {
+        /// What it was meant for.
+        algorithm: &'static str,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// It can't be written as JSON, or not signed.
+    #[error("the token can't be made: {0}")]
+    Unsigned(String),
+    /// A reader would refuse it.
+    #[error("the token would have {0} bytes, and is read with at most {MAXIMAL_TOKEN_BYTES}: leave claims out")]
+    Long(usize),
+}
+
+/// How tokens are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// HMAC with SHA-256: who can read can sign.
+    Hs256,
+    /// RSA, PKCS #1 v1.5 with SHA-256.
+    Rs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+}
+
+impl Signature {
+    /// The one of that name.
+    ///
+    /// # Errors
+    /// When it is none of ours.
+    pub fn named(name: &str) -> Result<Self, TokenError> {
+        match name {
+            "HS256" => Ok(Self::Hs256),
+            "RS256" => Ok(Self::Rs256),
+            "ES256" => Ok(Self::Es256),
+            other => Err(TokenError::Algorithm(other.chars().take(40).collect())),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+            Self::Rs256 => "RS256",
+            Self::Es256 => "ES256",
+        }
+    }
+
+    fn library(self) -> Algorithm {
+        match self {
+            Self::Hs256 => Algorithm::HS256,
+            Self::Rs256 => Algorithm::RS256,
+            Self::Es256 => Algorithm::ES256,
+        }
+    }
+
+    fn secret(secret: &[u8]) -> Result<&[u8], TokenError> {
+        if secret.len() < MINIMAL_SECRET_BYTES { Err(TokenError::ShortSecret(secret.len())) } else { Ok(secret) }
+    }
+
+    fn verifying_key(self, key: &[u8]) -> Result<DecodingKey, TokenError> {
+        let unfit = TokenError::Key { algorithm: self.name(), expected: "its public key" };
+        let (tags, verification): (&[&str], &'static dyn VerificationAlgorithm) = match self {
+            Self::Hs256 => return Self::secret(key).map(DecodingKey::from_secret),
+            // PKCS #1 and X.509.
+            Self::Rs256 => (&["PUBLIC KEY", "RSA PUBLIC KEY"], &signature::RSA_PKCS1_2048_8192_SHA256),
+            Self::Es256 => (&["PUBLIC KEY"], &signature::ECDSA_P256_SHA256_FIXED),
+        };
+        let pem = pem::parse(key).ok().filter(|pem| tags.contains(&pem.tag())).ok_or_else(|| unfit.clone())?;
+        ParsedPublicKey::new(verification, pem.contents()).map_err(|_| unfit)?;
+        let made = if self == Self::Es256 { DecodingKey::from_ec_der } else { DecodingKey::from_rsa_der };
+        Ok(made(pem.contents()))
+    }
+}
+
+/// What signs. The library that reads tokens takes private keys in one form only; this takes those that people have.
+enum Signer<'a> {
+    Secret(&'a [u8]),
+    Rsa(RsaKeyPair),
+    Curve(EcdsaKeyPair),
+}
+
+impl<'a> Signer<'a> {
+    fn new(signature: Signature, key: &'a [u8]) -> Result<Self, TokenError> {
+        if signature == Signature::Hs256 {
+            return Signature::secret(key).map(Self::Secret);
+        }
+        let read = pem::parse(key).ok().and_then(|pem| match (signature, pem.tag()) {
+            (Signature::Rs256, "PRIVATE KEY") => RsaKeyPair::from_pkcs8(pem.contents()).ok().map(Self::Rsa),
+            (Signature::Rs256, "RSA PRIVATE KEY") => RsaKeyPair::from_der(pem.contents()).ok().map(Self::Rsa),
+            (Signature::Es256, "PRIVATE KEY" | "EC PRIVATE KEY") => {
+                let algorithm = &signature::ECDSA_P256_SHA256_FIXED_SIGNING;
+                EcdsaKeyPair::from_private_key_der(algorithm, pem.contents()).ok().map(Self::Curve)
+            }
+            _ => None,
+        });
+        read.ok_or(TokenError::Key { algorithm: signature.name(), expected: "its private key" })
+    }
+
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, TokenError> {
+        let random = SystemRandom::new();
+        let signed = match self {
+            Self::Secret(secret) => Ok(hmac_sha256(secret, message).to_vec()),
+            Self::Rsa(pair) => {
+                let mut signed = vec![0; pair.public_modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signed).map(|()| signed)
+            }
+            Self::Curve(pair) => pair.sign(&random, message).map(|signed| signed.as_ref().to_vec()),
+        };
+        signed.map_err(|_| TokenError::Unsigned("the cryptographic library failed".into()))
+    }
+}
+
+/// A token's header (RFC 7515, 4.1), as the library that reads it writes it.
+#[derive(Serialize)]
+struct Head<'a> {
+    typ: &'static str,
+    alg: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kid: Option<&'a str>,
+}
+
+/// A token with these claims: `key` is a secret (HS256) or a private key in PEM; `key_id` becomes its `kid`.
+///
+/// # Errors
+/// When the key is too weak or of another kind, or the claims can't be written.
+pub fn make(
+    claims: &impl Serialize,
+    key: &[u8],
+    signature: Signature,
+    key_id: Option<&str>,
+) -> Result<String, TokenError> {
+    let signer = Signer::new(signature, key)?;
+    let unsigned = |error: serde_json::Error| TokenError::Unsigned(error.to_string());
+    let head = Head { typ: "JWT", alg: signature.name(), kid: key_id };
+    let mut token = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&head).map_err(unsigned)?);
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(serde_json::to_vec(claims).map_err(unsigned)?, &mut token);
+    let signed = signer.sign(token.as_bytes())?;
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(signed, &mut token);
+    if token.len() > MAXIMAL_TOKEN_BYTES { Err(TokenError::Long(token.len())) } else { Ok(token) }
+}
+
+/// What a good token is.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    /// The secret (HS256), or a public key in PEM.
+    pub key: &'a [u8],
+    /// The only algorithm that it may be signed with.
+    pub signature: Signature,
+    /// The required `iss`.
+    pub issuer: Option<&'a str>,
+    /// The required `aud`.
+    pub audience: Option<&'a str>,
+    /// The key before the last rotation: its tokens pass whatever `kid` they name.
+    pub previous_key: Option<&'a [u8]>,
+    /// The required `kid` of tokens signed with `key`.
+    pub key_id: Option<&'a str>,
+}
+
+impl Expected<'_> {
+    /// The claims of `token`; nothing if it isn't good. `exp` is required, `nbf` is respected, both with
+    /// [`LEEWAY_SECONDS`].
+    ///
+    /// # Errors
+    /// When a key is too weak or of another kind.
+    pub fn read<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, TokenError> {
+        let key = self.signature.verifying_key(self.key)?;
+        let previous = self.previous_key.map(|key| self.signature.verifying_key(key)).transpose()?;
+        if token.len() > MAXIMAL_TOKEN_BYTES {
+            return Ok(None);
+        }
+        let validation = self.validation();
+        if self.names_key(token) {
+            match decode(token, &key, &validation) {
+                Ok(read) => return Ok(Some(read.claims)),
+                // Signed, perhaps, with the previous key.
+                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
+                Err(_) => return Ok(None),
+            }
+        }
+        let Some(previous) = previous else { return Ok(None) };
+        Ok(decode(token, &previous, &validation).ok().map(|read| read.claims))
+    }
+
+    fn names_key(&self, token: &str) -> bool {
+        // Without a required id the header is read once, by `decode`.
+        self.key_id.is_none() || decode_header(token).is_ok_and(|header| header.kid.as_deref() == self.key_id)
+    }
+
+    fn validation(&self) -> Validation {
+        let mut validation = Validation::new(self.signature.library());
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.validate_aud = self.audience.is_some();
+        // A token without the claim that is checked would pass if the claim weren't required too.
+        if let Some(issuer) = self.issuer {
+            validation.set_issuer(&[issuer]);
+            validation.required_spec_claims.insert("iss".into());
+        }
+        if let Some(audience) = self.audience {
+            validation.set_audience(&[audience]);
+            validation.required_spec_claims.insert("aud".into());
+        }
+        validation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SECRET: &[u8] = b"a secret of 32 bytes, or more...";
+    const OTHER: &[u8] = b"another secret of 32 bytes or more";
+
+    fn now() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    }
+
+    fn good() -> Value {
+        json!({"sub": "user", "iss": "me", "aud": ["you", "them"], "exp": now() + 60})
+    }
+
+    fn with(name: &str, value: Value) -> Value {
+        let mut claims = good();
+        claims[name] = value;
+        claims
+    }
+
+    fn expected() -> Expected<'static> {
+        Expected {
+            key: SECRET,
+            signature: Signature::Hs256,
+            issuer: Some("me"),
+            audience: Some("you"),
+            previous_key: None,
+            key_id: None,
+        }
+    }
+
+    fn made(claims: &Value, key: &[u8], id: Option<&str>) -> String {
+        make(claims, key, Signature::Hs256, id).unwrap()
+    }
+
+    fn read(expected: Expected<'_>, token: &str) -> Option<Value> {
+        expected.read(token).unwrap()
+    }
+
+    #[test]
+    fn a_token_comes_back_as_it_was_made() {
+        let claims = good();
+        assert_eq!(read(expected(), &made(&claims, SECRET, None)), Some(claims));
+    }
+
+    #[test]
+    fn the_example_of_rfc_7515_has_a_good_signature_but_is_long_expired() {
+        // Appendix A.1; its claims end in 2011.
+        let key = [
+            3, 35, 53, 75, 43, 15, 165, 188, 131, 126, 6, 101, 119, 123, 166, 143, 90, 179, 40, 230, 240, 84, 201, 40,
+            169, 15, 132, 178, 210, 80, 46, 191, 211, 251, 90, 146, 210, 6, 71, 239, 150, 138, 180, 195, 119, 98, 61,
+            34, 61, 46, 33, 114, 5, 46, 79, 8, 192, 205, 154, 245, 103, 208, 128, 163,
+        ];
+        let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
+                     eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
+                     dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        let expected = Expected { key: &key, issuer: None, audience: None, ..expected() };
+        assert_eq!(read(expected, token), None);
+        let mut validation = expected.validation();
+        validation.validate_exp = false;
+        let claims: Value = decode(token, &DecodingKey::from_secret(&key), &validation).unwrap().claims;
+        assert_eq!(claims["exp"], 1_300_819_380);
+    }
+
+    #[test]
+    fn a_token_that_is_not_what_was_expected_gives_nothing() {
+        for claims in [
+            with("exp", json!(now() - 40)),
+            with("nbf", json!(now() + 40)),
+            with("iss", json!("someone")),
+            with("aud", json!("someone")),
+            with("exp", json!("soon")),
+            json!({"iss": "me", "aud": "you"}),
+            json!({"aud": "you", "exp": now() + 60}),
+            json!({"iss": "me", "exp": now() + 60}),
+        ] {
+            assert_eq!(read(expected(), &made(&claims, SECRET, None)), None, "{claims}");
+        }
+        for token in ["", "x", "a.b.c", &made(&good(), OTHER, None)] {
+            assert_eq!(read(expected(), token), None, "{token}");
+        }
+        let foreign = encode(&Header::new(Algorithm::HS512), &good(), &EncodingKey::from_secret(SECRET)).unwrap();
+        assert_eq!(read(expected(), &foreign), None);
+    }
+
+    #[test]
+    fn clocks_may_differ_by_half_a_minute() {
+        for claims in [with("exp", json!(now() - 20)), with("nbf", json!(now() + 20))] {
+            assert!(read(expected(), &made(&claims, SECRET, None)).is_some(), "{claims}");
+        }
+    }
+
+    #[test]
+    fn the_previous_key_passes_whatever_its_id_but_the_current_one_needs_it() {
+        let rotated = Expected { previous_key: Some(OTHER), key_id: Some("new"), ..expected() };
+        for (key, id, passes) in [
+            (SECRET, Some("new"), true),
+            (SECRET, Some("old"), false),
+            (SECRET, None, false),
+            (OTHER, Some("old"), true),
+            (OTHER, Some("new"), true),
+            (OTHER, None, true),
+        ] {
+            assert_eq!(read(rotated, &made(&good(), key, id)).is_some(), passes, "{id:?}");
+        }
+        let expired = with("exp", json!(now() - 100));
+        assert_eq!(read(rotated, &made(&expired, OTHER, None)), None);
+    }
+
+    #[test]
+    fn a_weak_or_foreign_key_is_the_callers_mistake() {
+        let short = Expected { key: b"short", ..expected() };
+        assert_eq!(short.read::<Value>("x"), Err(TokenError::ShortSecret(5)));
+        let previous = Expected { previous_key: Some(b"short"), ..expected() };
+        assert_eq!(previous.read::<Value>("x"), Err(TokenError::ShortSecret(5)));
+        for signature in [Signature::Rs256, Signature::Es256] {
+            let foreign = Expected { signature, ..expected() };
+            assert!(matches!(foreign.read::<Value>("x"), Err(TokenError::Key { expected: "its public key", .. })));
+            let made = make(&good(), SECRET, signature, None);
+            assert!(matches!(made, Err(TokenError::Key { expected: "its private key", .. })));
+        }
+        assert_eq!(make(&good(), b"short", Signature::Hs256, None), Err(TokenError::ShortSecret(5)));
+        assert_eq!(Signature::named("none"), Err(TokenError::Algorithm("none".into())));
+    }
+
+    #[test]
+    fn a_token_too_long_to_be_read_is_not_made() {
+        let claims = with("padding", json!("x".repeat(MAXIMAL_TOKEN_BYTES)));
+        assert!(matches!(make(&claims, SECRET, Signature::Hs256, None), Err(TokenError::Long(_))));
+        assert_eq!(read(expected(), &"x".repeat(MAXIMAL_TOKEN_BYTES + 1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_with_any_character_changed_gives_nothing(at: prop::sample::Index, to in "[A-Za-z0-9_-]") {
+            let token = made(&good(), SECRET, None);
+            let at = at.index(token.len());
+            let mut changed = token.clone();
+            changed.replace_range(at..=at, &to);
+            // The last character of a part has bits that belong to no byte: libraries refuse or ignore them.
+            let is_last = token[at + 1..].is_empty() || token[at + 1..].starts_with('.');
+            prop_assume!(changed != token && !is_last);
+            prop_assert_eq!(read(expected(), &changed), None);
+        }
+    }
+}
