@@ -173,6 +173,23 @@ fn what_is_published_is_encrypted_for_each_listener_that_has_a_key() {
 }
 
 #[test]
+fn what_was_missed_is_encrypted_when_it_is_sent_again() {
+    let recovery = Some(wse_engine::RecoveryConfig::default());
+    let server = start(Config { recovery, ..config() });
+    let mut first = Private::agreed(&server, "");
+    let outcome = server.subscribe_with_recovery(&first.id, &["news"], None).unwrap();
+    let missed_from = outcome["news"].map(|recovered| recovered.position);
+    server.broadcast("news", r#"{"c":"U","t":"n","p":1}"#);
+    let stamped = first.receive();
+    assert!(stamped.starts_with(br#"{"tp":"news","#));
+    drop(first);
+    let mut second = Private::agreed(&server, "");
+    let outcome = server.subscribe_with_recovery(&second.id, &["news"], missed_from).unwrap();
+    assert_eq!(outcome["news"].map(|recovered| (recovered.recovered, recovered.count)), Some((true, 1)));
+    assert_eq!(second.receive(), stamped);
+}
+
+#[test]
 fn keep_alive_pings_stay_in_the_open() {
     let server = start(Config { ping_interval: std::time::Duration::from_millis(50), ..config() });
     let mut client = Private::agreed(&server, "");
