@@ -1,7 +1,7 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
 The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged; what that package has and this one does not (recovery, presence, topics, cluster) is left out
+unchanged; what that package has and this one does not (clusters) is left out
 of the signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no
 position means something else here.
 
