@@ -35,6 +35,8 @@ pub(crate) enum Target {
 pub(crate) enum Command {
     /// Send one framed message.
     Send(ConnectionKey, Bytes),
+    /// Send one framed message that was published before.
+    Replay(ConnectionKey, Bytes),
     /// Send one framed event.
     Event(ConnectionKey, Bytes, Level),
     /// Send framed messages to several.
@@ -56,7 +58,9 @@ pub(crate) enum Command {
 impl Command {
     fn size(&self) -> usize {
         match self {
-            Self::Send(_, frame) | Self::Event(_, frame, _) | Self::Deliver(_, frame) => frame.len(),
+            Self::Send(_, frame) | Self::Replay(_, frame) | Self::Event(_, frame, _) | Self::Deliver(_, frame) => {
+                frame.len()
+            }
             Self::Publish(_, chunk) => chunk.bytes.len(),
             Self::Presence(..) | Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
         }

@@ -154,6 +154,49 @@ fn what_the_application_says_is_encrypted_unless_it_is_sent_as_it_is() {
 }
 
 #[test]
+fn what_is_published_is_encrypted_for_each_listener_that_has_a_key() {
+    let server = start(Config { shards: Some(1), ..config() });
+    let (mut listener, mut member) = (Private::agreed(&server, ""), Private::agreed(&server, ""));
+    let (mut open, open_id) = Client::ready(server.address());
+    server.subscribe(&listener.id, &["news"], None).unwrap();
+    server.subscribe(&open_id, &["news"], None).unwrap();
+    server.subscribe(&member.id, &["news"], Some("workers")).unwrap();
+    for number in 0..100 {
+        server.broadcast("news", &format!(r#"{{"c":"U","t":"n","p":{number}}}"#));
+    }
+    for number in 0..100 {
+        let expected = format!(r#"{{"c":"U","t":"n","p":{number}}}"#);
+        assert_eq!(listener.receive(), expected.as_bytes());
+        assert_eq!(member.receive(), expected.as_bytes());
+        assert_eq!(open.text(), expected);
+    }
+}
+
+#[test]
+fn what_was_missed_is_encrypted_when_it_is_sent_again() {
+    let recovery = Some(wse_engine::RecoveryConfig::default());
+    let server = start(Config { recovery, ..config() });
+    let mut first = Private::agreed(&server, "");
+    let outcome = server.subscribe_with_recovery(&first.id, &["news"], None).unwrap();
+    let missed_from = outcome["news"].map(|recovered| recovered.position);
+    server.broadcast("news", r#"{"c":"U","t":"n","p":1}"#);
+    let stamped = first.receive();
+    assert!(stamped.starts_with(br#"{"tp":"news","#));
+    drop(first);
+    let mut second = Private::agreed(&server, "");
+    let outcome = server.subscribe_with_recovery(&second.id, &["news"], missed_from).unwrap();
+    assert_eq!(outcome["news"].map(|recovered| (recovered.recovered, recovered.count)), Some((true, 1)));
+    assert_eq!(second.receive(), stamped);
+}
+
+#[test]
+fn keep_alive_pings_stay_in_the_open() {
+    let server = start(Config { ping_interval: std::time::Duration::from_millis(50), ..config() });
+    let mut client = Private::agreed(&server, "");
+    assert!(matches!(client.client.receive(), Received::Text(text) if text.starts_with(r#"{"c":"WSE","t":"ping""#)));
+}
+
+#[test]
 fn a_packed_event_is_packed_before_it_is_encrypted() {
     let server = start(config());
     let mut client = Private::agreed(&server, "&format=msgpack");

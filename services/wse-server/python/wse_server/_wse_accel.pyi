@@ -1,7 +1,7 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
 The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged; what that package has and this one does not (recovery, presence, topics, cluster, rate limits) is left out
+unchanged; what that package has and this one does not (clusters) is left out
 of the signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no
 position means something else here.
 
@@ -10,7 +10,7 @@ Differences that an application can see, all of them deliberate:
 - `start()` raises when the address cannot be bound, and binds before it returns.
 - Inbound `M:` and `C:` messages are decoded. MessagePack keeps bytes as `bytes`, NaN as `float('nan')` and map keys
   as they are.
-- `send()` and its kin say whether the connection was known.
+- `send()` and its kin say whether the connection was known, `send_event()` with 0.
 - A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
 """
 

@@ -97,7 +97,7 @@ impl Shared {
         let missed = missed_from.and_then(|position| log.after(position, recovery.config.max_messages));
         let (recovered, count) = (missed.is_some(), missed.as_ref().map_or(0, ExactSizeIterator::len));
         for frame in missed.into_iter().flatten() {
-            self.mailboxes[key.shard()].put_now(Command::Send(key, frame.clone()));
+            self.mailboxes[key.shard()].put_now(Command::Replay(key, frame.clone()));
         }
         Recovered { position: log.position(), recovered, count }
     }

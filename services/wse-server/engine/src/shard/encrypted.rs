@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::Core;
+use super::{Core, Shard};
 use crate::{
     connection::Connection,
     encryption::{self, ExchangeError},
@@ -13,6 +13,7 @@ use crate::{
     frame::{self, Opcode},
     inbound::Kind,
     intake::Place,
+    key::ConnectionKey,
     priority::Level,
     stats::{DropReason, SendDropReason},
 };
@@ -80,7 +81,7 @@ impl Core {
     }
 
     /// One framed publication as its connection gets it. `None`: it could not be encrypted, and is counted.
-    pub(super) fn sealed(&mut self, connection: &mut Connection, framed: Bytes) -> Option<Bytes> {
+    fn sealed(&mut self, connection: &mut Connection, framed: Bytes) -> Option<Bytes> {
         let Some(secured) = connection.secured() else { return Some(framed) };
         let payload = frame::payloads(&framed).next().unwrap_or_default();
         match encryption::sealed_frame(&secured.key, payload) {
@@ -111,6 +112,19 @@ impl Core {
                 let whole = 0..plain.len();
                 self.deliver(connection, kind, Place::Own(plain, whole), data, message_type);
             }
+        }
+    }
+}
+
+impl Shard {
+    /// Puts a publication behind what waits for one connection, sealed if it has a key.
+    pub(super) fn queue_sealed(&mut self, key: ConnectionKey, framed: Bytes, dirty: &mut Vec<ConnectionKey>) {
+        let frame = match self.table.get_mut(key) {
+            Some(connection) if self.core.encrypted > 0 => self.core.sealed(connection, framed),
+            _ => Some(framed),
+        };
+        if let Some(frame) = frame {
+            self.queue(key, frame, Level::Normal, dirty);
         }
     }
 }

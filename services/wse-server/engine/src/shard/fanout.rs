@@ -56,8 +56,7 @@ impl Shard {
         let connection = self.table.get_mut(pick.connection).filter(|connection| connection.phase == Phase::Open);
         let reason = match connection {
             Some(connection) if !self.core.is_over_limit(connection) => {
-                let Some(frame) = self.core.sealed(connection, frame) else { return };
-                return self.queue(pick.connection, frame, Level::Normal, dirty);
+                return self.queue_sealed(pick.connection, frame, dirty);
             }
             Some(_) => SendDropReason::SlowConsumer,
             None => SendDropReason::Disconnected,

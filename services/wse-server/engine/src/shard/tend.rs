@@ -181,6 +181,7 @@ impl Shard {
     fn obey_one(&mut self, command: Command, dirty: &mut Vec<ConnectionKey>) {
         match command {
             Command::Send(key, frame) => self.queue(key, frame, Level::Normal, dirty),
+            Command::Replay(key, frame) => self.queue_sealed(key, frame, dirty),
             Command::Event(key, frame, level) => self.queue(key, frame, level, dirty),
             Command::Deliver(pick, frame) => self.deliver(pick, frame, dirty),
             Command::Presence(kind, detail) => self.tell_presence(kind, &detail),
