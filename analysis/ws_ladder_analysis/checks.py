@@ -185,7 +185,7 @@ def _agree(worker: Mapping[str, Any], service: Mapping[str, Any] | None) -> bool
     if service is None:
         return False
     receiver = worker.get("receiver")
-    if receiver is not None and _expected(receiver) != receiver["received"] + receiver["missing"]:
+    if receiver is not None and not _received(receiver, service.get("sent")):
         return False
     sent, application = worker["sent"] + worker["unnumbered"], service.get("application")
     if sent != service["received"] or application is None:
@@ -195,10 +195,13 @@ def _agree(worker: Mapping[str, Any], service: Mapping[str, Any] | None) -> bool
     return bool(sent == accounted and numbers)
 
 
-def _expected(receiver: Mapping[str, Any]) -> int:
-    """Numbers from the first that a connection received to the last."""
+def _received(receiver: Mapping[str, Any], sent: int | None) -> bool:
+    """Whether what a connection received adds up from its first message to its last, and is what was sent to it."""
     first, last = receiver["first"], receiver["last"]
-    return 0 if first is None or last is None else int(last - first + 1)
+    expected = 0 if first is None or last is None else last - first + 1
+    messages = sum(receiver[kind] for kind in ("received", "duplicated", "wrong", "others"))
+    told = sent is None or not receiver["closed"] or messages == sent
+    return bool(expected == receiver["received"] + receiver["missing"] and told)
 
 
 def _outcomes(result: TrialResult) -> Claims:

@@ -78,7 +78,7 @@ pub struct ConnectionCheck {
 /// For each connection: what the worker sent (numbered and not) is what the service received; and, where the
 /// application is the witness, the numbered ones are what the application counted plus what the service dropped, with
 /// equal sequence sums unless something was dropped (a drop's number is unknown to the application). What a connection
-/// received of a service that publishes adds up from its first message to its last.
+/// received of a service that publishes adds up from its first message to its last, and is what the service says it sent there.
 pub fn compare_connections(workers: &[WorkerBook], service: &[ConnectionBook]) -> ConnectionCheck {
     let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
     let mut check = ConnectionCheck::default();
@@ -117,6 +117,11 @@ fn difference(worker: &WorkerBook, service: &ConnectionBook) -> Option<String> {
     {
         let ReceiverBook { first, last, received, missing, .. } = receiver;
         return Some(format!("from {first:?} to {last:?} it received {received} and misses {missing}"));
+    }
+    if let (Some(receiver), Some(told)) = (worker.receiver.as_ref().filter(|book| book.closed), service.sent)
+        && receiver.messages() != told
+    {
+        return Some(format!("it read {} messages, but {told} were sent to it", receiver.messages()));
     }
     let application = service.application?;
     let accounted = application.delivered + service.dropped + service.consumed;
@@ -182,6 +187,19 @@ mod tests {
         };
         assert_eq!((with(10, 0), with(8, 2)), (0, 0));
         assert_eq!((with(9, 0), with(10, 1)), (1, 1));
+    }
+
+    #[test]
+    fn what_a_connection_read_is_what_was_sent_to_it() {
+        let with = |told, closed| {
+            let receiver =
+                ReceiverBook { first: Some(1), last: Some(4), received: 4, others: 2, closed, ..Default::default() };
+            let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
+            let service = ConnectionBook { sent: Some(told), ..received_by("a") };
+            compare_connections(&[worker], &[service]).mismatched
+        };
+        assert_eq!((with(6, true), with(5, true), with(7, true)), (0, 1, 1));
+        assert_eq!(with(7, false), 0, "nobody knows what a connection that ended early left unread");
     }
 
     /// The service's side of an honest connection.

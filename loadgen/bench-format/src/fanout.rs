@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_service_that_calls_sent_what_nobody_read_is_caught_unless_a_connection_ended_early() {
-        let name = "sent (service) = read (workers)".to_owned();
+        let name = "sent (service) = read (workers)";
         let more = Told { sent: Some(105), ..told() };
-        assert_eq!(judged(&book(), &more, false).1, [name.clone()]);
+        assert_eq!(judged(&book(), &more, false).1, [name]);
         assert_eq!(judged(&book(), &more, true).1, NOTHING);
         let less = Told { sent: Some(99), ..told() };
         assert_eq!(judged(&book(), &less, true).1, [name], "more was read than was sent");

@@ -112,13 +112,13 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
             );
             batch.extend(if number % 7 == 3 { fragments(&tick) } else { text(&tick) });
         }
-        if n % 10 == 0 {
+        if n.is_multiple_of(10) {
             // What is no delivery: the service's own ping, and WebSocket's.
             batch.extend(text(PING));
             batch.extend([0x89, 0]);
         }
         n += 1;
-        if (n - script.first) % script.per_write.max(1) as u64 == 0 {
+        if (n - script.first).is_multiple_of(script.per_write.max(1) as u64) {
             // In the middle of a frame, as the kernel may cut it.
             let (front, back) = batch.split_at(batch.len() / 2);
             stream.write_all(front)?;

@@ -118,7 +118,7 @@ fn nobody_there_is_exit_code_1_in_words() {
 fn bad_usage_is_exit_code_2_and_names_what_is_known() {
     for (arguments, words) in [
         (
-            "--test fanout-broadcast",
+            "--test fanout-cluster",
             "known are connection-storm, ping-latency, throughput, size-matrix, format-comparison, sustained-hold",
         ),
         ("--duration 0", "not above 0"),
