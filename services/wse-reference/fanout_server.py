@@ -15,7 +15,15 @@ from pathlib import Path
 from server import Service, arguments, told_metrics_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
-from bench_publisher import Backpressure, Publisher, SubscriberBooks, Subscribers, add_arguments, options_of
+from bench_publisher import (
+    Backpressure,
+    Publisher,
+    SubscriberBooks,
+    Subscribers,
+    add_arguments,
+    one_by_one,
+    options_of,
+)
 
 MODES = ("broadcast",)
 
@@ -40,7 +48,7 @@ class FanoutService(Service):
         self.books = SubscriberBooks(self.subscribers)
         publishing = options_of(options)
         backpressure = Backpressure(self.server, publishing.backlog_bytes)
-        publish = self.server.broadcast_all
+        publish = one_by_one(self.server.broadcast_all)
         self.publisher = Publisher(options.mode, publish, self.subscribers, backpressure, publishing)
 
     def pages(self) -> dict[str, Callable[[], str]]:

@@ -31,7 +31,7 @@ SETTLED = ("wse_messages_sent_total", "wse_slow_consumer_drops_total")
 
 def broadcast(server: Any) -> Publish:
     """Every message goes to every connection of this server."""
-    publish: Publish = server.broadcast_all
+    publish: Publish = server.broadcast_all_many
     return publish
 
 

@@ -32,8 +32,18 @@ TAIL = ',"s":"ES","px":5234.75,"q":2'
 END = "}}"
 PAD = ',"pad":"'
 
-Publish = Callable[[str], object]
-"""Hands one text to the server for all subscribers."""
+Publish = Callable[[list[str]], object]
+"""Hands texts to the server, in order, each for all subscribers."""
+
+
+def one_by_one(publish: Callable[[str], object]) -> Publish:
+    """For a server that takes one text at a time."""
+
+    def each(texts: list[str]) -> None:
+        for text in texts:
+            publish(text)
+
+    return each
 
 
 class Message:
@@ -49,6 +59,13 @@ class Message:
         if missing >= 0:
             return f'{text}{PAD}{"x" * missing}"{END}'
         return text + END
+
+    def texts(self, sequences: range, unix_us: int) -> list[str]:
+        """The messages with these numbers, all of one time."""
+        if self._size:
+            return [self.text(sequence, unix_us) for sequence in sequences]
+        tail = f"{STAMP}{unix_us}{TAIL}{END}"
+        return [f"{HEAD}{sequence}{tail}" for sequence in sequences]
 
 
 class Subscribers:
@@ -255,8 +272,8 @@ class Publisher:
             if not room:
                 time.sleep(FULL_SECONDS)
                 continue
-            for _ in range(room):
-                self._hand_over(time.time_ns() // 1000)
+            unix_us = time.time_ns() // 1000
+            self._hand_over(self._message.texts(range(self._next, self._next + room), unix_us))
             self._backpressure.published(room, subscribers)
 
     def _pace(self) -> None:
@@ -277,14 +294,13 @@ class Publisher:
                 continue
             self._latest_ns = max(self._latest_ns, -wait_ns)
             self._late += -wait_ns > LATE_NS
-            self._hand_over((unix_ns + after_ns) // 1000)
+            self._hand_over(self._message.texts(range(self._next, self._next + 1), (unix_ns + after_ns) // 1000))
             nth += 1
 
-    def _hand_over(self, unix_us: int) -> None:
-        text = self._message.text(self._next, unix_us)
-        self._publish(text)
-        self._bytes += len(text)
-        self._next += 1
+    def _hand_over(self, texts: list[str]) -> None:
+        self._publish(texts)
+        self._bytes += sum(map(len, texts))
+        self._next += len(texts)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,16 @@ from collections.abc import Callable
 import pytest
 
 import bench_publisher
-from bench_publisher import BURST_MESSAGES, Backpressure, Message, Options, Publisher, SubscriberBooks, Subscribers
+from bench_publisher import (
+    BURST_MESSAGES,
+    Backpressure,
+    Message,
+    Options,
+    Publisher,
+    SubscriberBooks,
+    Subscribers,
+    one_by_one,
+)
 
 PLAIN = '{"c":"U","t":"fanout_tick","p":{"seq":7,"ts_us":1700000000000000,"s":"ES","px":5234.75,"q":2}}'
 LIMIT = 1_000
@@ -91,6 +100,12 @@ def test_a_backlog_that_stands_still_does_not_hold_the_flood_for_ever(clock: Cal
     assert backpressure.room(10, 100) == 10
 
 
+def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_one() -> None:
+    for size in (0, 150):
+        message = Message(size)
+        assert message.texts(range(98, 102), 1234) == [message.text(sequence, 1234) for sequence in range(98, 102)]
+
+
 def test_without_any_figure_nothing_holds_a_flood_and_it_says_so() -> None:
     backpressure = Backpressure(object(), LIMIT)
     backpressure.published(1_000_000, 1000)
@@ -122,7 +137,8 @@ def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> Non
         if len(published) == 20:
             subscribers.add(-1)
 
-    publisher = Publisher("broadcast", publish, subscribers, Backpressure(object(), 1), Options(100.0, 0, 1, False))
+    each, options = one_by_one(publish), Options(100.0, 0, 1, False)
+    publisher = Publisher("broadcast", each, subscribers, Backpressure(object(), 1), options)
     publisher.start()
     subscribers.add(1)
     publisher._thread.join(0.05)
