@@ -12,8 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pyo3::{prelude::*, types::PyString};
-use wse_engine::{Batch, ConnectionKey, Server};
+use pyo3::{
+    exceptions::{PyOSError, PyValueError},
+    prelude::*,
+    types::{PyCFunction, PyDict, PyString, PyTuple},
+};
+use wse_engine::{Batch, ConnectionKey, Server, StartError};
 
 use crate::{names::Names, shapes::Shapes};
 
@@ -124,4 +128,30 @@ impl Hasher for KeyHasher {
     fn write_u64(&mut self, value: u64) {
         self.0 = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
     }
+}
+
+/// An error of the kernel's keeps its number, by which Python finds the class.
+pub(crate) fn start_error(error: StartError) -> PyErr {
+    match &error {
+        StartError::Listen { source, .. } | StartError::Resource { source, .. } => {
+            let text = format!("{error}: {source}");
+            source
+                .raw_os_error()
+                .map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
+        }
+        StartError::Config(refused) => PyValueError::new_err(refused.to_string()),
+    }
+}
+
+/// A server left running must not call into an interpreter that is going away. It isn't kept alive for this.
+pub(crate) fn stop_at_exit(py: Python<'_>, running: &Arc<Running>) -> PyResult<()> {
+    let running = Arc::downgrade(running);
+    let stop = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+        if let Some(running) = running.upgrade() {
+            arguments.py().detach(|| running.stop());
+        }
+    };
+    let stop = PyCFunction::new_closure(py, None, None, stop)?;
+    py.import("atexit")?.call_method1("register", (stop,))?;
+    Ok(())
 }

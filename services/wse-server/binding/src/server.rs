@@ -7,11 +7,11 @@ use std::{
 };
 
 use pyo3::{
-    exceptions::{PyOSError, PyRuntimeError, PyValueError},
+    exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
-    types::{PyCFunction, PyDict, PyTuple},
+    types::PyDict,
 };
-use wse_engine::{Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server, StartError};
+use wse_engine::{Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
 
 use crate::{
     application::Application,
@@ -21,7 +21,7 @@ use crate::{
     events::{self, Event},
     keys::{Document, Given},
     outgoing,
-    running::Running,
+    running::{Running, start_error, stop_at_exit},
     values::{Decoder, Integers, Malformed},
 };
 
@@ -393,30 +393,4 @@ pub(crate) fn decoded<'py>(py: Python<'py>, running: &Running, json: &[u8]) -> P
 
 fn milliseconds(value: i64) -> PyResult<Duration> {
     Ok(Duration::from_millis(arguments::size("timeout_ms", value)? as u64))
-}
-
-/// An error of the kernel's keeps its number, by which Python finds the class.
-fn start_error(error: StartError) -> PyErr {
-    match &error {
-        StartError::Listen { source, .. } | StartError::Resource { source, .. } => {
-            let text = format!("{error}: {source}");
-            source
-                .raw_os_error()
-                .map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
-        }
-        StartError::Config(refused) => PyValueError::new_err(refused.to_string()),
-    }
-}
-
-/// A server left running must not call into an interpreter that is going away. It isn't kept alive for this.
-fn stop_at_exit(py: Python<'_>, running: &Arc<Running>) -> PyResult<()> {
-    let running = Arc::downgrade(running);
-    let stop = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-        if let Some(running) = running.upgrade() {
-            arguments.py().detach(|| running.stop());
-        }
-    };
-    let stop = PyCFunction::new_closure(py, None, None, stop)?;
-    py.import("atexit")?.call_method1("register", (stop,))?;
-    Ok(())
 }

@@ -1,0 +1,69 @@
+//! What the server tells of itself: counters, metrics, and the books of its connections.
+
+use std::sync::{PoisonError, atomic::Ordering, mpsc};
+
+use bench_format::service::{ConnectionBooks, ServiceStats};
+
+use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, Shared};
+use crate::{
+    outbound::Command,
+    stats::{self, Book, Fanout, SendDropReason, Totals},
+};
+
+impl Shared {
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::of(&self.inbound.readings());
+        totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
+        let lost = &mut totals.counters.send_dropped;
+        lost[SendDropReason::Duplicate as usize] += self.recipients.duplicates();
+        lost[SendDropReason::RateLimited as usize] += self.recipients.limited();
+        lost[SendDropReason::Unencrypted as usize] += self.recipients.unsealed();
+        totals
+    }
+
+    pub(crate) fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// `/stats`.
+    pub(crate) fn stats(&self) -> ServiceStats {
+        self.stats_and_totals().0
+    }
+
+    pub(super) fn stats_and_totals(&self) -> (ServiceStats, Totals) {
+        let totals = self.totals();
+        let mut stats = totals.service_stats(&self.config.service_name, self.uptime_seconds());
+        stats.application = self.application().and_then(|source| source.totals());
+        (stats, totals)
+    }
+
+    /// `/metrics`.
+    pub(crate) fn prometheus_text(&self) -> String {
+        let (stats, totals) = self.stats_and_totals();
+        let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
+        let (recovery, presence) = (self.recovery_size(), self.presence_size());
+        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
+        stats::prometheus(&stats, &totals, &fanout)
+    }
+
+    /// `/stats/connections`: each shard is asked; closed connections are told once.
+    pub(crate) fn connection_books(&self) -> ConnectionBooks {
+        let mut books = std::mem::take(&mut *self.last_books.lock().unwrap_or_else(PoisonError::into_inner));
+        let (reply, replies) = mpsc::sync_channel(self.mailboxes.len());
+        let asked = self.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
+        drop(reply);
+        for _ in 0..asked {
+            match replies.recv_timeout(BOOKS_TIMEOUT) {
+                Ok(told) => books.extend(told),
+                Err(_) => break,
+            }
+        }
+        let mut counted = self.application().map(|source| source.connections()).unwrap_or_default();
+        let with_application = |book: &Book| {
+            let mut told = book.told();
+            told.application = counted.remove(&told.id);
+            told
+        };
+        ConnectionBooks { connections: books.iter().map(with_application).collect() }
+    }
+}

@@ -1,0 +1,128 @@
+//! The lists behind `Topics`: which topics there are, and who has them. Changed under its lock.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use super::{Change, Pick, TopicId, glob, group::Group, subscriber::Subscriber};
+use crate::key::ConnectionKey;
+
+/// One name or pattern that somebody has subscribed to.
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) name: Arc<str>,
+    /// Connections that get every message, by shard.
+    pub(super) listeners: Box<[u32]>,
+    pub(super) groups: Vec<Group>,
+    pub(super) published: AtomicU64,
+}
+
+impl Topic {
+    pub(super) fn is_deserted(&self) -> bool {
+        self.groups.is_empty() && self.listeners.iter().all(|count| *count == 0)
+    }
+
+    pub(super) fn listeners(&self) -> usize {
+        self.listeners.iter().map(|count| *count as usize).sum()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) next_id: TopicId,
+    pub(super) ids: HashMap<Arc<str>, TopicId>,
+    pub(super) topics: HashMap<TopicId, Topic>,
+    /// Of these, the patterns.
+    pub(super) patterns: Vec<TopicId>,
+    pub(super) subscribers: HashMap<ConnectionKey, Subscriber>,
+}
+
+impl State {
+    pub(super) fn enlist(&mut self, connection: ConnectionKey, tell: &mut impl FnMut(Change)) -> &mut Subscriber {
+        self.subscribers.entry(connection).or_insert_with(|| {
+            tell(Change::Enlist);
+            Subscriber::default()
+        })
+    }
+
+    pub(super) fn picks(&self, topics: &[TopicId]) -> Vec<Pick> {
+        let mut picks: Vec<Pick> = Vec::new();
+        for id in topics {
+            for group in self.topics.get(id).into_iter().flat_map(|topic| &topic.groups) {
+                // A group of one name gets a message once, whichever of its topics fit.
+                if !picks.iter().any(|pick| *pick.group == *group.name) {
+                    picks.extend(group.pick(*id));
+                }
+            }
+        }
+        picks
+    }
+
+    /// The number of a topic, new if nobody had it. `changed` is called if so.
+    pub(super) fn intern(&mut self, name: &str, shards: usize, changed: impl FnOnce()) -> TopicId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let name: Arc<str> = name.into();
+        self.ids.insert(Arc::clone(&name), id);
+        if glob::is_pattern(&name) {
+            self.patterns.push(id);
+        }
+        let listeners = vec![0; shards].into();
+        self.topics.insert(id, Topic { name, listeners, groups: Vec::new(), published: AtomicU64::new(0) });
+        changed();
+        id
+    }
+
+    /// Makes a connection a listener or a member of a group, whatever it was before.
+    pub(super) fn join(
+        &mut self,
+        connection: ConnectionKey,
+        id: TopicId,
+        group: Option<&str>,
+        tell: &mut impl FnMut(Change),
+    ) {
+        let subscriber = self.subscribers.get_mut(&connection).expect("whoever joins is known");
+        let group: Option<Arc<str>> = group.map(Into::into);
+        if subscriber.way(id).is_some_and(|way| *way == group) {
+            return;
+        }
+        if subscriber.has(id) {
+            self.part(connection, id, tell);
+        }
+        let subscriber = self.subscribers.get_mut(&connection).expect("it stays when it parts");
+        subscriber.add(id, group.clone());
+        let topic = self.topics.get_mut(&id).expect("it has a number");
+        match group {
+            None => {
+                topic.listeners[connection.shard()] += 1;
+                tell(Change::Listen(id));
+            }
+            Some(name) => match topic.groups.iter_mut().find(|group| group.name == name) {
+                Some(group) => group.add(connection),
+                None => topic.groups.push(Group::new(name, connection)),
+            },
+        }
+    }
+
+    /// Ends one subscription. Returns whether there was one.
+    pub(super) fn part(&mut self, connection: ConnectionKey, id: TopicId, tell: &mut impl FnMut(Change)) -> bool {
+        let way = self.subscribers.get_mut(&connection).and_then(|subscriber| subscriber.remove(id));
+        let (Some(way), Some(topic)) = (way, self.topics.get_mut(&id)) else { return false };
+        match way {
+            None => {
+                topic.listeners[connection.shard()] -= 1;
+                tell(Change::Ignore(id));
+            }
+            Some(name) => {
+                topic.groups.iter_mut().filter(|group| group.name == name).for_each(|group| group.remove(connection));
+                topic.groups.retain(|group| group.len() > 0);
+            }
+        }
+        true
+    }
+}
