@@ -80,16 +80,11 @@ impl ServiceClient {
         self.get::<ConnectionBooks>("/stats/connections").await.map(|books| books.connections)
     }
 
-    /// Asks whether it publishes by itself: from then on its publisher is read with its counters.
-    ///
-    /// # Errors
-    /// When it doesn't answer by the contract.
-    pub async fn find_publisher(&mut self) -> Result<(), Error> {
-        let path = "/stats/publisher";
-        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
-        let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
-        self.publishes = answer.status() == StatusCode::OK;
-        Ok(())
+    /// Asks whether it publishes by itself: from then on its publisher is read with its counters. One that doesn't answer at
+    /// all is found out when these are read.
+    pub async fn find_publisher(&mut self) {
+        let answer = self.http.get(format!("{}/stats/publisher", self.base)).send().await;
+        self.publishes = answer.is_ok_and(|answer| answer.status() == StatusCode::OK);
     }
 
     /// What its publisher has published, if it has one.
