@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from harness import Running, message
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wse_server import RustWSEServer
+
+from bench_server import token
 
 
 @pytest.mark.parametrize(
@@ -192,3 +194,48 @@ def test_an_interpreter_can_exit_with_a_server_running(mode: str) -> None:
         [sys.executable, "-X", "dev", "-c", code], timeout=20, capture_output=True, text=True, check=False
     )
     assert (exited.returncode, exited.stderr) == (0, "")
+
+
+def test_a_server_that_drains_tells_its_clients_to_go_and_lets_nobody_in(start: Callable[..., Running]) -> None:
+    running = start(metrics_port=0)
+    first, second = running.connect(), running.connect()
+    for connection in (first, second):
+        assert message(connection)["t"] == "server_ready"
+    running.server.broadcast_all('{"c":"U","t":"last"}')
+    running.server.drain(4301, "moving on", 5)
+    for connection in (first, second):
+        assert connection.recv(10) == '{"c":"U","t":"last"}'
+        with pytest.raises(ConnectionClosed):
+            connection.recv(10)
+        assert (connection.close_code, connection.close_reason) == (4301, "moving on")
+    running.wait(lambda: running.server.get_connection_count() == 0)
+    with pytest.raises(InvalidStatus, match="503"):
+        running.connect()
+    assert running.server.is_running()
+    metrics = running.server.prometheus_metrics()
+    assert 'service_connections_closed_total{reason="drain"} 2\n' in metrics
+    assert 'service_connections_rejected_total{reason="draining"} 1\n' in metrics
+
+
+def test_a_client_that_does_not_go_is_cut_off_when_its_time_is_over(running: Running) -> None:
+    stubborn = socket.create_connection(("127.0.0.1", running.server.port))
+    bearer = token(int(time.time()))
+    stubborn.sendall(
+        b"GET /wse HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nCookie: access_token=" + bearer.encode() + b"\r\n\r\n"
+    )
+    running.wait(lambda: running.server.get_connection_count() == 1)
+    running.server.drain(timeout=1)
+    # It neither reads nor answers.
+    running.wait(lambda: running.server.get_connection_count() == 0)
+    stubborn.close()
+
+
+def test_a_farewell_that_no_close_frame_can_carry_is_refused(running: Running) -> None:
+    connection = running.connect()
+    assert message(connection)["t"] == "server_ready"
+    for code, reason in ((1005, ""), (70_000, ""), (4300, "x" * 124)):
+        with pytest.raises(ValueError, match="close"):
+            running.server.drain(code, reason)
+    running.server.send_bytes(running.server.get_connections()[0], b"still here")
+    assert connection.recv(10) == b"still here"

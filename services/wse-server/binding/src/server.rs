@@ -11,7 +11,7 @@ use pyo3::{
     prelude::*,
     types::PyDict,
 };
-use wse_engine::{Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
+use wse_engine::{Config, Farewell, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
 
 use crate::{
     application::Application,
@@ -250,6 +250,16 @@ impl RustWSEServer {
 
     fn is_running(&self) -> bool {
         self.is_on()
+    }
+
+    #[pyo3(signature = (close_code = 4300, close_reason = "", timeout = 30))]
+    fn drain(&self, close_code: i64, close_reason: &str, timeout: i64) -> PyResult<()> {
+        let code =
+            u16::try_from(close_code).map_err(|_| PyValueError::new_err(format!("close_code is {close_code}")))?;
+        let patience = arguments::seconds("timeout", timeout)?;
+        let farewell = Farewell { code, reason: close_reason.into(), patience };
+        let drained = self.started()?.server.drain(farewell);
+        drained.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     #[getter]

@@ -92,7 +92,7 @@ fn router(shared: Arc<Shared>) -> Router {
 }
 
 async fn readyz(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
-    if shared.is_running() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
+    if shared.is_ready() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {

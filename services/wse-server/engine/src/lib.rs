@@ -72,7 +72,7 @@ pub use self::{
     priority::Level,
     recovery::{Position, Recovered, RecoveryConfig},
     sending::Outgoing,
-    server::{ApplicationSource, Server, StartError},
+    server::{ApplicationSource, Farewell, FarewellError, Server, StartError},
     stats::HealthSnapshot,
     topics::{TopicAcl, TopicError},
 };

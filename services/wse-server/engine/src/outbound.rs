@@ -12,6 +12,7 @@ use crate::{
     key::ConnectionKey,
     limits::Waker,
     priority::{Level, PerLevel},
+    server::Farewell,
     stats::Book,
     topics::{Change, Pick, TopicId},
 };
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Disconnect(ConnectionKey),
     /// Tell the books of all connections, and forget those of closed ones.
     Books(SyncSender<Vec<Book>>),
+    /// Say goodbye to all.
+    Drain(Arc<Farewell>),
     /// Say goodbye to all, and end.
     Stop,
 }
@@ -62,7 +65,12 @@ impl Command {
                 frame.len()
             }
             Self::Publish(_, chunk) => chunk.bytes.len(),
-            Self::Presence(..) | Self::Change(..) | Self::Disconnect(_) | Self::Books(_) | Self::Stop => 0,
+            Self::Presence(..)
+            | Self::Change(..)
+            | Self::Disconnect(_)
+            | Self::Books(_)
+            | Self::Drain(_)
+            | Self::Stop => 0,
         }
     }
 }

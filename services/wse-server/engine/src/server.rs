@@ -1,5 +1,6 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod drain;
 mod presence;
 mod reports;
 mod topics;
@@ -15,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use self::drain::{Farewell, FarewellError};
 use crate::{
     config::{Config, ConfigError},
     frame::{self, Opcode},
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     /// Open connections of all shards, touched when one opens or closes.
     pub(crate) open: AtomicUsize,
     pub(crate) stopping: AtomicBool,
+    /// Nobody is let in any more.
+    pub(crate) draining: AtomicBool,
     /// Books of shards that have ended.
     pub(crate) last_books: Mutex<Vec<Book>>,
     /// Messages that the application found malformed when it touched them; the shards count what they see themselves.
@@ -116,6 +120,7 @@ impl Shared {
             wakers,
             open: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             last_books: Mutex::default(),
             malformed_when_touched: AtomicU64::new(0),
             application: RwLock::new(None),
@@ -129,6 +134,11 @@ impl Shared {
     }
 
     /// `/readyz`.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_running() && !self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Until it is told to stop.
     pub(crate) fn is_running(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }

@@ -38,6 +38,7 @@ reasons! {
         Idle = "idle",
         SlowConsumer = "slow_consumer",
         Shutdown = "shutdown",
+        Drain = "drain",
         Application = "application",
         Crowded = "crowded",
         Error = "error",

@@ -245,6 +245,21 @@ class RustWSEServer:
         """
     def is_running(self) -> bool:
         """Whether it serves."""
+    def drain(self, close_code: int = 4300, close_reason: str = "", timeout: int = 30) -> None:
+        """Let nobody in any more, and tell all clients to go, behind what waits for them. Returns at once.
+
+        Further clients are answered 503, and `/readyz` too. Call `stop()` when all have gone, or when you have waited
+        long enough.
+
+        Args:
+            close_code: What the close frame says: 1000, 1001, 1008, 1011, 1012, 1013, or 3000 to 4999.
+            close_reason: 123 bytes at most.
+            timeout: Seconds after which a client that has not gone is cut off.
+
+        Raises:
+            ValueError: a code or a reason that no close frame can carry. Nothing has happened then.
+            RuntimeError: the server was never started.
+        """
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens; None before `start()`."""

@@ -59,7 +59,7 @@ impl Core {
             Ok(Some(parsed)) => {
                 let (end, accept) = (parsed.end, parsed.accept);
                 connection.wants_message_pack = parsed.wants_message_pack;
-                if self.shared.stopping.load(Ordering::Relaxed) {
+                if !self.shared.is_ready() {
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Draining);
                 }
                 let answer = self.examine(&parsed);

@@ -14,6 +14,7 @@ use crate::{
     key::ConnectionKey,
     outbound::{Backlog, Chunk, Command},
     priority::Level,
+    server::Farewell,
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 
@@ -41,6 +42,8 @@ pub(super) struct Tending {
     sweep: Option<Sweep>,
     handshakes: VecDeque<(u64, ConnectionKey)>,
     goodbyes: VecDeque<(u64, ConnectionKey)>,
+    /// Those of a drain, which may take longer.
+    drained: VecDeque<(u64, ConnectionKey)>,
 }
 
 impl Tending {
@@ -56,6 +59,7 @@ impl Tending {
             sweep: None,
             handshakes: VecDeque::new(),
             goodbyes: VecDeque::new(),
+            drained: VecDeque::new(),
         }
     }
 
@@ -70,7 +74,7 @@ impl Tending {
 
     /// When something is due.
     pub(super) fn next_millis(&self) -> u64 {
-        let queues = [self.handshakes.front(), self.goodbyes.front()];
+        let queues = [self.handshakes.front(), self.goodbyes.front(), self.drained.front()];
         let deadlines = queues.into_iter().flatten().map(|(deadline, _)| *deadline);
         deadlines.fold(self.next_ping_millis.min(self.next_look_millis), u64::min)
     }
@@ -105,7 +109,9 @@ impl Shard {
                 _ => Progress::Drained,
             });
         }
-        while let Some(key) = Tending::late(&mut self.tending.goodbyes, now) {
+        while let Some(key) =
+            Tending::late(&mut self.tending.goodbyes, now).or_else(|| Tending::late(&mut self.tending.drained, now))
+        {
             self.with(key, |_, _| Progress::Gone(CloseReason::Error));
         }
         if self.tending.sweep.is_none() {
@@ -193,6 +199,7 @@ impl Shard {
                     tracing::debug!(%error, "nobody waits for the books");
                 }
             }
+            Command::Drain(farewell) => self.drain(&farewell),
             Command::Stop => self.stop(),
             Command::Publish(..) => unreachable!("publications are joined by the caller"),
         }
@@ -235,6 +242,20 @@ impl Shard {
         let closed = self.core.closed_books.drain(..);
         let open = self.table.iter().filter(|connection| connection.is_registered);
         closed.chain(open.map(|connection| connection.book(true))).collect()
+    }
+
+    /// Those that are here are told to go, and have their time to do so. Told again, whoever is still there keeps its time.
+    fn drain(&mut self, farewell: &Farewell) {
+        let deadline = self.core.now_millis + farewell.patience.as_millis() as u64;
+        for slot in 0..self.table.slots() {
+            let Some(mut connection) = self.table.take_slot(slot) else { continue };
+            if connection.phase == Phase::Open {
+                self.core.close(&mut connection, farewell.code, &farewell.reason, CloseReason::Drain);
+                connection.is_watched = true;
+                self.tending.drained.push_back((deadline, connection.key));
+            }
+            self.settle(connection, Progress::Drained);
+        }
     }
 
     /// No more clients; those that are here are told to go.
