@@ -60,7 +60,12 @@ impl Core {
         };
         self.send_replies(connection);
         if connection.ends_when_flushed && connection.backlog.is_none() {
-            return Progress::Gone(CloseReason::Client);
+            if self.overflow != Overflow::Echo {
+                return Progress::Gone(CloseReason::Client);
+            }
+            // As in `flush`: echoes are as large as what is echoed.
+            connection.ends_when_flushed = false;
+            self.half_close(connection);
         }
         progress
     }

@@ -194,9 +194,9 @@ impl Core {
         }
         self.outbound_bytes -= before;
         self.spare(backlog);
-        if connection.ends_when_flushed {
-            return Progress::Gone(CloseReason::Client);
-        }
+        // The kernel still has what a slow client is to read, goodbye included; closing a socket with input that nobody has
+        // read would throw that away. So it ends with the client's end.
+        connection.ends_when_flushed = false;
         if connection.phase == Phase::Lingering {
             self.half_close(connection);
         }
