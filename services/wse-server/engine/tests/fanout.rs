@@ -234,7 +234,7 @@ fn a_publisher_that_waits_loses_nothing_however_slow_its_listeners_are() {
     for (_, id) in &clients {
         server.subscribe(id, &["a"], None).unwrap();
     }
-    let total = 10_000;
+    let total = 3000;
     let padding = "x".repeat(4 << 10);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
