@@ -9,7 +9,7 @@ use pyo3::{
     pybacked::PyBackedStr,
     types::PyDict,
 };
-use wse_engine::{Position, PresenceError, Recovered, TopicAcl, TopicError};
+use wse_engine::{JoinError, Position, PresenceError, Recovered, TopicAcl, TopicError};
 
 use crate::server::{RustWSEServer, decoded};
 
@@ -30,14 +30,15 @@ impl RustWSEServer {
         let Some(running) = self.running() else { return Ok(Vec::new()) };
         let presence = presence_data.map(json).transpose()?;
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        py.detach(|| {
-            // Before anything has changed.
-            presence.as_ref().map_or(Ok(()), |data| running.server.check_presence(data)).map_err(unfit)?;
-            let permitted = running.server.subscribe(connection_id, &topics, queue_group).map_err(refused)?;
-            if let Some(data) = &presence {
-                running.server.join(connection_id, &permitted, data).map_err(unfit)?;
+        py.detach(|| match &presence {
+            None => running.server.subscribe(connection_id, &topics, queue_group).map_err(refused),
+            Some(data) => {
+                let joined = running.server.subscribe_and_join(connection_id, &topics, queue_group, data);
+                joined.map_err(|error| match error {
+                    JoinError::Topic(error) => refused(error),
+                    JoinError::Presence(error) => unfit(error),
+                })
             }
-            Ok(permitted)
         })
     }
 

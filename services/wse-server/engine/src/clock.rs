@@ -5,6 +5,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use wse_utilities::instant::date;
+
 const MILLIS_PER_DAY: u64 = 86_400_000;
 
 /// Milliseconds since 1970.
@@ -17,25 +19,12 @@ pub(crate) struct Timestamp(pub(crate) u64);
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = civil_from_days(self.0 / MILLIS_PER_DAY);
+        let (year, month, day) = date((self.0 / MILLIS_PER_DAY) as i64);
         let millis = self.0 % MILLIS_PER_DAY;
         let (seconds, millis) = (millis / 1000, millis % 1000);
         let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         write!(formatter, "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
     }
-}
-
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March, so that the leap day
-/// is a year's last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn civil_from_days(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

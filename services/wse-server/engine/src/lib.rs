@@ -45,6 +45,7 @@ mod key;
 mod keys;
 mod limits;
 mod listen;
+mod lock;
 pub mod msgpack;
 mod outbound;
 mod pace;
@@ -72,7 +73,7 @@ pub use self::{
     priority::Level,
     recovery::{Position, Recovered, RecoveryConfig},
     sending::Outgoing,
-    server::{ApplicationSource, Farewell, FarewellError, Server, StartError},
+    server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
     stats::HealthSnapshot,
     topics::{TopicAcl, TopicError},
 };

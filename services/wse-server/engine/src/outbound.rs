@@ -11,6 +11,7 @@ use crate::{
     inbound::Kind,
     key::ConnectionKey,
     limits::Waker,
+    lock::lock,
     priority::{Level, PerLevel},
     server::Farewell,
     stats::Book,
@@ -96,7 +97,7 @@ impl Mailbox {
 
     /// Puts a command in; waits while the shard is too far behind. Returns whether there is still a shard to read it.
     pub(crate) fn put(&self, command: Command) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         while waiting.bytes >= MAILBOX_BYTES && !waiting.closed {
             waiting = self.emptied.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
@@ -105,7 +106,7 @@ impl Mailbox {
 
     /// Puts a command in however many there are: for whoever must not wait, and for what takes no memory to speak of.
     pub(crate) fn put_now(&self, command: Command) -> bool {
-        self.push(self.waiting.lock().unwrap_or_else(PoisonError::into_inner), command)
+        self.push(lock(&self.waiting), command)
     }
 
     fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command) -> bool {
@@ -122,7 +123,7 @@ impl Mailbox {
     /// Swaps all waiting commands with `empty`.
     pub(crate) fn take(&self, empty: &mut Vec<Command>) {
         debug_assert!(empty.is_empty());
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         std::mem::swap(&mut waiting.commands, empty);
         if waiting.bytes >= MAILBOX_BYTES {
             self.emptied.notify_all();
@@ -132,7 +133,7 @@ impl Mailbox {
 
     /// The shard is gone: whoever waits is let go.
     pub(crate) fn close(&self) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        lock(&self.waiting).closed = true;
         self.emptied.notify_all();
     }
 }

@@ -5,13 +5,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::key::ConnectionKey;
+use crate::{key::ConnectionKey, lock::lock};
 
 /// How presence is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,8 +124,7 @@ impl Presence {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes that belong together.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Whether this is what a user may say about itself; without needless space, which would be sent to everyone.

@@ -11,6 +11,8 @@ use std::{
 
 use bytes::Bytes;
 
+use crate::lock::lock;
+
 /// How long a publisher waits before it looks whether the server has stopped.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -24,7 +26,7 @@ struct Backlog {
     /// Publishers wait while there is as much; 0: they never wait.
     limit: usize,
     is_awaited: AtomicBool,
-    lock: Mutex<()>,
+    asleep: Mutex<()>,
     fell: Condvar,
 }
 
@@ -46,7 +48,7 @@ impl Drop for Held {
         let left = self.backlog.bytes.fetch_sub(length, Ordering::SeqCst) - length;
         if left <= self.backlog.limit / 2 && self.backlog.is_awaited.load(Ordering::SeqCst) {
             // Locked, so that nobody is between looking and waiting.
-            let _lock = self.backlog.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _lock = lock(&self.backlog.asleep);
             self.backlog.is_awaited.store(false, Ordering::SeqCst);
             self.backlog.fell.notify_all();
         }
@@ -56,7 +58,7 @@ impl Drop for Held {
 impl Publications {
     pub(crate) fn new(limit: usize) -> Self {
         let (bytes, is_awaited) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self(Arc::new(Backlog { bytes, limit, is_awaited, lock: Mutex::default(), fell: Condvar::new() }))
+        Self(Arc::new(Backlog { bytes, limit, is_awaited, asleep: Mutex::default(), fell: Condvar::new() }))
     }
 
     /// Counts `bytes` until the last of their holders has dropped them.
@@ -72,11 +74,11 @@ impl Publications {
 
     /// Waits until half of the limit is free if it is reached, or until `is_over`.
     pub(crate) fn wait(&self, is_over: impl Fn() -> bool) {
-        let Backlog { limit, is_awaited, lock, fell, .. } = &*self.0;
+        let Backlog { limit, is_awaited, asleep, fell, .. } = &*self.0;
         if *limit == 0 || self.bytes() < *limit {
             return;
         }
-        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = lock(asleep);
         loop {
             is_awaited.store(true, Ordering::SeqCst);
             if self.bytes() <= limit / 2 || is_over() {

@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use crate::{
     dedup::{Dedup, REMEMBERED},
     format::Format,
     key::ConnectionKey,
+    lock::lock,
     pace::{Notice, Pace},
 };
 
@@ -59,11 +60,6 @@ pub(crate) struct Recipients {
     duplicates: AtomicU64,
     limited: AtomicU64,
     unsealed: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is locked here is whole between any two calls on it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recipients {

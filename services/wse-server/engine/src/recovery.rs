@@ -9,13 +9,15 @@ use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+
+use crate::lock::lock;
 
 /// What a message costs beside its bytes.
 const ENTRY_BYTES: usize = size_of::<Bytes>() + 32;
@@ -124,11 +126,6 @@ pub(crate) struct Recovery {
     bytes: AtomicUsize,
     epochs: AtomicU64,
     random: RandomState,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics between two changes that belong together.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recovery {

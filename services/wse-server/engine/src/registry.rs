@@ -4,12 +4,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use uuid::Uuid;
 
-use crate::key::ConnectionKey;
+use crate::{key::ConnectionKey, lock::lock};
 
 /// Locks per table. A power of two, enough that senders rarely meet.
 const STRIPES: usize = 64;
@@ -33,11 +33,6 @@ impl Default for Registry {
             users: (0..STRIPES).map(|_| Mutex::default()).collect(),
         }
     }
-}
-
-fn lock<K, V>(stripe: &Stripe<K, V>) -> MutexGuard<'_, HashMap<K, V>> {
-    // A map is whole between any two calls on it.
-    stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {

@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::drain::{Farewell, FarewellError};
+pub use self::{
+    drain::{Farewell, FarewellError},
+    presence::JoinError,
+};
 use crate::{
     config::{Config, ConfigError},
     frame::{self, Opcode},

@@ -21,7 +21,7 @@ use self::{
     group::Group,
     state::{State, Topic},
 };
-use crate::key::ConnectionKey;
+use crate::{key::ConnectionKey, lock::lock};
 
 /// A topic's number: never used again.
 pub(crate) type TopicId = u64;
@@ -187,11 +187,6 @@ impl Topics {
         Ok(permitted.into_iter().map(str::to_owned).collect())
     }
 
-    /// Makes a connection known, so that [`Topics::leave`] is called when it is gone.
-    pub(crate) fn enlist(&self, connection: ConnectionKey, mut tell: impl FnMut(Change)) {
-        self.write().enlist(connection, &mut tell);
-    }
-
     /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.
     pub(crate) fn unsubscribe(
         &self,
@@ -208,15 +203,16 @@ impl Topics {
                 named.filter(|id| subscriber.has(*id)).collect()
             }
         };
-        let changed = left.iter().filter(|id| state.part(connection, **id, &mut tell)).count();
-        self.sweep(&mut state, &left);
-        changed
+        self.end(&mut state, connection, &left, &mut tell)
     }
 
     /// The connection is gone, and with it all that it had.
     pub(crate) fn leave(&self, connection: ConnectionKey) {
-        self.unsubscribe(connection, None, |_| {});
-        self.write().subscribers.remove(&connection);
+        let mut state = self.write();
+        let Some(subscriber) = state.subscribers.get(&connection) else { return };
+        let all: Vec<TopicId> = subscriber.topics().collect();
+        self.end(&mut state, connection, &all, &mut |_| {});
+        state.subscribers.remove(&connection);
     }
 
     /// Sets what a connection may subscribe to. What it has and may no longer have, it loses.
@@ -225,10 +221,7 @@ impl Topics {
         state.enlist(connection, &mut tell).restrict(acl);
         let subscriber = &state.subscribers[&connection];
         let lost: Vec<TopicId> = subscriber.topics().filter(|id| !subscriber.permits(&state.topics[id].name)).collect();
-        for id in &lost {
-            state.part(connection, *id, &mut tell);
-        }
-        self.sweep(&mut state, &lost);
+        self.end(&mut state, connection, &lost, &mut tell);
     }
 
     /// Whom messages that are published to `name` are for, now; the members of queue groups are those for the first of them.
@@ -259,7 +252,7 @@ impl Topics {
     }
 
     fn fitting(&self, state: &State, name: &str, exact: Option<TopicId>) -> Arc<[TopicId]> {
-        let mut remembered = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = lock(&self.fitting);
         if let Some(fitting) = remembered.get(name) {
             return Arc::clone(fitting);
         }
@@ -274,7 +267,7 @@ impl Topics {
 
     /// Called with the state locked for a change, so that nobody remembers what is about to change.
     fn forget_fitting(&self) {
-        self.fitting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.fitting).clear();
     }
 
     /// The next member of a queue group, after one turned out to be gone or too slow.
@@ -310,8 +303,15 @@ impl Topics {
         (state.topics.len(), named.collect())
     }
 
-    /// Forgets those of `topics` that nobody has any more.
-    fn sweep(&self, state: &mut State, topics: &[TopicId]) {
+    /// Ends a connection's subscriptions to `topics`, and forgets those that nobody has any more. Returns how many ended.
+    fn end(
+        &self,
+        state: &mut State,
+        connection: ConnectionKey,
+        topics: &[TopicId],
+        tell: &mut impl FnMut(Change),
+    ) -> usize {
+        let ended = topics.iter().filter(|id| state.part(connection, **id, tell)).count();
         for id in topics {
             if !state.topics.get(id).is_some_and(Topic::is_deserted) {
                 continue;
@@ -321,6 +321,7 @@ impl Topics {
             state.patterns.retain(|pattern| pattern != id);
             self.forget_fitting();
         }
+        ended
     }
 }
 

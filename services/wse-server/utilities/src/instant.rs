@@ -25,7 +25,8 @@ impl fmt::Display for Instant {
 
 /// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March, so that the leap day
 /// is a year's last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn date(days: i64) -> (i64, i64, i64) {
+#[must_use]
+pub fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

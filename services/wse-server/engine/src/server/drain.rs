@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::Server;
-use crate::outbound::Command;
+use crate::{frame::MAXIMAL_CONTROL_PAYLOAD, outbound::Command};
 
 /// Most bytes of a close frame's reason: a control frame's payload without the code (RFC 6455, 5.5).
-const LONGEST_REASON: usize = 123;
+const LONGEST_REASON: usize = MAXIMAL_CONTROL_PAYLOAD - size_of::<u16>();
 
 /// What clients are told that are to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +72,6 @@ impl Server {
             mailbox.put_now(Command::Drain(Arc::clone(&farewell)));
         }
         Ok(())
-    }
-
-    /// Whether it was told to drain.
-    pub fn is_draining(&self) -> bool {
-        self.shared.draining.load(Ordering::SeqCst)
     }
 }
 

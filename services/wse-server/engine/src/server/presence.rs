@@ -8,7 +8,19 @@ use crate::{
     key::ConnectionKey,
     outbound::{Command, Mailbox},
     presence::{Event, Member, Move, Presence, PresenceError},
+    topics::TopicError,
 };
+
+/// Why a connection's user can't join topics.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// The topics.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// What is said about the user.
+    #[error(transparent)]
+    Presence(#[from] PresenceError),
+}
 
 impl Shared {
     /// What tells a topic's subscribers, and the application, of a change that `connection` made.
@@ -36,40 +48,37 @@ impl Server {
         self.shared.presence.as_ref().ok_or(PresenceError::Off)
     }
 
-    /// Whether `data` (JSON) may be said about a user.
+    /// Subscribes a connection like [`Server::subscribe`], and says that its user is in the topics that it got, and `data`
+    /// (JSON) about it. The user is that of the connection's token, or where there are no tokens the connection itself.
+    /// Subscribers of a topic are told of a user's first connection in it, and the application too.
     ///
     /// # Errors
-    /// Presence is off, or `data` is no JSON or too long.
-    pub fn check_presence(&self, data: &str) -> Result<(), PresenceError> {
-        self.presence()?.check(data).map(|_| ())
-    }
-
-    /// Says that a connection's user is in these topics, and `data` (JSON) about it. The user is that of the connection's
-    /// token, or where there are no tokens the connection itself. Subscribers of a topic are told of a user's first
-    /// connection in it, and the application too. Returns whether the connection is known.
-    ///
-    /// # Errors
-    /// As [`Server::check_presence`].
-    pub fn join(&self, connection: &str, topics: &[String], data: &str) -> Result<bool, PresenceError> {
+    /// Presence is off, `data` is no JSON or too long, or as [`Server::subscribe`]. Then nothing has changed.
+    pub fn subscribe_and_join(
+        &self,
+        connection: &str,
+        topics: &[&str],
+        queue_group: Option<&str>,
+        data: &str,
+    ) -> Result<Vec<String>, JoinError> {
         let presence = self.presence()?;
         let data = presence.check(data)?;
-        let Some(key) = self.shared.registry.key(connection) else { return Ok(false) };
-        // So that its shard knows that there is something to end with it.
-        self.shared.topics.enlist(key, self.shared.teller(key));
+        let permitted = self.subscribe(connection, topics, queue_group)?;
+        let Some(key) = self.shared.registry.key(connection) else { return Ok(permitted) };
         let user = self.shared.registry.user(key);
-        presence.join(key, user.as_deref().unwrap_or(connection), topics, &data, self.shared.herald(key));
+        presence.join(key, user.as_deref().unwrap_or(connection), &permitted, &data, self.shared.herald(key));
         if self.shared.registry.key(connection).is_none() {
             // It left meanwhile, perhaps before it was here.
             presence.leave(key, None, self.shared.herald(key));
         }
-        Ok(true)
+        Ok(permitted)
     }
 
     /// Says something else about a connection's user, in all topics where the connection is. Subscribers are told. Returns
     /// whether the connection is known.
     ///
     /// # Errors
-    /// As [`Server::check_presence`].
+    /// Presence is off, or `data` is no JSON or too long.
     pub fn update_presence(&self, connection: &str, data: &str) -> Result<bool, PresenceError> {
         let presence = self.presence()?;
         let data = presence.check(data)?;

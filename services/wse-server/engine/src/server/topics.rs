@@ -27,7 +27,7 @@ fn complete(texts: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
 
 impl Shared {
     /// What carries a connection's changes to its shard.
-    pub(super) fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
+    fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
         // Without waiting: the topics are locked, and the shard may need them to go on.
         move |change| {
             self.mailboxes[connection.shard()].put_now(Command::Change(connection, change));
