@@ -25,8 +25,6 @@ from bench_server import Service, listening_arguments, metrics_port, secret_of, 
 
 # As the published benchmarks allow.
 MOST_CONNECTIONS = 150_000
-# What is written or lost is no backlog any more; the rest of the names counts something else.
-SETTLED = ("wse_messages_sent_total", "wse_slow_consumer_drops_total")
 
 
 def broadcast(server: Any) -> Publish:
@@ -91,9 +89,7 @@ class FanoutService(Service):
     def _started(self) -> None:
         """The server listens: from now on there may be subscribers."""
         options = options_of(self.options)
-        backpressure = Backpressure(
-            self.server, options.backlog_bytes, lambda: settled(self.server.prometheus_metrics())
-        )
+        backpressure = Backpressure(self.server, options.backlog_bytes)
         publish = MODES[self.options.mode](self.server)
         self.publisher = Publisher(self.options.mode, publish, self.subscribers, backpressure, options)
         self.publisher.start()
@@ -105,12 +101,6 @@ class FanoutService(Service):
     def _before_stop(self) -> None:
         """Nothing is published to a server that says goodbye."""
         self.publisher.stop()
-
-
-def settled(text: str) -> int:
-    """Messages that the server has written or dropped so far, from its metrics' text."""
-    rows = (line.split(" ") for line in text.splitlines() if line.startswith(SETTLED))
-    return sum(int(value) for _, value in rows)
 
 
 if __name__ == "__main__":

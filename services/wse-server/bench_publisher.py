@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bench_application import Books
 
@@ -22,8 +22,6 @@ LATE_NS = 1_000_000
 BURST_MESSAGES = 256
 # Between two looks at a backlog that is full.
 FULL_SECONDS = 0.000_2
-# A full backlog that stands still for so long is no backlog: what it was counted from has changed.
-STUCK_NS = 2_000_000_000
 # Some 2,500 messages, each counted once: to 5,000 subscribers that is already 1.3 GB of deliveries.
 DEFAULT_BACKLOG_BYTES = 256 << 10
 HEAD = '{"c":"U","t":"fanout_tick","p":{"seq":'
@@ -110,69 +108,25 @@ class SubscriberBooks(Books):
         super().close(key)
 
 
-class Counters(Protocol):
-    """What a server says it has done with published messages so far, all subscribers together."""
-
-    def __call__(self) -> int:
-        """Messages written to sockets or dropped."""
-
-
 class Backpressure:
     """How much a flood may publish: as long as the server's backlog is below a limit, in bytes.
 
     The backlog is what the server has taken from the publisher and not yet written to all subscribers, each message
-    once. A server that tells it (`publish_backlog()`) is asked. Else it is what was published without what the server's
-    counters say was written or dropped, for the average subscriber. Where there is neither, nothing holds the flood
-    back, and `kind` says so.
+    once, as the server itself tells it (`publish_backlog()`). One that doesn't is held back by nothing, and `kind` says
+    so.
     """
 
-    def __init__(self, server: Any, limit_bytes: int, settled: Counters | None = None) -> None:
+    def __init__(self, server: Any, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._backlog: Callable[[], int] | None = None
-        self._settled = settled
-        self._expected = 0
-        # What the counters said when the count was last begun anew.
-        self._base = settled() if settled is not None else 0
-        self._stuck_since = 0
-        self._last_settled = self._base
-        self._subscribers = 0
-        if hasattr(server, "publish_backlog"):
-            self._backlog = server.publish_backlog
-        self.kind = "engine" if self._backlog else "counters" if settled is not None else "none"
+        self._backlog: Callable[[], int] | None = getattr(server, "publish_backlog", None)
+        self.kind = "engine" if self._backlog else "none"
 
-    def room(self, subscribers: int, message_bytes: int) -> int:
+    def room(self, message_bytes: int) -> int:
         """How many messages may be published now, up to a burst."""
-        if self.kind == "none":
+        if not self._backlog:
             return BURST_MESSAGES
-        if self._backlog:
-            backlog = self._backlog()
-        else:
-            backlog = self._counted(subscribers) * message_bytes // max(1, subscribers)
-        free = self._limit - backlog
+        free = self._limit - self._backlog()
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
-
-    def published(self, messages: int, subscribers: int) -> None:
-        """So many were handed over while there were so many subscribers."""
-        self._expected += messages * subscribers
-
-    def _counted(self, subscribers: int) -> int:
-        """Messages that were not written yet, all subscribers together, from the counters."""
-        assert self._settled is not None
-        settled, now = self._settled(), time.monotonic_ns()
-        if subscribers != self._subscribers:
-            # Nobody knows what those who came or went were sent: the count begins anew.
-            self._subscribers = subscribers
-            self._begin(settled, now)
-        if settled != self._last_settled:
-            self._last_settled, self._stuck_since = settled, now
-        backlog = self._expected - (settled - self._base)
-        if backlog < 0 or (backlog > 0 and now - self._stuck_since > STUCK_NS):
-            self._begin(settled, now)
-            return 0
-        return backlog
-
-    def _begin(self, settled: int, now: int) -> None:
-        self._base, self._expected, self._stuck_since = settled, 0, now
 
 
 class Options(NamedTuple):
@@ -266,15 +220,13 @@ class Publisher:
     def _flood(self) -> None:
         """As much as the backlog allows, until nobody is left."""
         while self._goes_on():
-            subscribers = self._subscribers.count
             size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
-            room = self._backpressure.room(subscribers, size)
+            room = self._backpressure.room(size)
             if not room:
                 time.sleep(FULL_SECONDS)
                 continue
             unix_us = time.time_ns() // 1000
             self._hand_over(self._message.texts(range(self._next, self._next + room), unix_us))
-            self._backpressure.published(room, subscribers)
 
     def _pace(self) -> None:
         """Message after message when each is due, until nobody is left."""

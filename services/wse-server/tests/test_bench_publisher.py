@@ -3,11 +3,9 @@
 import itertools
 import json
 import time
-from collections.abc import Callable
 
 import pytest
 
-import bench_publisher
 from bench_publisher import (
     BURST_MESSAGES,
     Backpressure,
@@ -33,14 +31,6 @@ class Telling:
         return self.backlog
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Time that passes only when told to, in nanoseconds."""
-    now = [1]
-    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    return lambda passed: now.__setitem__(0, now[0] + passed)
-
-
 def test_a_message_is_the_one_of_the_published_benchmarks() -> None:
     assert Message().text(7, 1_700_000_000_000_000) == PLAIN
 
@@ -59,45 +49,12 @@ def test_a_message_that_is_longer_anyway_is_not_cut() -> None:
 
 def test_a_server_that_tells_its_backlog_is_believed() -> None:
     server = Telling()
-    backpressure = Backpressure(server, LIMIT, lambda: 0)
-    assert (backpressure.kind, backpressure.room(10, 100)) == ("engine", 10)
+    backpressure = Backpressure(server, LIMIT)
+    assert (backpressure.kind, backpressure.room(100)) == ("engine", 10)
     server.backlog = LIMIT - 1
-    assert backpressure.room(10, 100) == 1
+    assert backpressure.room(100) == 1
     server.backlog = LIMIT
-    assert backpressure.room(10, 100) == 0
-
-
-def test_a_backlog_is_counted_from_what_was_written_and_dropped(clock: Callable[[int], None]) -> None:
-    settled = [500]
-    backpressure = Backpressure(object(), LIMIT, lambda: settled[0])
-    assert (backpressure.kind, backpressure.room(10, 100)) == ("counters", 10)
-    backpressure.published(10, 10)
-    assert backpressure.room(10, 100) == 0
-    settled[0] += 40
-    assert backpressure.room(10, 100) == 4, "6 messages to 10 subscribers are left"
-    clock(1)
-
-
-def test_a_count_that_others_came_into_begins_anew(clock: Callable[[int], None]) -> None:
-    settled = [0]
-    backpressure = Backpressure(object(), LIMIT, lambda: settled[0])
-    backpressure.room(10, 100)
-    backpressure.published(10, 10)
-    assert backpressure.room(11, 100) == 10, "somebody came"
-    backpressure.published(9, 11)
-    assert backpressure.room(11, 100) == 1, "9 messages to 11 subscribers are left"
-    settled[0] = 1000
-    assert backpressure.room(11, 100) == 10, "more was written than published: hellos"
-    clock(1)
-
-
-def test_a_backlog_that_stands_still_does_not_hold_the_flood_for_ever(clock: Callable[[int], None]) -> None:
-    backpressure = Backpressure(object(), LIMIT, lambda: 0)
-    backpressure.room(10, 100)
-    backpressure.published(10, 10)
-    assert backpressure.room(10, 100) == 0
-    clock(bench_publisher.STUCK_NS + 1)
-    assert backpressure.room(10, 100) == 10
+    assert backpressure.room(100) == 0
 
 
 def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_one() -> None:
@@ -108,8 +65,7 @@ def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_o
 
 def test_without_any_figure_nothing_holds_a_flood_and_it_says_so() -> None:
     backpressure = Backpressure(object(), LIMIT)
-    backpressure.published(1_000_000, 1000)
-    assert (backpressure.kind, backpressure.room(1000, 100)) == ("none", BURST_MESSAGES)
+    assert (backpressure.kind, backpressure.room(100)) == ("none", BURST_MESSAGES)
 
 
 def test_subscribers_are_those_whose_connections_are_open() -> None:

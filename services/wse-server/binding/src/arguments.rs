@@ -28,6 +28,11 @@ pub(crate) fn seconds(name: &str, value: i64) -> PyResult<Duration> {
     Ok(Duration::from_secs(size(name, value)? as u64))
 }
 
+/// A duration in whole milliseconds.
+pub(crate) fn milliseconds(name: &str, value: i64) -> PyResult<Duration> {
+    Ok(Duration::from_millis(size(name, value)? as u64))
+}
+
 /// What a full queue does.
 pub(crate) fn overflow(value: &str) -> PyResult<InboundOverflow> {
     match value {

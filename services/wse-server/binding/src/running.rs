@@ -13,13 +13,17 @@ use std::{
 };
 
 use pyo3::{
-    exceptions::{PyOSError, PyValueError},
+    exceptions::{PyOSError, PyRuntimeError, PyValueError},
     prelude::*,
     types::{PyCFunction, PyDict, PyString, PyTuple},
 };
 use wse_engine::{Batch, ConnectionKey, Server, StartError};
 
-use crate::{names::Names, shapes::Shapes};
+use crate::{
+    names::Names,
+    shapes::Shapes,
+    values::{Decoder, Integers, Malformed},
+};
 
 /// How long the engine may wait before we look for signals.
 const SIGNAL_SLICE: Duration = Duration::from_millis(50);
@@ -85,6 +89,12 @@ impl Running {
         Some(ids.entry(key.as_u64()).or_insert_with(|| id.unbind()).bind(py).clone())
     }
 
+    /// JSON of our own, as Python objects.
+    pub(crate) fn decoded<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let decoded = self.with_names(|names| Decoder::new(py, names, Integers::Exact).json(json));
+        decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
+    }
+
     /// Connections of which nothing will come any more.
     pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
         let mut ids = lock(&self.ids);
@@ -107,8 +117,8 @@ impl Running {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A map or an option is whole between any two calls on it.
+/// Locks what is whole between any two calls on it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

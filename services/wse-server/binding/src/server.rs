@@ -3,7 +3,6 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use pyo3::{
@@ -22,7 +21,6 @@ use crate::{
     keys::{Document, Given},
     outgoing,
     running::{Running, start_error, stop_at_exit},
-    values::{Decoder, Integers, Malformed},
 };
 
 /// A WebSocket server of the WSE protocol.
@@ -308,14 +306,22 @@ impl RustWSEServer {
     #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
     fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
         let running = self.drainable()?;
-        let batch = running.drain(py, arguments::size("max_count", max_count)?, milliseconds(timeout_ms)?)?;
+        let batch = running.drain(
+            py,
+            arguments::size("max_count", max_count)?,
+            arguments::milliseconds("timeout_ms", timeout_ms)?,
+        )?;
         Ok(events::decode(py, &running, batch))
     }
 
     #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
     fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
         let running = self.drainable()?;
-        let batch = running.drain(py, arguments::size("max_count", max_count)?, milliseconds(timeout_ms)?)?;
+        let batch = running.drain(
+            py,
+            arguments::size("max_count", max_count)?,
+            arguments::milliseconds("timeout_ms", timeout_ms)?,
+        )?;
         Ok(MessageBatch::new(batch, running))
     }
 
@@ -375,7 +381,7 @@ impl RustWSEServer {
     fn health_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let snapshot = py.detach(|| running.server.health_snapshot());
-        decoded(py, &running, &serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings"))
+        running.decoded(py, &serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings"))
     }
 
     fn prometheus_metrics(&self, py: Python<'_>) -> PyResult<String> {
@@ -393,14 +399,4 @@ impl RustWSEServer {
     fn set_application_stats(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
         self.application.set(totals, connections);
     }
-}
-
-/// JSON of our own, as Python objects.
-pub(crate) fn decoded<'py>(py: Python<'py>, running: &Running, json: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let decoded = running.with_names(|names| Decoder::new(py, names, Integers::Exact).json(json));
-    decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
-}
-
-fn milliseconds(value: i64) -> PyResult<Duration> {
-    Ok(Duration::from_millis(arguments::size("timeout_ms", value)? as u64))
 }

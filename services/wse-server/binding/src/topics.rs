@@ -11,7 +11,7 @@ use pyo3::{
 };
 use wse_engine::{JoinError, Position, PresenceError, Recovered, TopicAcl, TopicError};
 
-use crate::server::{RustWSEServer, decoded};
+use crate::server::RustWSEServer;
 
 /// What became of each topic of a subscription with recovery; nothing where there is no past.
 type Outcomes = BTreeMap<String, Option<Recovered>>;
@@ -119,7 +119,7 @@ impl RustWSEServer {
     fn presence<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let members = py.detach(|| running.server.members(topic));
-        decoded(py, &running, &serde_json::to_vec(&members).expect("members are JSON"))
+        running.decoded(py, &serde_json::to_vec(&members).expect("members are JSON"))
     }
 
     fn presence_stats<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyDict>> {

@@ -15,13 +15,13 @@ pub(crate) mod tokens;
 pub(crate) mod transform;
 
 use std::{
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex},
     time::Instant,
 };
 
 use pyo3::{exceptions::PyValueError, marker::Ungil, prelude::*};
 
-use crate::names::Names;
+use crate::{names::Names, running::lock};
 
 /// Work on more bytes than these takes longer than letting other threads run meanwhile.
 const LONG_BYTES: usize = 16 << 10;
@@ -33,11 +33,6 @@ static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 /// Seconds of a clock that never goes back.
 fn now_seconds() -> f64 {
     START.elapsed().as_secs_f64()
-}
-
-/// The state of a class. No Python runs while it is locked, so it is never waited for.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A value that is refused: what it is and what would do is in the error's own words.

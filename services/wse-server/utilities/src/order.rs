@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::sequencer::{Seen, SequencerError};
+use crate::sequencer::{Sequencer, SequencerError};
 
 /// The largest number of events that one topic may hold back.
 pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
@@ -65,8 +65,7 @@ pub type Delivered<E> = Option<(E, Vec<E>)>;
 /// Puts events of many topics in order.
 #[derive(Debug)]
 pub struct EventSequencer<E> {
-    current: u64,
-    seen: Seen,
+    sequencer: Sequencer,
     maximal_ahead: u64,
     topics: HashMap<String, Topic<E>>,
     buffered: usize,
@@ -83,8 +82,7 @@ impl<E> EventSequencer<E> {
             return Err(SequencerError::OutOfOrder(maximal_ahead));
         }
         Ok(Self {
-            current: 0,
-            seen: Seen::new(window)?,
+            sequencer: Sequencer::new(window)?,
             maximal_ahead,
             topics: HashMap::new(),
             buffered: 0,
@@ -94,22 +92,21 @@ impl<E> EventSequencer<E> {
 
     /// The next number for what goes out; the first is 1.
     pub fn next_number(&mut self) -> u64 {
-        self.current += 1;
-        self.current
+        self.sequencer.next_number()
     }
 
     /// The number that was given last; 0 if none was.
     #[must_use]
     pub fn current(&self) -> u64 {
-        self.current
+        self.sequencer.current()
     }
 
-    /// As [`Seen::is_duplicate`], counted.
+    /// As [`Sequencer::is_duplicate`], counted.
     ///
     /// # Errors
     /// When the id is too long.
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
-        let is_duplicate = self.seen.is_duplicate(id, now_seconds)?;
+        let is_duplicate = self.sequencer.is_duplicate(id, now_seconds)?;
         self.counts.duplicates += u64::from(is_duplicate);
         Ok(is_duplicate)
     }
@@ -218,7 +215,7 @@ impl<E> EventSequencer<E> {
     /// How many ids are remembered.
     #[must_use]
     pub fn seen_count(&self) -> usize {
-        self.seen.len()
+        self.sequencer.seen_count()
     }
 }
 
