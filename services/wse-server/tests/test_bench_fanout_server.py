@@ -114,8 +114,10 @@ def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
     with subscriber(service) as connection:
         ticks(connection, 1000)
         messages = 1 + 1000
-        connection.protocol.send_close(1000)
-        connection.socket.sendall(b"".join(connection.protocol.data_to_send()))
+        # Its own thread reads meanwhile, and sends what it finds to be sent.
+        with connection.protocol_mutex:
+            connection.protocol.send_close(1000)
+            connection.socket.sendall(b"".join(connection.protocol.data_to_send()))
         messages += sum(1 for _ in connection)
     wait_until(lambda: service.get("/stats")["connections"]["open"] == 0)
     assert service.get("/stats")["messages"]["sent"] == messages
