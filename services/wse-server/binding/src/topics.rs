@@ -104,8 +104,12 @@ impl RustWSEServer {
 
     fn broadcast_local(&self, py: Python<'_>, topic: &str, message: &str) {
         if let Some(running) = self.running() {
-            py.detach(|| running.server.broadcast(topic, message));
+            py.detach(|| running.server.broadcast_local(topic, message));
         }
+    }
+
+    fn get_topic_interest(&self, py: Python<'_>, topic: &str) -> usize {
+        self.running().map_or(0, |running| py.detach(|| running.server.topic_interest(topic)))
     }
 
     fn get_topic_subscriber_count(&self, py: Python<'_>, topic: &str) -> usize {

@@ -4,7 +4,8 @@
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
-//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there;
+//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
+//! `links` where else it goes;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
@@ -44,6 +45,7 @@ pub mod jwt;
 mod key;
 mod keys;
 mod limits;
+mod links;
 mod listen;
 mod lock;
 pub mod msgpack;

@@ -29,6 +29,7 @@ use crate::{
     key::ConnectionKey,
     keys::{JwtKey, KeyError},
     limits::{Held, Waker},
+    links::Links,
     listen,
     outbound::{Command, Mailbox},
     presence::Presence,
@@ -86,6 +87,7 @@ pub(crate) struct Shared {
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) recipients: Recipients,
+    pub(crate) links: Arc<Links>,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
@@ -109,13 +111,14 @@ impl Shared {
     fn new(config: Config, shards: usize) -> std::io::Result<Self> {
         let wakers = (0..shards).map(|_| Waker::new().map(Arc::new)).collect::<std::io::Result<Vec<_>>>()?;
         let held = Held::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
-        let registry = Arc::new(Registry::default());
+        let (registry, links) = (Arc::new(Registry::default()), Arc::new(Links::default()));
         Ok(Self {
             gate: config.jwt.as_ref().map(Gate::new),
             inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
             registry,
             recipients: Recipients::new(config.rate_limit),
-            topics: Topics::new(shards, config.max_subscriptions_per_connection),
+            topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
+            links,
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),

@@ -21,7 +21,7 @@ use self::{
     group::Group,
     state::{State, Topic},
 };
-use crate::{key::ConnectionKey, lock::lock};
+use crate::{key::ConnectionKey, links::Links, lock::lock};
 
 /// A topic's number: never used again.
 pub(crate) type TopicId = u64;
@@ -137,11 +137,13 @@ pub(crate) struct Topics {
     shards: usize,
     /// 0: as many as it likes.
     most_subscriptions: usize,
+    /// Told what is wanted here and what no longer is, with the lists locked.
+    links: Arc<Links>,
 }
 
 impl Topics {
-    pub(crate) fn new(shards: usize, most_subscriptions: usize) -> Self {
-        Self { state: RwLock::default(), fitting: Mutex::default(), shards, most_subscriptions }
+    pub(crate) fn new(shards: usize, most_subscriptions: usize, links: Arc<Links>) -> Self {
+        Self { state: RwLock::default(), fitting: Mutex::default(), shards, most_subscriptions, links }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -181,7 +183,10 @@ impl Topics {
             return Err(TopicError::TooManySubscriptions { wanted: count, most: self.most_subscriptions });
         }
         for topic in &permitted {
-            let id = state.intern(topic, self.shards, || self.forget_fitting());
+            let id = state.intern(topic, self.shards, || {
+                self.forget_fitting();
+                self.links.want(topic, true);
+            });
             state.join(connection, id, group, &mut tell);
         }
         Ok(permitted.into_iter().map(str::to_owned).collect())
@@ -285,6 +290,12 @@ impl Topics {
         topic.map_or(0, |topic| topic.listeners() + topic.groups.iter().map(Group::len).sum::<usize>())
     }
 
+    /// All names and patterns that somebody has subscribed to. What changes later, the links are told.
+    #[allow(dead_code)]
+    pub(crate) fn wanted(&self) -> Vec<Arc<str>> {
+        self.read().ids.keys().cloned().collect()
+    }
+
     /// The queue groups of a topic, each with its number of members.
     pub(crate) fn groups(&self, name: &str) -> HashMap<String, usize> {
         let state = self.read();
@@ -320,6 +331,7 @@ impl Topics {
             state.ids.remove(&topic.name);
             state.patterns.retain(|pattern| pattern != id);
             self.forget_fitting();
+            self.links.want(&topic.name, false);
         }
         ended
     }

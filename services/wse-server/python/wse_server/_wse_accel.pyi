@@ -414,7 +414,10 @@ class RustWSEServer:
             ValueError: there are more than 1024 rules, or one that no topic could fit.
         """
     def broadcast(self, topic: str, message: str) -> None:
-        """Send a text message to the topic's subscribers. Waits first, if `max_publish_backlog_bytes` says so."""
+        """Send a text message to the topic's subscribers, those of connected servers too.
+
+        Waits first, if `max_publish_backlog_bytes` says so.
+        """
     def broadcast_many(self, topic: str, messages: list[str]) -> None:
         """Send text messages to the topic's subscribers, each as `broadcast()` does, for less than each would cost.
 
@@ -424,6 +427,8 @@ class RustWSEServer:
         """Send text messages to every connection, each as `broadcast_all()` does, for less than each would cost."""
     def broadcast_local(self, topic: str, message: str) -> None:
         """Send a text message to the topic's subscribers of this server alone."""
+    def get_topic_interest(self, topic: str) -> int:
+        """How many other servers want what is published to the topic, as far as is known. May wait for an answer."""
     def get_topic_subscriber_count(self, topic: str) -> int:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:

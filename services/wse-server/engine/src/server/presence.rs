@@ -6,6 +6,7 @@ use super::{Server, Shared};
 use crate::{
     inbound::Kind,
     key::ConnectionKey,
+    links::Publication,
     outbound::{Command, Mailbox},
     presence::{Event, Member, Move, Presence, PresenceError},
     topics::TopicError,
@@ -27,7 +28,8 @@ impl Shared {
     pub(super) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Event) + '_ {
         move |event| {
             // Without waiting: presence is locked, and it may be a shard that tells.
-            self.hand_out(&event.topic, &[event.message().into()], Mailbox::put_now);
+            let publication = Publication { text: event.message().into(), stamp: None };
+            self.hand_out(&event.topic, &[publication], Mailbox::put_now);
             let kind = match event.kind {
                 Move::Join => Kind::PresenceJoin,
                 Move::Leave => Kind::PresenceLeave,

@@ -12,6 +12,7 @@ use crate::{
     clock, envelope,
     frame::{self, Opcode},
     key::ConnectionKey,
+    links::{Links, Publication},
     outbound::{Chunk, Command, Mailbox, Target},
     recovery::{Log, Position, Recovered, Recovery},
     topics::{self, Change, TopicAcl, TopicError},
@@ -34,30 +35,49 @@ impl Shared {
         }
     }
 
-    /// Publishes `texts` to a topic's subscribers, and keeps them for those who come back.
-    fn publish(&self, topic: &str, texts: &[Cow<'_, str>]) {
+    /// Publishes `texts` to a topic's subscribers here and, through `links`, elsewhere, and keeps them for those who come back.
+    fn publish(&self, topic: &str, texts: Vec<Cow<'_, str>>, links: Option<&Links>) {
+        let hand_out = |publications: &[Publication<'_>]| {
+            self.hand_out(topic, publications, Mailbox::put);
+            if let Some(links) = links {
+                links.publish(topic, publications);
+            }
+        };
         let Some(recovery) = &self.recovery else {
-            return self.hand_out(topic, texts, Mailbox::put);
+            let publications: Vec<_> = texts.into_iter().map(|text| Publication { text, stamp: None }).collect();
+            return hand_out(&publications);
         };
         recovery.with(topic, clock::now_millis(), |log| {
-            let mut stamp = |text: &Cow<'_, str>| {
+            let mut stamped = |text: Cow<'_, str>| {
                 if !text.starts_with('{') {
-                    return text.to_string();
+                    return Publication { text: text.into_owned().into(), stamp: None };
                 }
-                let stamped = log.stamp(topic, text);
-                log.push(frame::encode(Opcode::Text, stamped.as_bytes()), recovery.config.buffer_size);
-                stamped
+                let text = log.stamp(topic, &text);
+                log.push(frame::encode(Opcode::Text, text.as_bytes()), recovery.config.buffer_size);
+                Publication { text: text.into(), stamp: Some(log.position()) }
             };
-            let stamped: Vec<Cow<'_, str>> = texts.iter().map(|text| Cow::Owned(stamp(text))).collect();
-            self.hand_out(topic, &stamped, Mailbox::put);
+            let publications: Vec<_> = texts.into_iter().map(&mut stamped).collect();
+            hand_out(&publications);
         });
     }
 
+    /// Publishes what came from another instance to a topic's subscribers here.
+    #[allow(dead_code)]
+    pub(crate) fn receive(&self, topic: &str, publications: &[Publication<'_>]) {
+        self.hand_out(topic, publications, Mailbox::put);
+    }
+
     /// Hands messages to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
-    pub(super) fn hand_out(&self, topic: &str, texts: &[Cow<'_, str>], put: impl Fn(&Mailbox, Command) -> bool) {
-        let audience = self.topics.audience(topic, texts.len() as u64);
+    pub(super) fn hand_out(
+        &self,
+        topic: &str,
+        publications: &[Publication<'_>],
+        put: impl Fn(&Mailbox, Command) -> bool,
+    ) {
+        let audience = self.topics.audience(topic, publications.len() as u64);
+        let texts = publications.iter().map(|publication| &*publication.text);
         if !audience.shards.is_empty() {
-            let chunk = self.framed(texts);
+            let chunk = self.framed(texts.clone());
             for shard in audience.shards {
                 let target = Target::Topics(audience.topics.clone());
                 put(&self.mailboxes[shard], Command::Publish(target, chunk.clone()));
@@ -65,7 +85,7 @@ impl Shared {
         }
         // Each message has its turn; those of the first were taken with the audience.
         let mut picks = audience.picks;
-        for (index, text) in texts.iter().enumerate() {
+        for (index, text) in texts.enumerate() {
             if index > 0 {
                 picks = self.topics.picks(&audience.topics);
             }
@@ -80,11 +100,14 @@ impl Shared {
     }
 
     /// Texts as frames back to back, which count as backlog while anyone has them.
-    pub(super) fn framed(&self, texts: &[Cow<'_, str>]) -> Chunk {
-        let length: usize = texts.iter().map(|text| text.len() + frame::MAXIMAL_HEADER).sum();
-        let mut frames = BytesMut::with_capacity(length);
-        texts.iter().for_each(|text| frame::put(&mut frames, Opcode::Text, text.as_bytes()));
-        Chunk::shared(self.publications.hold(frames.freeze()), texts.len() as u32)
+    pub(super) fn framed<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> Chunk {
+        let length: usize = texts.clone().map(|text| text.len() + frame::MAXIMAL_HEADER).sum();
+        let (mut frames, mut messages) = (BytesMut::with_capacity(length), 0);
+        for text in texts {
+            frame::put(&mut frames, Opcode::Text, text.as_bytes());
+            messages += 1;
+        }
+        Chunk::shared(self.publications.hold(frames.freeze()), messages)
     }
 
     /// Lets a publisher go on when there is room for more.
@@ -181,7 +204,7 @@ impl Server {
         true
     }
 
-    /// Sends `text` to the subscribers of `topic`, with its category as field `c` where it has none. Waits first if
+    /// Sends `text` to the subscribers of `topic`, of all connected instances, with its category as field `c` where it has none. Waits first if
     /// `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast(&self, topic: &str, text: &str) {
         self.broadcast_many(topic, &[text]);
@@ -190,10 +213,24 @@ impl Server {
     /// Sends `texts` to the subscribers of `topic`, as [`Server::broadcast`] does with each, for less than each would cost:
     /// what comes together is written together.
     pub fn broadcast_many(&self, topic: &str, texts: &[impl AsRef<str>]) {
+        self.publish_in_parts(topic, texts, Some(&self.shared.links));
+    }
+
+    /// Sends `text` to the subscribers of `topic` that this instance has; otherwise like [`Server::broadcast`].
+    pub fn broadcast_local(&self, topic: &str, text: &str) {
+        self.publish_in_parts(topic, &[text], None);
+    }
+
+    fn publish_in_parts(&self, topic: &str, texts: &[impl AsRef<str>], links: Option<&Links>) {
         for texts in texts.chunks(MESSAGES_AT_ONCE) {
             self.shared.wait_for_listeners();
-            self.shared.publish(topic, &complete(texts));
+            self.shared.publish(topic, complete(texts), links);
         }
+    }
+
+    /// How many other instances want what is published to `topic`, as far as is known. May wait for an answer.
+    pub fn topic_interest(&self, topic: &str) -> usize {
+        self.shared.links.audience(topic)
     }
 
     /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
@@ -205,7 +242,8 @@ impl Server {
     /// Sends `texts` to all connections, as [`Server::broadcast_all`] does with each, for less than each would cost.
     pub fn broadcast_all_many(&self, texts: &[impl AsRef<str>]) {
         for texts in texts.chunks(MESSAGES_AT_ONCE) {
-            self.publish_to_all(|| self.shared.framed(&complete(texts)));
+            let texts = complete(texts);
+            self.publish_to_all(|| self.shared.framed(texts.iter().map(AsRef::as_ref)));
         }
     }
 

@@ -39,7 +39,7 @@ impl World {
     }
 
     fn with_limit(most: usize) -> Self {
-        Self { topics: Topics::new(SHARDS, most), lists: Lists::default() }
+        Self { topics: Topics::new(SHARDS, most, Arc::default()), lists: Lists::default() }
     }
 
     fn subscribe(&mut self, number: usize, topics: &[&str], group: Option<&str>) -> Result<Vec<String>, TopicError> {
@@ -214,4 +214,40 @@ proptest! {
         (0..5).for_each(|number| world.topics.leave(key(number)));
         prop_assert_eq!(world.topics.busiest(1), (0, vec![]));
     }
+}
+
+/// What the links were told, in order.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<(String, bool)>>);
+
+impl crate::links::Carrier for Told {
+    fn publish(&self, _: &str, _: &[crate::links::Publication<'_>]) {}
+
+    fn want(&self, topic: &str, wanted: bool) {
+        lock(&self.0).push((topic.to_owned(), wanted));
+    }
+
+    fn audience(&self, _: &str) -> usize {
+        1
+    }
+}
+
+#[test]
+fn the_links_are_told_of_the_first_subscriber_and_of_the_last_one_that_leaves() {
+    let (links, told) = (Arc::new(Links::default()), Arc::new(Told::default()));
+    let topics = Topics::new(SHARDS, 0, Arc::clone(&links));
+    topics.subscribe(key(0), &["before"], None, |_| {}).unwrap();
+    links.add(told.clone());
+    assert_eq!(topics.wanted(), ["before".into()]);
+    for number in 0..2 {
+        topics.subscribe(key(number), &["a", "b.*"], None, |_| {}).unwrap();
+    }
+    topics.subscribe(key(2), &["a"], Some("group"), |_| {}).unwrap();
+    topics.leave(key(0));
+    topics.unsubscribe(key(1), None, |_| {});
+    topics.leave(key(2));
+    let told = std::mem::take(&mut *lock(&told.0));
+    let told: Vec<_> = told.iter().map(|(topic, wanted)| (topic.as_str(), *wanted)).collect();
+    assert_eq!(told, [("a", true), ("b.*", true), ("before", false), ("b.*", false), ("a", false)]);
+    assert!(topics.wanted().is_empty() && links.audience("a") == 1);
 }
