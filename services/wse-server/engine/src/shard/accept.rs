@@ -25,7 +25,7 @@ const ACCEPT_RETRY_MILLIS: u64 = 50;
 const SPARE_DESCRIPTORS: u64 = 64;
 /// What all send buffers together may come to, in bytes. The kernel's own choice is up to 4 MiB for each: a flood of
 /// publications to some thousand clients fills its memory for TCP, and then it throws away what arrives.
-const SEND_BUFFERS_BYTES: usize = 256 << 20;
+const SEND_BUFFERS_BYTES: usize = 128 << 20;
 /// Nor is one smaller than this, in bytes: several messages fit.
 const LEAST_SEND_BUFFER: usize = 16 << 10;
 
