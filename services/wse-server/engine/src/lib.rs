@@ -5,7 +5,7 @@
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
 //! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
-//! `links` where else it goes;
+//! `links` where else it goes, [`redis`] through what;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything.
 //!
@@ -58,6 +58,8 @@ mod random;
 pub mod receive;
 mod recipients;
 mod recovery;
+#[doc(hidden)]
+pub mod redis;
 mod registry;
 mod sending;
 mod server;
@@ -74,6 +76,7 @@ pub use self::{
     presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
     recovery::{Position, Recovered, RecoveryConfig},
+    redis::{AddressError, DeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,
     server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
     stats::HealthSnapshot,

@@ -2,6 +2,7 @@
 
 mod drain;
 mod presence;
+mod redis;
 mod reports;
 mod topics;
 
@@ -36,6 +37,7 @@ use crate::{
     publications::Publications,
     recipients::Recipients,
     recovery::Recovery,
+    redis::Redis,
     registry::Registry,
     shard::Shard,
     stats::{Book, DropReason, HealthSnapshot},
@@ -92,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) presence: Option<Presence>,
+    /// The way to other instances through Redis, once the application has asked for it.
+    pub(crate) redis: Mutex<Option<Arc<Redis>>>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -122,6 +126,7 @@ impl Shared {
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),
+            redis: Mutex::default(),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -229,6 +234,8 @@ impl Server {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
+        let redis = self.shared.redis();
+        redis.iter().for_each(|redis| redis.stop());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -238,6 +245,8 @@ impl Server {
                 tracing::error!("a shard panicked");
             }
         }
+        // Handing on what comes may have waited for the shards.
+        redis.iter().for_each(|redis| redis.join());
         self.shared.inbound.close();
         drop(self.metrics.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -315,6 +324,7 @@ impl Server {
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
+        let redis = self.shared.redis_stats().unwrap_or_default();
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
@@ -326,6 +336,15 @@ impl Server {
             presence_enabled: self.shared.presence.is_some(),
             presence_topics: presence.0,
             presence_total_users: presence.1,
+            redis_connected: redis.connected > 0,
+            redis_messages_received: redis.received,
+            redis_messages_published: redis.published,
+            redis_messages_delivered: redis.delivered,
+            redis_messages_dropped: redis.dropped.values().sum(),
+            redis_messages_lost: redis.lost,
+            redis_publish_errors: redis.publish_errors,
+            redis_reconnect_count: redis.reconnects,
+            redis_dlq_size: redis.dead_letters,
         }
     }
 

@@ -6,6 +6,7 @@ use bench_format::service::{ConnectionBooks, ServiceStats};
 
 use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, Shared};
 use crate::{
+    links::LinkStats,
     outbound::Command,
     stats::{self, Book, Fanout, SendDropReason, Totals},
 };
@@ -42,8 +43,14 @@ impl Shared {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
         let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
+        let (backlog, redis) = (self.publications.bytes(), self.redis_stats());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, redis };
         stats::prometheus(&stats, &totals, &fanout)
+    }
+
+    /// `/stats/links`.
+    pub(crate) fn link_stats(&self) -> LinkStats {
+        LinkStats { cluster: None, redis: self.redis_stats() }
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.
