@@ -7,7 +7,7 @@
 //! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
 //! `links` where else it goes, [`redis`] through what;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
-//! [`stats`] and `http` say what became of everything.
+//! [`stats`] and `http` say what became of everything, `quality` how good a connection is.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
 //!
@@ -54,6 +54,7 @@ mod pace;
 mod presence;
 mod priority;
 mod publications;
+mod quality;
 mod random;
 pub mod receive;
 mod recipients;
@@ -75,6 +76,7 @@ pub use self::{
     keys::{JwtAlgorithm, JwtKey, KeyError},
     presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
+    quality::{Grade, Grades, Penalties, Quality},
     recovery::{Position, Recovered, RecoveryConfig},
     redis::{AddressError, DeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,

@@ -12,6 +12,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -35,6 +36,7 @@ use crate::{
     outbound::{Command, Mailbox},
     presence::Presence,
     publications::Publications,
+    quality::Quality,
     recipients::Recipients,
     recovery::Recovery,
     redis::Redis,
@@ -47,6 +49,8 @@ use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long all shards may take to survey their connections; a health check that waits for long is none.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Topics with a line of their own on the metrics port.
 const SHOWN_TOPICS: usize = 50;
 
@@ -320,7 +324,15 @@ impl Server {
         self.shared.connection_books()
     }
 
-    /// How the server is, in the names of the reference.
+    /// How good a connection is; nothing if it is unknown.
+    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
+        let key = self.shared.registry.key(connection)?;
+        let (reply, replied) = mpsc::sync_channel(1);
+        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
+        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
+    }
+
+    /// How the server is, in the names of the reference, and more.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
@@ -330,6 +342,7 @@ impl Server {
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            connection_quality: self.shared.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
             recovery_total_bytes: recovery.1,

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     inbound::ShardReading,
     priority::{Level, PerLevel},
+    quality::Grades,
     redis::RedisStats,
 };
 
@@ -200,6 +201,8 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// How many connections are how good.
+    pub connection_quality: Grades,
     /// Whether publications are kept for clients that come back.
     pub recovery_enabled: bool,
     /// Topics that some are kept of.

@@ -135,10 +135,10 @@ fn line(bytes: &[u8]) -> Read<&[u8]> {
     let Some(end) = memchr::memchr(b'\r', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
         return if bytes.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed) };
     };
-    match bytes.get(end + 1) {
-        None => Ok(None),
-        Some(b'\n') => Ok(Some((&bytes[1..end], end + 2))),
-        Some(_) => Err(Malformed),
+    match (bytes.get(1..end), bytes.get(end + 1)) {
+        (Some(line), Some(b'\n')) => Ok(Some((line, end + 2))),
+        (Some(_), None) => Ok(None),
+        _ => Err(Malformed),
     }
 }
 
@@ -250,15 +250,8 @@ mod tests {
 
     use super::*;
 
-    fn whole<T: std::fmt::Debug>(bytes: &[u8], read: fn(&[u8]) -> Read<T>) -> T {
-        let (value, used) = read(bytes).unwrap().unwrap();
-        assert_eq!(used, bytes.len());
-        value
-    }
-
     #[test]
     fn every_kind_of_answer_is_read() {
-        assert_eq!(whole(b"+OK\r\n", |bytes| answer(bytes).map(|read| read.map(|_| ((), 5)))), ());
         for (bytes, expected) in [
             (b"+PONG\r\n".as_slice(), Answer::Status(b"PONG")),
             (b"-ERR no\r\n", Answer::Error(b"ERR no")),
@@ -286,6 +279,7 @@ mod tests {
     fn what_is_no_answer_is_refused_and_takes_no_memory() {
         for bytes in [
             b"x\r\n".as_slice(),
+            b"\r\n",
             b":\r\n",
             b":1x\r\n",
             b":99999999999999999999\r\n",
