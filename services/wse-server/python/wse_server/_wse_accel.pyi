@@ -165,6 +165,7 @@ class RustWSEServer:
         metrics_host: str = "127.0.0.1",
         max_subscriptions_per_connection: int = 0,
         max_publish_backlog_bytes: int = 0,
+        send_buffer_bytes: int = 131_072,
         recovery_enabled: bool = False,
         recovery_buffer_size: int = 128,
         recovery_ttl: int = 300,
@@ -217,6 +218,8 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
+            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are connected.
+                Clients that are far away get so much per round trip.
             recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
                 that come back.
             recovery_buffer_size: Messages kept per topic: at least 16, rounded up to a power of two.

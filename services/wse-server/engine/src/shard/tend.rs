@@ -224,7 +224,7 @@ impl Shard {
             core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, 0);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
