@@ -14,6 +14,7 @@ use crate::{
     limits::Waker,
     lock::lock,
     priority::{Level, PerLevel},
+    quality::{Grades, Quality},
     server::Farewell,
     stats::Book,
     topics::{Change, Pick, TopicId},
@@ -54,6 +55,10 @@ pub(crate) enum Command {
     Disconnect(ConnectionKey),
     /// Tell the books of all connections, and forget those of closed ones.
     Books(SyncSender<Vec<Book>>),
+    /// Tell how good a connection is.
+    Quality(ConnectionKey, SyncSender<Option<Quality>>),
+    /// Tell how good all of them are.
+    Survey(SyncSender<Grades>),
     /// Say goodbye to all.
     Drain(Arc<Farewell>),
     /// Say goodbye to all, and end.
@@ -71,6 +76,8 @@ impl Command {
             | Self::Change(..)
             | Self::Disconnect(_)
             | Self::Books(_)
+            | Self::Quality(..)
+            | Self::Survey(_)
             | Self::Drain(_)
             | Self::Stop => 0,
         }

@@ -199,6 +199,8 @@ impl Shard {
                     tracing::debug!(%error, "nobody waits for the books");
                 }
             }
+            Command::Quality(key, reply) => self.tell_quality(key, &reply),
+            Command::Survey(reply) => self.surveys.begin(reply),
             Command::Drain(farewell) => self.drain(&farewell),
             Command::Stop => self.stop(),
             Command::Publish(..) => unreachable!("publications are joined by the caller"),
