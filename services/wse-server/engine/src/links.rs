@@ -13,7 +13,9 @@ use std::{
     },
 };
 
-use crate::recovery::Position;
+use serde::Serialize;
+
+use crate::{cluster::ClusterStats, recovery::Position};
 
 /// A message for a topic's subscribers, as they get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,13 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// How many other instances want what is published to `topic`, as far as is known. May wait for an answer.
     fn audience(&self, topic: &str) -> usize;
+}
+
+/// What went to other instances and came from them: `/stats/links`. Ways that aren't used are null.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkStats {
+    /// Over the cluster's links.
+    pub cluster: Option<ClusterStats>,
 }
 
 /// All ways to other instances.

@@ -1,5 +1,6 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod cluster;
 mod drain;
 mod presence;
 mod reports;
@@ -9,7 +10,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
@@ -21,6 +22,7 @@ pub use self::{
     presence::JoinError,
 };
 use crate::{
+    cluster::{Cluster, Mesh},
     config::{Config, ConfigError},
     frame::{self, Opcode},
     http,
@@ -88,6 +90,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) recipients: Recipients,
     pub(crate) links: Arc<Links>,
+    pub(crate) cluster: OnceLock<Arc<Mesh>>,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
@@ -119,6 +122,7 @@ impl Shared {
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
             links,
+            cluster: OnceLock::new(),
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),
@@ -157,6 +161,7 @@ pub struct Server {
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     metrics: Mutex<Option<http::MetricsPort>>,
+    cluster: Mutex<Option<Cluster>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -188,6 +193,7 @@ impl Server {
             address,
             threads: Mutex::default(),
             metrics: Mutex::new(metrics),
+            cluster: Mutex::default(),
         };
         // If one of them fails, dropping `server` ends the others.
         for (index, listener) in listeners.sockets.into_iter().enumerate() {
@@ -223,12 +229,13 @@ impl Server {
         self.shared.is_running()
     }
 
-    /// Closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
+    /// Leaves the cluster, closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
     /// threads. What was received and not drained can still be drained. Calling it again does nothing.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
+        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -320,6 +327,7 @@ impl Server {
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            cluster: self.shared.cluster_health(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
             recovery_total_bytes: recovery.1,

@@ -42,7 +42,8 @@ impl Shared {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
         let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
+        let (backlog, links) = (self.publications.bytes(), self.link_stats());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
         stats::prometheus(&stats, &totals, &fanout)
     }
 
