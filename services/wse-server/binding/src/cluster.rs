@@ -64,7 +64,7 @@ impl RustWSEServer {
     fn get_cluster_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let Some(running) = self.running() else { return Ok(Vec::new()) };
         let letters = py.detach(|| running.server.cluster_dead_letters());
-        let entry = |letter: wse_engine::DeadLetter| {
+        let entry = |letter: wse_engine::ClusterLetter| {
             let entry = PyDict::new(py);
             entry.set_item("topic", letter.topic)?;
             entry.set_item("payload", letter.payload)?;

@@ -54,7 +54,7 @@ pub(crate) use self::mesh::Mesh;
 pub use self::{
     config::{ClusterConfig, ClusterError, ClusterTiming, TlsFiles},
     counters::ClusterStats,
-    letters::DeadLetter,
+    letters::ClusterLetter,
     peer::ClusterPeer,
     tls::TlsError,
 };
@@ -195,7 +195,7 @@ impl Mesh {
     }
 
     /// Takes the publications that no peer got, the last thousand of them.
-    pub(crate) fn dead_letters(&self) -> Vec<DeadLetter> {
+    pub(crate) fn dead_letters(&self) -> Vec<ClusterLetter> {
         self.letters.take()
     }
 }

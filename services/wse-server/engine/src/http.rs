@@ -109,8 +109,8 @@ async fn connections(State(shared): State<Arc<Shared>>) -> Result<Json<impl Seri
     blocking(move || shared.connection_books()).await.map(Json)
 }
 
-async fn links(State(shared): State<Arc<Shared>>) -> Json<impl Serialize> {
-    Json(shared.link_stats())
+async fn links(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || shared.link_stats()).await.map(Json)
 }
 
 /// The application may take its time to say what it counted: an interpreter's lock, say.

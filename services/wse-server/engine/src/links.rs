@@ -15,7 +15,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{cluster::ClusterStats, recovery::Position};
+use crate::{cluster::ClusterStats, recovery::Position, redis::RedisStats};
 
 /// A message for a topic's subscribers, as they get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +39,13 @@ pub(crate) trait Carrier: Send + Sync {
     fn audience(&self, topic: &str) -> usize;
 }
 
-/// What went to other instances and came from them: `/stats/links`. Ways that aren't used are null.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// What became of publications on each of these ways, `/stats/links`; nothing of those that there aren't.
+#[derive(Debug, Default, Serialize)]
 pub struct LinkStats {
     /// Over the cluster's links.
     pub cluster: Option<ClusterStats>,
+    /// Through Redis.
+    pub redis: Option<RedisStats>,
 }
 
 /// All ways to other instances.
@@ -62,7 +64,6 @@ impl fmt::Debug for Links {
 
 impl Links {
     /// From now on `carrier` gets what is published and wanted. What was wanted before it has to ask for.
-    #[allow(dead_code)]
     pub(crate) fn add(&self, carrier: Arc<dyn Carrier>) {
         self.carriers.write().unwrap_or_else(PoisonError::into_inner).push(carrier);
         self.are_there.store(true, Ordering::Release);

@@ -58,6 +58,14 @@ impl AddressBook {
         known.instance.replace(Arc::clone(instance)).filter(|before| before != instance)
     }
 
+    /// `instance` says that it is reached there. That is believed where we have the address from hearsay alone: so nobody
+    /// keeps us from dialling whom we were told to dial.
+    pub(super) fn claimed(&mut self, address: &str, instance: &Arc<str>) {
+        if let Some(known) = self.known.get_mut(address).filter(|known| !known.is_given) {
+            known.instance.get_or_insert_with(|| Arc::clone(instance));
+        }
+    }
+
     /// Who answered there last.
     pub(super) fn instance(&self, address: &str) -> Option<Arc<str>> {
         self.known.get(address)?.instance.clone()
@@ -126,6 +134,18 @@ mod tests {
         assert_eq!(book.answered("a:1", &one), None);
         assert_eq!(book.answered("a:1", &other), Some(one));
         assert_eq!((book.instance("a:1"), book.instance("b:1")), (Some(other), None));
+    }
+
+    #[test]
+    fn a_claim_counts_for_hearsay_alone() {
+        let mut book = AddressBook::default();
+        (book.add("given:1", true), book.add("heard:1", false));
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        for address in ["given:1", "heard:1", "unknown:1"] {
+            book.claimed(address, &one);
+            book.claimed(address, &other);
+        }
+        assert_eq!((book.instance("given:1"), book.instance("heard:1")), (None, Some(one)));
     }
 
     #[test]

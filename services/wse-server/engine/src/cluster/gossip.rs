@@ -30,7 +30,7 @@ impl Mesh {
         lock(&peer.state).address = Some(address.to_owned());
         // First of all, so that nobody dials whom we have a link with.
         let is_news = self.gossips() && lock(&self.addresses).add(address, false);
-        self.answered(Some(address), peer);
+        lock(&self.addresses).claimed(address, &peer.instance);
         if is_news {
             self.tasks.spawn(dial::keep_linked(Arc::clone(self), address.to_owned()));
             self.pass_on(&[address.to_owned()]);

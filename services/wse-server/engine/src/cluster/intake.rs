@@ -9,7 +9,7 @@ use super::{
     counters::{DropReason, add},
     frame::{self, COMPRESSED, CONTINUED, Frame, FrameError, Kind},
     hello::{NUMBERS, STAMPS},
-    letters::DeadLetter,
+    letters::ClusterLetter,
     mesh::Mesh,
     numbering::{Arrivals, Count, Told},
     peer::{Link, Peer},
@@ -254,14 +254,14 @@ fn completed(text: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// The publications in frames that were never sent.
-pub(super) fn letters(frames: &[u8], peer: &str, reason: DropReason) -> impl Iterator<Item = DeadLetter> + use<> {
+pub(super) fn letters(frames: &[u8], peer: &str, reason: DropReason) -> impl Iterator<Item = ClusterLetter> + use<> {
     let (mut letters, mut rest) = (Vec::new(), frames);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     while let Ok(Some((frame, length))) = frame::parse(rest) {
         rest = &rest[length..];
         let stretched = || Stretcher::new().ok()?.stretch(frame.payload).ok();
         let payload = if frame.flags & COMPRESSED == 0 { None } else { stretched() };
-        letters.push(DeadLetter {
+        letters.push(ClusterLetter {
             topic: text(frame.topic),
             payload: text(payload.as_deref().unwrap_or(frame.payload)),
             peer: peer.into(),

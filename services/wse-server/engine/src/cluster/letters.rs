@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// A publication that a peer didn't get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
+pub struct ClusterLetter {
     /// What it was published to.
     pub topic: String,
     /// Its text.
@@ -29,7 +29,7 @@ pub struct DeadLetter {
     pub reason: &'static str,
 }
 
-impl DeadLetter {
+impl ClusterLetter {
     fn size(&self) -> usize {
         self.topic.len() + self.payload.len()
     }
@@ -48,7 +48,7 @@ pub(super) struct DeadLetters {
 
 #[derive(Debug, Default)]
 struct Kept {
-    letters: VecDeque<DeadLetter>,
+    letters: VecDeque<ClusterLetter>,
     bytes: usize,
 }
 
@@ -59,7 +59,7 @@ impl DeadLetters {
     }
 
     /// Publications were dropped; `letters` are the last of them. The log is told once a second at most.
-    pub(super) fn add(&self, dropped: u64, letters: impl Iterator<Item = DeadLetter>, reason: &str, peer: &str) {
+    pub(super) fn add(&self, dropped: u64, letters: impl Iterator<Item = ClusterLetter>, reason: &str, peer: &str) {
         {
             let mut kept = lock(&self.kept);
             for letter in letters {
@@ -83,7 +83,7 @@ impl DeadLetters {
     }
 
     /// Takes all that are kept, oldest first.
-    pub(super) fn take(&self) -> Vec<DeadLetter> {
+    pub(super) fn take(&self) -> Vec<ClusterLetter> {
         std::mem::take(&mut *lock(&self.kept)).letters.into()
     }
 
@@ -96,8 +96,8 @@ impl DeadLetters {
 mod tests {
     use super::*;
 
-    fn letter(number: usize, bytes: usize) -> DeadLetter {
-        DeadLetter { topic: number.to_string(), payload: "x".repeat(bytes), peer: "p".into(), reason: "overflow" }
+    fn letter(number: usize, bytes: usize) -> ClusterLetter {
+        ClusterLetter { topic: number.to_string(), payload: "x".repeat(bytes), peer: "p".into(), reason: "overflow" }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf},
+    task::yield_now,
     time::{Instant, sleep_until, timeout},
 };
 
@@ -92,7 +93,11 @@ async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut
             match intake.take(&shared, &buffer, &mut arrivals) {
                 Ok(progress) if progress.has_left => return End::Left,
                 Ok(progress) if progress.used == 0 => break,
-                Ok(progress) => buffer.advance(progress.used),
+                Ok(progress) => {
+                    buffer.advance(progress.used);
+                    // There may be more at once: pings and other links have their turn before that.
+                    yield_now().await;
+                }
                 Err(error) => return End::Malformed(error),
             }
         }

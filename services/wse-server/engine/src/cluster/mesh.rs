@@ -19,7 +19,7 @@ use super::{
     frame,
     hello::{self, Hello},
     interest::Budget,
-    letters::{DeadLetter, DeadLetters},
+    letters::{ClusterLetter, DeadLetters},
     peer::{ClusterPeer, Link, Peer, Side, State},
     queue::Chunk,
     routes::Routes,
@@ -300,7 +300,7 @@ impl Mesh {
         let dropped = letters.len() as u64;
         self.counters.drop(reason, dropped);
         let name = peer.name();
-        let letter = |(topic, payload)| DeadLetter { topic, payload, peer: name.clone(), reason: reason.label() };
+        let letter = |(topic, payload)| ClusterLetter { topic, payload, peer: name.clone(), reason: reason.label() };
         self.letters.add(dropped, letters.map(letter), reason.label(), &name);
     }
 

@@ -7,19 +7,14 @@ use std::{
 
 use super::{Server, Shared};
 use crate::{
-    cluster::{Cluster, ClusterConfig, ClusterError, ClusterPeer, DeadLetter, Mesh, TlsFiles},
+    cluster::{Cluster, ClusterConfig, ClusterError, ClusterLetter, ClusterPeer, Mesh, TlsFiles},
     links::LinkStats,
     stats::ClusterHealth,
 };
 
 impl Shared {
-    /// `/stats/links`.
-    pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()) }
-    }
-
     pub(super) fn cluster_health(&self) -> ClusterHealth {
-        self.link_stats().cluster.as_ref().map(ClusterHealth::from).unwrap_or_default()
+        self.cluster.get().map(|mesh| ClusterHealth::from(&mesh.stats())).unwrap_or_default()
     }
 }
 
@@ -61,7 +56,7 @@ impl Server {
     }
 
     /// Takes the publications that no peer got, the last thousand of them.
-    pub fn cluster_dead_letters(&self) -> Vec<DeadLetter> {
+    pub fn cluster_dead_letters(&self) -> Vec<ClusterLetter> {
         self.shared.cluster.get().map(|mesh| mesh.dead_letters()).unwrap_or_default()
     }
 
