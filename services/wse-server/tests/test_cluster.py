@@ -393,7 +393,8 @@ def ticks(connection: ClientConnection, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         event = message(connection)
-        found += [event["p"]["n"]] * (event["t"] == "tick")
+        if event["t"] == "tick":
+            found.append(event["p"]["n"])
     return found
 
 

@@ -471,6 +471,7 @@ class RustWSEServer:
 
         Raises:
             RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
+        """
     def connect_cluster(
         self,
         peers: list[str],
