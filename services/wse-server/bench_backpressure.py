@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 # Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
 BURST_MESSAGES = 256
+# Between two looks at a backlog that is full.
+FULL_SECONDS = 0.000_2
 
 
 class Backlog(NamedTuple):
@@ -65,6 +67,10 @@ class Receivers:
         self._looked = now
         return after
 
+    def until_next_look(self) -> float:
+        """Seconds in which nothing new is learnt."""
+        return max(0.0, self._looked + self._pause - time.monotonic())
+
     def _backlog(self, published: int, message_bytes: int) -> int:
         if self._bases is None:
             return 0
@@ -89,6 +95,8 @@ class Backpressure:
         self._limit = limit_bytes
         self._backlog: Callable[[], int] | None = getattr(server, "publish_backlog", None)
         self._receivers = receivers
+        # After an answer that there is no room: how long nothing will have changed, in seconds.
+        self.pause_seconds = FULL_SECONDS
         self.kind = "receivers" if receivers else "engine" if self._backlog else "none"
 
     def begin(self, published: int) -> None:
@@ -101,7 +109,9 @@ class Backpressure:
         if not self._backlog:
             return BURST_MESSAGES
         backlog = self._backlog()
+        self.pause_seconds = FULL_SECONDS
         if self._receivers and backlog < self._limit:
             backlog = max(backlog, self._receivers.backlog(published, message_bytes, self._limit))
+            self.pause_seconds = max(FULL_SECONDS, self._receivers.until_next_look())
         free = self._limit - backlog
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0

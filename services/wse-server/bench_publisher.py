@@ -21,8 +21,6 @@ NS_PER_SECOND = 1_000_000_000
 LATE_NS = 1_000_000
 # In a crowd one follows the other within a fraction of it. Who floods the first subscriber may never let in the last.
 QUIET_SECONDS = 0.25
-# Between two looks at a backlog that is full.
-FULL_SECONDS = 0.000_2
 # Some 2,500 messages, each counted once: to 5,000 subscribers that is already 1.3 GB of deliveries.
 DEFAULT_BACKLOG_BYTES = 256 << 10
 HEAD = '{"c":"U","t":"fanout_tick","p":{"seq":'
@@ -236,7 +234,7 @@ class Publisher:
             size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
             room = self._backpressure.room(size, self._next)
             if not room:
-                time.sleep(FULL_SECONDS)
+                time.sleep(self._backpressure.pause_seconds)
                 continue
             unix_us = time.time_ns() // 1000
             self._hand_over(self._message.texts(range(self._next, self._next + room), unix_us))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness import wait_until
 
-from bench_backpressure import Backlog, Backpressure, Receivers
+from bench_backpressure import FULL_SECONDS, Backlog, Backpressure, Receivers
 from bench_fanout_server import arguments
 from bench_links import TOPIC, Cluster, Interest, Others, check_link_options, progress
 from bench_metrics import MetricsPort
@@ -274,3 +274,14 @@ def test_a_flood_has_the_room_that_is_left_here_and_elsewhere() -> None:
     looks = receivers.looks
     assert backpressure.room(100, 50) == 0
     assert receivers.looks == looks, "who has no room here need not ask elsewhere"
+    assert backpressure.pause_seconds == FULL_SECONDS
+
+
+def test_who_waits_for_other_instances_sleeps_until_the_next_look() -> None:
+    receivers = Looked(Backlog(0, 0))
+    receivers.least_seconds = receivers.most_seconds = 0.05
+    backpressure = Backpressure(Waiting(), LIMIT, receivers)
+    backpressure.begin(0)
+    receivers._looked -= 1
+    assert backpressure.room(100, 10) == 0
+    assert 0.04 < backpressure.pause_seconds <= 0.05
