@@ -99,7 +99,7 @@ where
     let Err((reason, mut stream)) = enter(mesh, &hello, Side::Theirs, remote, None, stream, mesh.hello()) else {
         return Ok(());
     };
-    if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate) {
+    if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate | RefuseReason::Order) {
         // So that the dialler knows whom it has a link with already.
         stream.write_all(&mesh.hello()).await.map_err(Refused::lost)?;
         stream.shutdown().await.map_err(Refused::lost)?;

@@ -7,12 +7,12 @@ use std::{
 
 use bench_format::service::{ConnectionBooks, ServiceStats};
 
-use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Shared};
+use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Server, Shared};
 use crate::{
     links::LinkStats,
     outbound::Command,
     quality::Grades,
-    stats::{self, Book, Fanout, SendDropReason, Totals},
+    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
 };
 
 impl Shared {
@@ -91,5 +91,37 @@ impl Shared {
             told
         };
         ConnectionBooks { connections: books.iter().map(with_application).collect() }
+    }
+}
+
+impl Server {
+    /// How the server is, in the names of the reference, and more.
+    pub fn health_snapshot(&self) -> HealthSnapshot {
+        let (stats, totals) = self.shared.stats_and_totals();
+        let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
+        let redis = self.shared.redis_stats().unwrap_or_default();
+        HealthSnapshot {
+            connections: stats.connections.open,
+            inbound_queue_depth: totals.depth as u64,
+            inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
+            uptime_secs: stats.uptime_seconds,
+            cluster: self.shared.cluster_health(),
+            connection_quality: self.shared.grades(),
+            recovery_enabled: self.shared.recovery.is_some(),
+            recovery_topic_count: recovery.0,
+            recovery_total_bytes: recovery.1,
+            presence_enabled: self.shared.presence.is_some(),
+            presence_topics: presence.0,
+            presence_total_users: presence.1,
+            redis_connected: redis.connected > 0,
+            redis_messages_received: redis.received,
+            redis_messages_published: redis.published,
+            redis_messages_delivered: redis.delivered,
+            redis_messages_dropped: redis.dropped.values().sum(),
+            redis_messages_lost: redis.lost,
+            redis_publish_errors: redis.publish_errors,
+            redis_reconnect_count: redis.reconnects,
+            redis_dlq_size: redis.dead_letters,
+        }
     }
 }
