@@ -31,6 +31,7 @@ mod values;
 mod _wse_accel {
     #[pymodule_export]
     use super::utilities::{
+        breaker::RustCircuitBreaker,
         bucket::RustTokenBucket,
         compression::{RustCompressionManager, rust_compress, rust_decompress, rust_should_compress},
         crypto::{

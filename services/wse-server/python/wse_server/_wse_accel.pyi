@@ -562,7 +562,25 @@ class RustWSEServer:
     def inbound_queue_depth(self) -> int:
         """Messages waiting for the application."""
     def health_snapshot(self) -> dict[str, Any]:
-        """Counters for a health check, by the reference's names."""
+        """Counters for a health check, by the reference's names.
+
+        Beside them `connection_quality`: how many connections are `excellent`, `good`, `fair` and `poor`, as
+        `get_connection_quality()` judges them. A shard that does not answer within a second is left out of it.
+        """
+    def get_connection_quality(self, connection_id: str) -> dict[str, Any] | None:
+        """How good a connection is; None: no such connection.
+
+        Returns:
+            `score`, from 100 down to 0, and `grade`: `excellent` (from 90), `good` (from 70), `fair` (from 40) or
+            `poor`. What it is judged by: `sent` and `dropped` (messages to it), `backlog_bytes` (waiting for it),
+            `allowance` (the part of `rate_limit_capacity` that is left), `round_trip_ms` and `jitter_ms` (the
+            kernel's; None where it doesn't tell). And what it lost for each, in `penalties`: `loss` up to 40 (all of
+            them at 10 % dropped), `backlog` up to 25 (at half of `max_outbound_queue_bytes`), `latency` up to 20 (from
+            50 ms, all at 500), `pace` up to 10 (below a fifth, all at none), `jitter` up to 5 (from 10 ms, all at 100).
+
+        Raises:
+            RuntimeError: the server was never started.
+        """
     def prometheus_metrics(self) -> str:
         """The text of `/metrics`."""
     def set_jwt_keys(self, keys: str | bytes) -> None:
@@ -592,6 +610,33 @@ class RustWSEServer:
 
 # What applications need beside the server. Names, defaults and behaviour are those of PyPI `wse-server` 2.5.1; what
 # differs is said where it does. A value that can't be used raises ValueError, one of another type TypeError.
+
+@final
+class RustCircuitBreaker:
+    """Whether something that keeps failing is worth another call.
+
+    Closed, calls go through. After `failure_threshold` failures in a row it is open, and they don't. After
+    `reset_timeout` seconds it is half open: `success_threshold` calls go through, and if all of them succeed it is
+    closed; if one fails, it is open for as long again.
+    """
+
+    def __new__(
+        cls, failure_threshold: int = 5, reset_timeout: float = 60.0, success_threshold: int = 3
+    ) -> RustCircuitBreaker:
+        """A closed one.
+
+        Raises:
+            ValueError: a threshold is not from 1 to 2**32 - 1, or the time is negative or no number.
+        """
+    def allow(self) -> bool:
+        """Whether to call now. Whoever is told so says how it ended."""
+    def record_success(self) -> None:
+        """A call succeeded."""
+    def record_failure(self) -> None:
+        """A call failed."""
+    @property
+    def state(self) -> Literal["closed", "open", "half_open"]:
+        """What it thinks now."""
 
 @final
 class RustTokenBucket:
