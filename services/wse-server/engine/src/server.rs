@@ -1,5 +1,6 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod cluster;
 mod drain;
 mod presence;
 mod redis;
@@ -10,7 +11,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
@@ -23,6 +24,7 @@ pub use self::{
     presence::JoinError,
 };
 use crate::{
+    cluster::{Cluster, Mesh},
     config::{Config, ConfigError},
     frame::{self, Opcode},
     http,
@@ -94,6 +96,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) recipients: Recipients,
     pub(crate) links: Arc<Links>,
+    pub(crate) cluster: OnceLock<Arc<Mesh>>,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
@@ -127,6 +130,7 @@ impl Shared {
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
             links,
+            cluster: OnceLock::new(),
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),
@@ -166,6 +170,7 @@ pub struct Server {
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     metrics: Mutex<Option<http::MetricsPort>>,
+    cluster: Mutex<Option<Cluster>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -197,6 +202,7 @@ impl Server {
             address,
             threads: Mutex::default(),
             metrics: Mutex::new(metrics),
+            cluster: Mutex::default(),
         };
         // If one of them fails, dropping `server` ends the others.
         for (index, listener) in listeners.sockets.into_iter().enumerate() {
@@ -232,7 +238,7 @@ impl Server {
         self.shared.is_running()
     }
 
-    /// Closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
+    /// Leaves the cluster, closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
     /// threads. What was received and not drained can still be drained. Calling it again does nothing.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
@@ -240,6 +246,7 @@ impl Server {
         }
         let redis = self.shared.redis();
         redis.iter().for_each(|redis| redis.stop());
+        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -336,12 +343,13 @@ impl Server {
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
-        let redis = self.shared.redis_stats().unwrap_or_default();
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            cluster: self.shared.cluster_health(),
+            redis: self.shared.redis_health(),
             connection_quality: self.shared.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
@@ -349,15 +357,6 @@ impl Server {
             presence_enabled: self.shared.presence.is_some(),
             presence_topics: presence.0,
             presence_total_users: presence.1,
-            redis_connected: redis.connected > 0,
-            redis_messages_received: redis.received,
-            redis_messages_published: redis.published,
-            redis_messages_delivered: redis.delivered,
-            redis_messages_dropped: redis.dropped.values().sum(),
-            redis_messages_lost: redis.lost,
-            redis_publish_errors: redis.publish_errors,
-            redis_reconnect_count: redis.reconnects,
-            redis_dlq_size: redis.dead_letters,
         }
     }
 

@@ -1,8 +1,7 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
 The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged; what that package has and this one does not (clusters) is left out
-of the signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no
+unchanged. Arguments after the first of these are keywords only, so that no
 position means something else here.
 
 Differences that an application can see, all of them deliberate:
@@ -14,6 +13,7 @@ Differences that an application can see, all of them deliberate:
 - A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, final
 
@@ -218,7 +218,7 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
-            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are connected.
+            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are there.
                 Clients that are far away get so much per round trip.
             recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
                 that come back.
@@ -272,6 +272,9 @@ class RustWSEServer:
     @property
     def metrics_port(self) -> int | None:
         """The port of the metrics, if there are any; the configured one before `start()`."""
+    @property
+    def cluster_port(self) -> int | None:
+        """The cluster port, as bound; `None` without one."""
     def set_callbacks(
         self,
         on_connect: Callable[[str, str], object],
@@ -434,6 +437,58 @@ class RustWSEServer:
         """How many other servers want what is published to the topic, as far as is known. May wait for an answer.
 
         Redis knows of those that have subscribed to it by its name, and not of those with a pattern that it fits.
+        """
+    def connect_cluster(
+        self,
+        peers: list[str],
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        cluster_port: int | None = None,
+        seeds: list[str] | None = None,
+        cluster_addr: str | None = None,
+    ) -> None:
+        """Become part of a cluster: publications go to every server whose clients want them, and come from there.
+
+        Returns when the cluster port is bound; peers are dialled in the background, now and whenever a link is gone.
+        Once in a server's life, after `start()`.
+
+        Args:
+            peers: Cluster ports of the others, `HOST:PORT`; names are looked up each time they are dialled.
+            tls_cert: This server's certificate with its chain, PEM. Both ends of a link verify each other. All three
+                files or none; without any, `WSE_CLUSTER_TLS_CERT`, `_KEY` and `_CA` name them.
+            tls_key: Its key.
+            tls_ca: The certificates of the authorities that sign the servers'.
+            cluster_port: The port to be reached at, on the server's `host`; 0 lets the kernel pick. Without it this
+                server only dials. It is a port of its own: cluster links are not accepted on the WebSocket port.
+            seeds: Instead of `peers`: some servers that know the others.
+            cluster_addr: Where others reach the cluster port, to be passed on; a host alone, or port 0, stands for the
+                bound port. Who gives one also dials those that it hears of.
+
+        Raises:
+            RuntimeError: it is connected already, not started, or seeds come without `cluster_addr`.
+            ValueError: an address that is none, files that are refused or incomplete, or nobody to dial and no port.
+            OSError: the port can't be bound.
+        """
+    def cluster_connected(self) -> bool:
+        """Whether there is a link with any other server."""
+    def cluster_peers_count(self) -> int:
+        """How many servers there is a link with."""
+    def cluster_info(self) -> list[dict[str, Any]]:
+        """Each of these: `address`, `instance_id`, `capabilities` (bits) and `connected_at` (milliseconds)."""
+    def reload_cluster_tls(
+        self, cert: str | os.PathLike[str], key: str | os.PathLike[str], ca: str | os.PathLike[str]
+    ) -> None:
+        """Secure new links with other files. Links that there are stay.
+
+        Raises:
+            RuntimeError: there is no cluster, or it is a plain one.
+            ValueError: the files are refused; the old ones stay.
+        """
+    def get_cluster_dlq_entries(self) -> list[dict[str, str]]:
+        """Take the last publications (1000 at most) that a peer didn't get.
+
+        Each has `topic`, `payload`, `peer_addr` and `error`: `overflow`, `gone`, `too_big` or `stopped`.
         """
     def connect_redis(self, url: str) -> None:
         """Publish to topics of other servers too, and get what they publish, through Redis Pub/Sub.

@@ -9,7 +9,6 @@ use bench_format::service::{ConnectionBooks, ServiceStats};
 
 use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Shared};
 use crate::{
-    links::LinkStats,
     outbound::Command,
     quality::Grades,
     stats::{self, Book, Fanout, SendDropReason, Totals},
@@ -47,8 +46,8 @@ impl Shared {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
         let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let (backlog, redis) = (self.publications.bytes(), self.redis_stats());
-        let fanout = Fanout { backlog, topics, busiest, recovery, presence, redis };
+        let (backlog, links) = (self.publications.bytes(), self.link_stats());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
         stats::prometheus(&stats, &totals, &fanout)
     }
 
@@ -65,11 +64,6 @@ impl Shared {
             }
         }
         grades
-    }
-
-    /// `/stats/links`.
-    pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: None, redis: self.redis_stats() }
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.
