@@ -38,6 +38,8 @@ mod envelope;
 pub mod events;
 pub mod format;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod handshake;
 mod http;
 mod inbound;

@@ -4,7 +4,7 @@ mod client;
 
 use std::{
     collections::HashMap,
-    io::{Read, Write},
+    io::Read,
     net::TcpStream,
     sync::{
         Arc,

@@ -36,9 +36,14 @@ impl Past {
         shared.receive_and_keep(name, topic, publications);
     }
 
+    /// The connection is gone, and with it all that was asked for.
+    pub(super) fn lose(&mut self, shared: &Shared) {
+        self.lingering.clear();
+        self.forget(shared);
+    }
+
     /// Something may be missing from now on: nobody is told any more that he has everything.
     pub(super) fn forget(&mut self, shared: &Shared) {
-        self.lingering.clear();
         for name in std::mem::take(&mut self.names).into_values() {
             shared.recovery.iter().for_each(|recovery| recovery.forget_origin(&name));
         }

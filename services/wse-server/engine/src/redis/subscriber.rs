@@ -66,7 +66,7 @@ pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
         let mut conversation = Conversation::new(&inner, &shared, connection, inbox, past);
         let end = conversation.run().await;
         (inbox, past) = (conversation.inbox, conversation.past);
-        past.forget(&shared);
+        past.lose(&shared);
         inner.receives.store(false, Ordering::SeqCst);
         inner.interest.forget_confirmed();
         match end {
