@@ -5,7 +5,7 @@
 //! [`batch`] and [`message`] (views), by [`events`]
 //! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
 //! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
-//! books. [`utilities`] are what applications need beside the server. The typed contract is
+//! books, [`health`] tells those of the engine. [`utilities`] are what applications need beside the server. The typed contract is
 //! `python/wse_server/_wse_accel.pyi`.
 
 mod application;
@@ -14,6 +14,7 @@ mod batch;
 mod callbacks;
 mod cluster;
 mod events;
+mod health;
 mod keys;
 mod message;
 mod names;
