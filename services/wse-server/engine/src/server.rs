@@ -13,7 +13,6 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-        mpsc,
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -38,7 +37,6 @@ use crate::{
     outbound::{Command, Mailbox},
     presence::Presence,
     publications::Publications,
-    quality::Quality,
     recipients::Recipients,
     recovery::Recovery,
     redis::Redis,
@@ -244,9 +242,9 @@ impl Server {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
-        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         let redis = self.shared.redis();
         redis.iter().for_each(|redis| redis.stop());
+        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -329,14 +327,6 @@ impl Server {
     /// The books of each connection. Closed ones are told once and then forgotten, here as on the metrics port.
     pub fn connection_books(&self) -> ConnectionBooks {
         self.shared.connection_books()
-    }
-
-    /// How good a connection is; nothing if it is unknown.
-    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
-        let key = self.shared.registry.key(connection)?;
-        let (reply, replied) = mpsc::sync_channel(1);
-        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
-        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
     }
 
     /// What `/metrics` tells.

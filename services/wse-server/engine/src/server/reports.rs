@@ -9,9 +9,8 @@ use bench_format::service::{ConnectionBooks, ServiceStats};
 
 use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Server, Shared};
 use crate::{
-    links::LinkStats,
     outbound::Command,
-    quality::Grades,
+    quality::{Grades, Quality},
     stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
 };
 
@@ -67,11 +66,6 @@ impl Shared {
         grades
     }
 
-    /// `/stats/links`.
-    pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
-    }
-
     /// `/stats/connections`: each shard is asked; closed connections are told once.
     pub(crate) fn connection_books(&self) -> ConnectionBooks {
         let mut books = std::mem::take(&mut *self.last_books.lock().unwrap_or_else(PoisonError::into_inner));
@@ -95,17 +89,25 @@ impl Shared {
 }
 
 impl Server {
+    /// How good a connection is; nothing if it is unknown.
+    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
+        let key = self.shared.registry.key(connection)?;
+        let (reply, replied) = mpsc::sync_channel(1);
+        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
+        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
+    }
+
     /// How the server is, in the names of the reference, and more.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
-        let redis = self.shared.redis_stats().unwrap_or_default();
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
             cluster: self.shared.cluster_health(),
+            redis: self.shared.redis_health(),
             connection_quality: self.shared.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
@@ -113,15 +115,6 @@ impl Server {
             presence_enabled: self.shared.presence.is_some(),
             presence_topics: presence.0,
             presence_total_users: presence.1,
-            redis_connected: redis.connected > 0,
-            redis_messages_received: redis.received,
-            redis_messages_published: redis.published,
-            redis_messages_delivered: redis.delivered,
-            redis_messages_dropped: redis.dropped.values().sum(),
-            redis_messages_lost: redis.lost,
-            redis_publish_errors: redis.publish_errors,
-            redis_reconnect_count: redis.reconnects,
-            redis_dlq_size: redis.dead_letters,
         }
     }
 }
