@@ -163,6 +163,7 @@ pub(crate) mod fixture {
             stats,
             publisher: None,
             inference: None,
+            companions: Default::default(),
         }
     }
 

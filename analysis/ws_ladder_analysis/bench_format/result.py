@@ -286,6 +286,7 @@ class Reading:
     periods: int | None = None
     publisher: PublisherStats | None = None
     inference: ProcessReading | None = None
+    companions: dict[str, ProcessReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
