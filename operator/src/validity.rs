@@ -102,9 +102,7 @@ fn service_restarted(measured: &Measured) -> Option<Reason> {
             Some(format!("process {} of its companion {name} became process {}", was.pid, is.pid))
         });
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
-        companion.or_else(|| {
-            (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s"))
-        })
+        companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
     });
     changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
 }

@@ -355,7 +355,10 @@ impl ClusterFile {
             }
             for (place, companion) in target.companions.iter().enumerate() {
                 if let Err(words) = check_companion(target, place) {
-                    wrong(&format!("targets[{index}].companions[{place}].name"), format!("{words}: {}", companion.name));
+                    wrong(
+                        &format!("targets[{index}].companions[{place}].name"),
+                        format!("{words}: {}", companion.name),
+                    );
                 }
             }
         }

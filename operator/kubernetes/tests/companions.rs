@@ -14,7 +14,8 @@ use fakes::{Cluster, NAMESPACE};
 
 mod fakes;
 
-const DEPLOYMENTS: [(&str, &str); 3] = [("wsl", "service"), ("wsl--redis", "companion"), ("wsl--publisher", "companion")];
+const DEPLOYMENTS: [(&str, &str); 3] =
+    [("wsl", "service"), ("wsl--redis", "companion"), ("wsl--publisher", "companion")];
 
 /// A release of one service with two companions, and an operator beside it.
 struct Bench {
@@ -27,8 +28,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let (cluster, client) = Cluster::with(&DEPLOYMENTS).await;
-        let (service, redis, publisher) =
-            (fakes::pod(7, 70).await, fakes::pod(8, 80).await, fakes::pod(9, 90).await);
+        let (service, redis, publisher) = (fakes::pod(7, 70).await, fakes::pod(8, 80).await, fakes::pod(9, 90).await);
         let file = format!(
             "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
              protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, jobs: [], \

@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
 /// The namespace.
-pub const NAMESPACE: &str = "lab";
+pub(crate) const NAMESPACE: &str = "lab";
 
 /// The API server.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     state: Arc<Mutex<Inner>>,
     changed: watch::Sender<u64>,
 }
@@ -44,7 +44,7 @@ struct Inner {
 
 impl Cluster {
     /// With a Deployment for each name, at no replica; the container of its pod is called after its role.
-    pub async fn with(deployments: &[(&str, &str)]) -> (Self, Client) {
+    pub(crate) async fn with(deployments: &[(&str, &str)]) -> (Self, Client) {
         let cluster = Self { state: Arc::default(), changed: watch::Sender::new(0) };
         for (name, role) in deployments {
             let deployment = json!({
@@ -69,22 +69,22 @@ impl Cluster {
     }
 
     /// What was scaled to what, in order.
-    pub fn scaled(&self) -> Vec<(String, i64)> {
+    pub(crate) fn scaled(&self) -> Vec<(String, i64)> {
         self.lock().scaled.clone()
     }
 
     /// Forgets what was scaled so far.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.lock().scaled.clear();
     }
 
     /// From now on a pod of this Deployment never becomes Ready, and an event says why.
-    pub fn never_ready(&self, deployment: &str) {
+    pub(crate) fn never_ready(&self, deployment: &str) {
         self.lock().never_ready.insert(deployment.into());
     }
 
     /// Lets a pod's container restart, as the kubelet does.
-    pub fn restart(&self, deployment: &str) {
+    pub(crate) fn restart(&self, deployment: &str) {
         let name = format!("{deployment}-1");
         let mut pod = self.lock().objects[&("pods".to_owned(), name.clone())].clone();
         let status = &mut pod["status"]["containerStatuses"][0];
@@ -123,8 +123,9 @@ impl Cluster {
 
     fn make_pod(&self, deployment: &str) {
         let ready = !self.lock().never_ready.contains(deployment);
-        let role = self.lock().objects[&("deployments".to_owned(), deployment.to_owned())]["metadata"]["labels"]["role"]
-            .clone();
+        let role =
+            self.lock().objects[&("deployments".to_owned(), deployment.to_owned())]["metadata"]["labels"]["role"]
+                .clone();
         let (name, uid) = (format!("{deployment}-1"), format!("uid of {deployment}"));
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -195,7 +196,11 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
     cluster.lock().scaled.push((name.clone(), replicas));
     deployment["spec"]["replicas"] = json!(replicas);
     cluster.put("deployments", &name, deployment);
-    if replicas == 0 { cluster.remove("pods", &format!("{name}-1")) } else { cluster.make_pod(&name) }
+    if replicas == 0 {
+        cluster.remove("pods", &format!("{name}-1"))
+    } else {
+        cluster.make_pod(&name)
+    }
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     Json(json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}))
         .into_response()
@@ -215,7 +220,7 @@ fn not_there(code: StatusCode, reason: &str) -> Response {
 }
 
 /// What answers in a pod: its service, and the container beside it. Returns the port of both.
-pub async fn pod(pid: u32, cpu_ns: u64) -> u16 {
+pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
     let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, throttled_periods: None, periods: None };
     let surroundings = Surroundings { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
     let stats = ServiceStats { version: "1.2.3".into(), ..ServiceStats::default() };
