@@ -66,11 +66,11 @@ deny-advisories: _cargo-deny
     cargo deny --locked check advisories
 
 # Rust: units, properties, in-process and real-process tests
-unit:
+unit: _redis-env
     cargo test --locked {{tested}}
 
 # Python: the binding, the wse_server package against real clients, the reference, the analysis
-python-test: _bench-build _reference-env
+python-test: _bench-build _reference-env _redis-env
     LD_LIBRARY_PATH="$({{python}} -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')" cargo test --locked -p wse-binding
     cargo build --locked --quiet --example search_decisions
     {{python}} -m pytest
@@ -237,6 +237,9 @@ _reference-env:
 
 _node-env:
     @tools/node-env loadgen/typescript
+
+_redis-env:
+    @tools/redis-env
 
 _cargo-deny:
     @tools/cargo-tool cargo-deny

@@ -33,7 +33,7 @@ pub(crate) mod assignments;
 const READY_DEADLINE: Duration = Duration::from_secs(120);
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
-/// What a worker may take, beyond window and drain, to close its connections and upload.
+/// What a worker may take, beyond the window, its drain and as long for goodbyes, to upload.
 const UPLOAD_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at processes and memory.
 const WATCH: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ pub enum Error {
     #[error("the trial was interrupted: {0}")]
     Interrupted(String),
     /// Nobody delivered a result.
-    #[error("no worker delivered a result within {seconds} s after the drain")]
+    #[error("no worker delivered a result within {seconds} s after the window")]
     NoResult {
         /// How long was waited.
         seconds: u64,
@@ -157,7 +157,7 @@ impl<B: Backend> Trial<'_, B> {
         self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = note(&mut problems, readings::read(&self.client, self.backend).await);
         self.coordinator.end_window();
-        let grace = self.spec.plan.drain + UPLOAD_GRACE;
+        let grace = 2 * self.spec.plan.drain + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {

@@ -20,6 +20,8 @@ NS_PER_SECOND = 1_000_000_000
 LATE_NS = 1_000_000
 # Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
 BURST_MESSAGES = 256
+# In a crowd one follows the other within a fraction of it. Who floods the first subscriber may never let in the last.
+QUIET_SECONDS = 0.25
 # Between two looks at a backlog that is full.
 FULL_SECONDS = 0.000_2
 # Some 2,500 messages, each counted once: to 5,000 subscribers that is already 1.3 GB of deliveries.
@@ -72,17 +74,28 @@ class Subscribers:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.count = 0
+        self._came = 0.0
 
     def add(self, number: int) -> None:
         """So many came; less than 0, so many went."""
         with self._changed:
             self.count += number
+            if number > 0:
+                self._came = time.monotonic()
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether there are any, now or within that time."""
+    def wait(self, seconds: float, quiet_seconds: float = 0.0) -> bool:
+        """Whether there are any, and none came for `quiet_seconds`, now or within `seconds`."""
+        end = time.monotonic() + seconds
         with self._changed:
-            return self._changed.wait_for(lambda: self.count > 0, seconds)
+            while True:
+                now = time.monotonic()
+                quiet = self._came + quiet_seconds
+                if self.count > 0 and now >= quiet:
+                    return True
+                if now >= end:
+                    return False
+                self._changed.wait(min(quiet, end) - now if self.count > 0 else end - now)
 
 
 class SubscriberBooks(Books):
@@ -163,7 +176,7 @@ class Publisher:
         self._began_ns: int | None = None
 
     def start(self) -> None:
-        """Begin; nothing is published before there is a subscriber, unless it always is."""
+        """Begin; nothing is published before there are subscribers and no more of them come, unless it always is."""
         self._thread.start()
 
     def stop(self, patience_seconds: float = 5.0) -> None:
@@ -208,7 +221,7 @@ class Publisher:
     def _run(self) -> None:
         stretch = self._flood if self.options.rate is None else self._pace
         while not self._stopping.is_set():
-            if self.options.always or self._subscribers.wait(0.1):
+            if self.options.always or self._subscribers.wait(0.1, QUIET_SECONDS):
                 self._began_ns = time.monotonic_ns()
                 stretch()
                 self._published_ns += time.monotonic_ns() - self._began_ns

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 import time
 
 import pytest
@@ -79,6 +80,25 @@ def test_subscribers_are_those_whose_connections_are_open() -> None:
     books.close(1)
     books.close(3)
     assert subscribers.count == 1
+
+
+def test_nothing_is_published_while_subscribers_still_come() -> None:
+    subscribers = Subscribers()
+    began = time.monotonic()
+
+    def come() -> None:
+        for _ in range(10):
+            subscribers.add(1)
+            time.sleep(0.02)
+
+    crowd = threading.Thread(target=come)
+    crowd.start()
+    assert subscribers.wait(30, 0.3)
+    assert subscribers.count == 10
+    assert time.monotonic() - began >= 0.3
+    crowd.join()
+    subscribers.add(-10)
+    assert not subscribers.wait(0.01)
 
 
 def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> None:

@@ -1,6 +1,7 @@
 //! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
 //!
-//! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check
+//! [`server`] is the class that applications start, with what it publishes in [`topics`], other instances in
+//! [`redis`]; [`arguments`] and [`keys`] check
 //! what it is given; [`running`] is what it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`]
 //! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
 //! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
@@ -16,6 +17,7 @@ mod keys;
 mod message;
 mod names;
 mod outgoing;
+mod redis;
 mod running;
 mod server;
 mod shapes;

@@ -115,8 +115,8 @@ impl RustWSEServer {
         rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
         handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
-        max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, recovery_enabled = false,
-        recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
+        max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, send_buffer_bytes = 131_072,
+        recovery_enabled = false, recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
         presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0,
     ))]
     fn new(
@@ -152,6 +152,7 @@ impl RustWSEServer {
         metrics_host: &str,
         max_subscriptions_per_connection: i64,
         max_publish_backlog_bytes: i64,
+        send_buffer_bytes: i64,
         recovery_enabled: bool,
         recovery_buffer_size: i64,
         recovery_ttl: i64,
@@ -209,6 +210,7 @@ impl RustWSEServer {
                 max_subscriptions_per_connection,
             )?,
             max_publish_backlog_bytes: arguments::size("max_publish_backlog_bytes", max_publish_backlog_bytes)?,
+            send_buffer_bytes: arguments::size("send_buffer_bytes", send_buffer_bytes)?,
             recovery: recovery_enabled.then_some(recovery),
             presence: presence_enabled.then_some(presence),
             share_port,

@@ -73,6 +73,9 @@ pub struct Config {
     pub presence: Option<PresenceConfig>,
     /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
     pub receive_buffer_bytes: usize,
+    /// The send buffer asked for each connection's socket, in bytes: what is on its way to a client at once. A fraction of it
+    /// where many are connected. A larger one is for clients that are far away: it is what they can get per round trip.
+    pub send_buffer_bytes: usize,
     /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
     pub share_port: bool,
     /// How many threads serve connections; `None` is one per CPU that this process may use (affinity and cgroup quota).
@@ -110,6 +113,7 @@ impl Default for Config {
             presence: None,
             share_port: false,
             receive_buffer_bytes: 64 << 10,
+            send_buffer_bytes: 128 << 10,
             shards: None,
             metrics: None,
             service_name: "wse-server".into(),
@@ -230,6 +234,7 @@ impl Config {
             ("max_partial_bytes", self.max_partial_bytes),
             ("max_outbound_bytes", self.max_outbound_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes),
+            ("send_buffer_bytes", self.send_buffer_bytes),
             ("shards", self.shards.unwrap_or(1)),
             ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size)),
             ("presence_max_data_size", self.presence.as_ref().map_or(1, |presence| presence.max_data_size)),
@@ -244,6 +249,7 @@ impl Config {
             ("shards", self.shards.unwrap_or(1), MAXIMAL_SHARDS),
             ("max_message_size", self.max_message_size, MAXIMAL_MESSAGE_BYTES),
             ("receive_buffer_bytes", self.receive_buffer_bytes, i32::MAX as usize),
+            ("send_buffer_bytes", self.send_buffer_bytes, i32::MAX as usize),
             ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size), MAXIMAL_LOG),
         ] {
             if value > limit {

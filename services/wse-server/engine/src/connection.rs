@@ -215,6 +215,11 @@ impl Table {
         self.free.push(key.slot());
     }
 
+    /// What is in these slots.
+    pub(crate) fn range(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = &Connection> {
+        self.slots[slots].iter().flatten().map(Box::as_ref)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().flatten().map(Box::as_ref)
     }

@@ -88,6 +88,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
         .route("/stats/connections", get(connections))
+        .route("/stats/links", get(links))
         .with_state(shared)
 }
 
@@ -106,6 +107,10 @@ async fn stats(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>
 
 async fn connections(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
     blocking(move || shared.connection_books()).await.map(Json)
+}
+
+async fn links(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || shared.link_stats()).await.map(Json)
 }
 
 /// The application may take its time to say what it counted: an interpreter's lock, say.

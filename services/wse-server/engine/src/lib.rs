@@ -5,9 +5,9 @@
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
 //! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
-//! `links` where else it goes;
+//! `links` where else it goes, [`redis`] through what;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
-//! [`stats`] and `http` say what became of everything.
+//! [`stats`] and `http` say what became of everything, `quality` how good a connection is.
 //!
 //! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
 //!
@@ -54,10 +54,13 @@ mod pace;
 mod presence;
 mod priority;
 mod publications;
+mod quality;
 mod random;
 pub mod receive;
 mod recipients;
 mod recovery;
+#[doc(hidden)]
+pub mod redis;
 mod registry;
 mod sending;
 mod server;
@@ -73,7 +76,9 @@ pub use self::{
     keys::{JwtAlgorithm, JwtKey, KeyError},
     presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
+    quality::{Grade, Grades, Penalties, Quality},
     recovery::{Position, Recovered, RecoveryConfig},
+    redis::{AddressError, DeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,
     server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
     stats::HealthSnapshot,

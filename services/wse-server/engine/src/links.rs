@@ -13,7 +13,9 @@ use std::{
     },
 };
 
-use crate::recovery::Position;
+use serde::Serialize;
+
+use crate::{recovery::Position, redis::RedisStats};
 
 /// A message for a topic's subscribers, as they get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,13 @@ pub(crate) trait Carrier: Send + Sync {
     fn audience(&self, topic: &str) -> usize;
 }
 
+/// What became of publications on each of these ways; nothing of those that there aren't.
+#[derive(Debug, Serialize)]
+pub(crate) struct LinkStats {
+    pub(crate) cluster: Option<()>,
+    pub(crate) redis: Option<RedisStats>,
+}
+
 /// All ways to other instances.
 #[derive(Default)]
 pub(crate) struct Links {
@@ -53,7 +62,6 @@ impl fmt::Debug for Links {
 
 impl Links {
     /// From now on `carrier` gets what is published and wanted. What was wanted before it has to ask for.
-    #[allow(dead_code)]
     pub(crate) fn add(&self, carrier: Arc<dyn Carrier>) {
         self.carriers.write().unwrap_or_else(PoisonError::into_inner).push(carrier);
         self.are_there.store(true, Ordering::Release);

@@ -31,7 +31,7 @@ pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartErr
     let mut address = wanted;
     let mut sockets = Vec::with_capacity(shards);
     for _ in 0..shards {
-        let socket = listener(address, config.receive_buffer_bytes).map_err(failed)?;
+        let socket = listener(address, config).map_err(failed)?;
         if address.port() == 0 {
             let local = socket.local_addr().map_err(failed)?;
             address = local.as_socket().expect("an internet socket has an internet address");
@@ -52,12 +52,13 @@ fn refuse_if_taken(address: SocketAddr) -> std::io::Result<()> {
     probe.bind(&address.into())
 }
 
-fn listener(address: SocketAddr, receive_buffer_bytes: usize) -> std::io::Result<Socket> {
+fn listener(address: SocketAddr, config: &Config) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     // Accepted sockets inherit all of these. The receive buffer decides the window, so it must be set before the handshake.
-    socket.set_recv_buffer_size(receive_buffer_bytes)?;
+    socket.set_recv_buffer_size(config.receive_buffer_bytes)?;
+    socket.set_send_buffer_size(config.send_buffer_bytes)?;
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     defer_accept(&socket)?;
@@ -103,12 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn accepted_sockets_do_not_wait_to_fill_a_segment() {
+    fn accepted_sockets_have_the_options_of_their_listener() {
         let listeners = bind(&Config::default(), 1).unwrap();
         let mut client = std::net::TcpStream::connect(listeners.address).unwrap();
         std::io::Write::write_all(&mut client, b"x").unwrap();
         let listener = std::net::TcpListener::from(listeners.sockets.into_iter().next().unwrap());
         listener.set_nonblocking(false).unwrap();
-        assert!(listener.accept().unwrap().0.nodelay().unwrap());
+        let accepted = Socket::from(listener.accept().unwrap().0);
+        // The kernel doubles what it is told, for its own books.
+        let buffers = (accepted.recv_buffer_size().unwrap() / 2, accepted.send_buffer_size().unwrap() / 2);
+        assert_eq!((accepted.tcp_nodelay().unwrap(), buffers), (true, (64 << 10, 128 << 10)));
     }
 }

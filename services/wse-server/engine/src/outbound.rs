@@ -8,11 +8,13 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    frame,
     inbound::Kind,
     key::ConnectionKey,
     limits::Waker,
     lock::lock,
     priority::{Level, PerLevel},
+    quality::{Grades, Quality},
     server::Farewell,
     stats::Book,
     topics::{Change, Pick, TopicId},
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     Disconnect(ConnectionKey),
     /// Tell the books of all connections, and forget those of closed ones.
     Books(SyncSender<Vec<Book>>),
+    /// Tell how good a connection is.
+    Quality(ConnectionKey, SyncSender<Option<Quality>>),
+    /// Tell how good all of them are.
+    Survey(SyncSender<Grades>),
     /// Say goodbye to all.
     Drain(Arc<Farewell>),
     /// Say goodbye to all, and end.
@@ -70,6 +76,8 @@ impl Command {
             | Self::Change(..)
             | Self::Disconnect(_)
             | Self::Books(_)
+            | Self::Quality(..)
+            | Self::Survey(_)
             | Self::Drain(_)
             | Self::Stop => 0,
         }
@@ -163,13 +171,35 @@ impl Chunk {
 /// First comes the chunk whose beginning is out, then the highest level, in a level what came first.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Its beginning is out already: the rest has to follow.
-    half_out: Option<(Chunk, Level)>,
+    half_out: Option<HalfOut>,
     levels: [Queue; Level::ALL.len()],
     bytes: usize,
     own_bytes: usize,
     /// The socket was full when it was tried last: what comes now may overtake.
     pub(crate) is_refused: bool,
+}
+
+/// A chunk whose beginning is out: the rest has to follow.
+#[derive(Debug)]
+struct HalfOut {
+    chunk: Chunk,
+    /// How many of its bytes are out.
+    written: usize,
+}
+
+impl HalfOut {
+    fn rest(&self) -> &[u8] {
+        &self.chunk.bytes[self.written..]
+    }
+
+    fn own_bytes(&self) -> usize {
+        if self.chunk.is_own { self.rest().len() } else { 0 }
+    }
+
+    /// Of its messages, those that are out as a whole. What is sent to one client alone isn't cut up: it may be no frames.
+    fn messages_out(&self) -> u64 {
+        if self.chunk.is_own { 0 } else { frame::payloads(&self.chunk.bytes[..self.written]).count() as u64 }
+    }
 }
 
 /// What waits of one level.
@@ -209,16 +239,21 @@ impl Queue {
 }
 
 impl Backlog {
-    /// Puts a chunk behind its level. `is_rest`: its beginning is out already, so there was nothing here.
-    pub(crate) fn push(&mut self, chunk: Chunk, level: Level, is_rest: bool) {
-        debug_assert!(!is_rest || self.is_empty());
-        self.bytes += chunk.bytes.len();
-        self.own_bytes += chunk.own_bytes();
-        if is_rest {
-            self.half_out = Some((chunk, level));
+    /// Puts a chunk behind its level. If some of its bytes are out already, there was nothing here.
+    pub(crate) fn push(&mut self, chunk: Chunk, level: Level, written: usize) {
+        debug_assert!(written == 0 || self.is_empty());
+        self.bytes += chunk.bytes.len() - written;
+        if written > 0 {
+            self.begin(HalfOut { chunk, written });
             return;
         }
+        self.own_bytes += chunk.own_bytes();
         self.levels[level as usize].push(chunk);
+    }
+
+    fn begin(&mut self, half_out: HalfOut) {
+        self.own_bytes += half_out.own_bytes();
+        self.half_out = Some(half_out);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -245,8 +280,8 @@ impl Backlog {
 
     /// What waits, in the order in which it goes out.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let whole = self.levels.iter().rev().flat_map(|queue| &queue.chunks);
-        self.half_out.iter().map(|(chunk, _)| chunk).chain(whole).map(|chunk| &*chunk.bytes)
+        let whole = self.levels.iter().rev().flat_map(|queue| &queue.chunks).map(|chunk| &*chunk.bytes);
+        self.half_out.iter().map(HalfOut::rest).chain(whole)
     }
 
     /// Whether something of a lower level waits that hasn't begun to go out.
@@ -259,27 +294,25 @@ impl Backlog {
         self.bytes -= written;
         let mut messages = 0;
         while written > 0 {
-            let Some((mut chunk, level)) = self.take_first() else { break };
-            if written < chunk.bytes.len() {
-                self.own_bytes -= if chunk.is_own { written } else { 0 };
-                drop(chunk.bytes.split_to(written));
-                self.half_out = Some((chunk, level));
+            let Some(first) = self.take_first() else { break };
+            if written < first.rest().len() {
+                self.begin(HalfOut { written: first.written + written, ..first });
                 break;
             }
-            written -= chunk.bytes.len();
-            self.own_bytes -= chunk.own_bytes();
-            messages += u64::from(chunk.messages);
+            written -= first.rest().len();
+            messages += u64::from(first.chunk.messages);
         }
         messages
     }
 
-    /// Takes out what goes out next; what of its bytes counts is the caller's.
-    fn take_first(&mut self) -> Option<(Chunk, Level)> {
-        if let Some(half_out) = self.half_out.take() {
-            return Some(half_out);
-        }
-        let mut levels = self.levels.iter_mut().zip(Level::ALL).rev();
-        levels.find_map(|(queue, level)| Some((queue.pop_oldest()?, level)))
+    /// Takes out what goes out next; its bytes still count, but not as memory of the client.
+    fn take_first(&mut self) -> Option<HalfOut> {
+        let first = self.half_out.take().or_else(|| {
+            let chunk = self.levels.iter_mut().rev().find_map(Queue::pop_oldest)?;
+            Some(HalfOut { chunk, written: 0 })
+        })?;
+        self.own_bytes -= first.own_bytes();
+        Some(first)
     }
 
     /// Gives up messages of levels below `level`, the lowest first and of one level the newest, until no more than `most`
@@ -304,33 +337,37 @@ impl Backlog {
         Some(lost)
     }
 
-    /// Gives up everything. Returns how many messages that was; one that is half out counts.
-    pub(crate) fn clear(&mut self) -> u64 {
-        let half_out = self.half_out.take().map_or(0, |(chunk, _)| u64::from(chunk.messages));
-        half_out + self.give_up().iter().sum::<u64>()
+    /// Gives up everything: the client is gone. Returns how many messages are out, beyond those that were counted, and how
+    /// many aren't; one that is half out isn't.
+    pub(crate) fn end(&mut self) -> (u64, u64) {
+        let half_out =
+            self.half_out.take().map(|half_out| (half_out.messages_out(), u64::from(half_out.chunk.messages)));
+        let (out, begun) = half_out.unwrap_or_default();
+        (out, begun - out + self.give_up().iter().sum::<u64>())
     }
 
     /// Gives up what nothing of has gone out yet, so that a closing frame comes next. Returns how many messages that was.
     pub(crate) fn give_up(&mut self) -> PerLevel {
         let lost = std::array::from_fn(|level| self.levels[level].clear());
-        let half_out = self.half_out.as_ref().map(|(chunk, _)| chunk);
-        self.bytes = half_out.map_or(0, |chunk| chunk.bytes.len());
-        self.own_bytes = half_out.map_or(0, Chunk::own_bytes);
+        self.bytes = self.half_out.as_ref().map_or(0, |half_out| half_out.rest().len());
+        self.own_bytes = self.half_out.as_ref().map_or(0, HalfOut::own_bytes);
         lost
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::Opcode;
 
     fn backlog(sizes: &[usize]) -> Backlog {
         let mut backlog = Backlog::default();
         for size in sizes {
             let chunk = Chunk { bytes: vec![0; *size].into(), messages: 1, is_own: *size != 11 };
-            backlog.push(chunk, Level::Normal, false);
+            backlog.push(chunk, Level::Normal, 0);
         }
         backlog
     }
@@ -348,7 +385,26 @@ mod tests {
         let mut backlog = backlog(&[10, 10, 10]);
         backlog.advance(5);
         assert_eq!((backlog.give_up(), backlog.bytes()), ([0, 0, 2, 0, 0], 5));
-        assert_eq!((backlog.clear(), backlog.bytes()), (1, 0));
+        assert_eq!((backlog.end(), backlog.bytes()), ((0, 1), 0));
+    }
+
+    #[test]
+    fn of_a_chunk_that_is_half_out_whole_messages_are_sent_and_the_others_are_not() {
+        let mut frames = BytesMut::new();
+        for payload in ["one", "two", "three"] {
+            frame::put(&mut frames, Opcode::Text, payload.as_bytes());
+        }
+        let frames = frames.freeze();
+        for (written, out) in [(1, 0), (4, 0), (5, 1), (9, 1), (10, 2), (16, 2)] {
+            let mut begun = Backlog::default();
+            begun.push(Chunk::shared(frames.clone(), 3), Level::Normal, written);
+            assert_eq!((begun.bytes(), begun.end()), (17 - written, (out, 3 - out)), "{written}");
+            let mut advanced = Backlog::default();
+            advanced.push(Chunk::shared(frames.clone(), 3), Level::Normal, 0);
+            advanced.push(Chunk::shared(frames.clone(), 3), Level::Normal, 0);
+            assert_eq!(advanced.advance(written), 0);
+            assert_eq!(advanced.end(), (out, 6 - out), "{written}");
+        }
     }
 
     #[test]
@@ -359,7 +415,7 @@ mod tests {
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (16, 10));
         backlog.advance(8);
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (8, 8));
-        backlog.clear();
+        backlog.end();
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (0, 0));
     }
 
@@ -379,11 +435,11 @@ mod tests {
     fn a_higher_level_overtakes_what_has_not_begun_to_go_out() {
         let mut backlog = Backlog::default();
         for (number, level) in [Level::Low, Level::Low, Level::Critical, Level::Normal].into_iter().enumerate() {
-            backlog.push(marked(level, number as u8, 10), level, false);
+            backlog.push(marked(level, number as u8, 10), level, 0);
         }
         assert_eq!(marks(&backlog), [(4, 2), (2, 3), (1, 0), (1, 1)]);
         backlog.advance(25);
-        backlog.push(marked(Level::Critical, 9, 10), Level::Critical, false);
+        backlog.push(marked(Level::Critical, 9, 10), Level::Critical, 0);
         let lengths: Vec<usize> = backlog.iter().map(<[u8]>::len).collect();
         assert_eq!(lengths, [5, 10, 10], "the rest of what is half out comes first");
         assert_eq!(marks(&backlog)[1], (4, 9));
@@ -397,7 +453,7 @@ mod tests {
             for (number, level) in
                 [Level::Low, Level::Background, Level::Background, Level::High].into_iter().enumerate()
             {
-                backlog.push(marked(level, 3 * number as u8 + 1, 10), level, false);
+                backlog.push(marked(level, 3 * number as u8 + 1, 10), level, 0);
             }
             backlog
         };
@@ -439,7 +495,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Push(level, length) => {
-                        backlog.push(marked(Level::ALL[level], next, length), Level::ALL[level], false);
+                        backlog.push(marked(Level::ALL[level], next, length), Level::ALL[level], 0);
                         next = next.wrapping_add(1);
                     }
                     Step::Write(index) => {
@@ -458,9 +514,8 @@ mod tests {
                     Step::GiveUp => dropped += backlog.give_up().iter().sum::<u64>(),
                 }
                 prop_assert_eq!(backlog.bytes(), backlog.iter().map(<[u8]>::len).sum::<usize>());
-                let own = |(chunk, _): &(Chunk, Level)| chunk.own_bytes();
                 let chunks = backlog.levels.iter().flat_map(|queue| &queue.chunks).map(Chunk::own_bytes).sum::<usize>();
-                prop_assert_eq!(backlog.own_bytes(), backlog.half_out.as_ref().map_or(0, own) + chunks);
+                prop_assert_eq!(backlog.own_bytes(), backlog.half_out.as_ref().map_or(0, HalfOut::own_bytes) + chunks);
                 prop_assert_eq!(backlog.len(), backlog.iter().count());
             }
             prop_assert_eq!(u64::from(next), dropped + sent + backlog.len() as u64);

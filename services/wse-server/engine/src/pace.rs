@@ -59,6 +59,11 @@ impl Pace {
         Self { bucket, warned_seconds: f64::NEG_INFINITY, told_seconds: f64::NEG_INFINITY }
     }
 
+    /// The part of the tokens that is there.
+    pub(crate) fn allowance(&mut self, now_seconds: f64) -> f64 {
+        self.bucket.tokens(now_seconds) / self.bucket.capacity()
+    }
+
     /// Takes a token for an event.
     pub(crate) fn step(&mut self, now_seconds: f64) -> Step {
         let (capacity, tokens) = (self.bucket.capacity(), self.bucket.tokens(now_seconds));
@@ -94,6 +99,7 @@ mod tests {
         let mut pace = pace(10.0, 0.0);
         let steps: Vec<Step> = (0..13).map(|_| pace.step(5.0)).collect();
         assert_eq!(steps.iter().filter(|step| step.may_go).count(), 10);
+        assert_eq!((pace.allowance(5.0), super::tests::pace(10.0, 0.0).allowance(5.0)), (0.0, 1.0));
         let notices: Vec<_> = steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.notice?))).collect();
         // With the captured reference: the tenth of ten is warned of, and only the first that is dropped is told.
         assert_eq!(notices, [(9, Notice::Warning { capacity: 10.0, tokens: 1.0 }), (10, Notice::Limited)]);

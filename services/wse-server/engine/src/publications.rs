@@ -33,7 +33,7 @@ struct Backlog {
 /// Bytes that count while anyone has them.
 struct Held {
     bytes: Bytes,
-    backlog: Arc<Backlog>,
+    _counted: Counted,
 }
 
 impl AsRef<[u8]> for Held {
@@ -42,10 +42,24 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-impl Drop for Held {
+/// A number of bytes that count until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    bytes: usize,
+    backlog: Arc<Backlog>,
+}
+
+impl Counted {
+    /// There are `bytes` more of them.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.backlog.bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        let length = self.bytes.len();
-        let left = self.backlog.bytes.fetch_sub(length, Ordering::SeqCst) - length;
+        let left = self.backlog.bytes.fetch_sub(self.bytes, Ordering::SeqCst) - self.bytes;
         if left <= self.backlog.limit / 2 && self.backlog.is_awaited.load(Ordering::SeqCst) {
             // Locked, so that nobody is between looking and waiting.
             let _lock = lock(&self.backlog.asleep);
@@ -63,8 +77,19 @@ impl Publications {
 
     /// Counts `bytes` until the last of their holders has dropped them.
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
-        self.0.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
-        Bytes::from_owner(Held { bytes, backlog: Arc::clone(&self.0) })
+        let mut counted = self.count();
+        counted.grow(bytes.len());
+        Bytes::from_owner(Held { bytes, _counted: counted })
+    }
+
+    /// Counts nothing yet: for bytes that become more while they are held.
+    pub(crate) fn count(&self) -> Counted {
+        Counted { bytes: 0, backlog: Arc::clone(&self.0) }
+    }
+
+    /// Whether publishers wait, if they do.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.limit > 0 && self.bytes() >= self.0.limit
     }
 
     /// How many bytes are held.
@@ -102,6 +127,12 @@ mod tests {
         assert_eq!((publications.bytes(), part.as_ref()), (10, b"89".as_slice()));
         drop(part);
         assert_eq!(publications.bytes(), 0);
+        let mut counted = publications.count();
+        counted.grow(3);
+        counted.grow(4);
+        assert_eq!(publications.bytes(), 7);
+        drop(counted);
+        assert_eq!((publications.bytes(), publications.is_full()), (0, false));
         // Without a limit nobody waits.
         let _held = publications.hold(Bytes::from_static(b"0123456789"));
         publications.wait(|| panic!("it asked whether to go on waiting"));

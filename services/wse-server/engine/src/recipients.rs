@@ -131,6 +131,13 @@ impl Recipients {
         Verdict::Admitted(admission, step.notice)
     }
 
+    /// The part of the events that a connection may get at once that is left, from 0 to 1.
+    pub(crate) fn allowance(&self, connection: ConnectionKey, now_seconds: f64) -> f64 {
+        let mut stripe = self.stripe(connection);
+        let pace = stripe.get_mut(&connection).and_then(|recipient| recipient.pace.as_mut());
+        pace.map_or(1.0, |pace| pace.allowance(now_seconds))
+    }
+
     /// An admitted event could not be written: it may come again.
     pub(crate) fn withdraw(&self, connection: ConnectionKey, id: &str) {
         lock(&self.recent).forget(connection, id);

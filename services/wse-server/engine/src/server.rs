@@ -2,6 +2,7 @@
 
 mod drain;
 mod presence;
+mod redis;
 mod reports;
 mod topics;
 
@@ -11,6 +12,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -34,8 +36,10 @@ use crate::{
     outbound::{Command, Mailbox},
     presence::Presence,
     publications::Publications,
+    quality::Quality,
     recipients::Recipients,
     recovery::Recovery,
+    redis::Redis,
     registry::Registry,
     shard::Shard,
     stats::{Book, DropReason, HealthSnapshot},
@@ -45,6 +49,8 @@ use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long all shards may take to survey their connections; a health check that waits for long is none.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Topics with a line of their own on the metrics port.
 const SHOWN_TOPICS: usize = 50;
 
@@ -92,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) presence: Option<Presence>,
+    /// The way to other instances through Redis, once the application has asked for it.
+    pub(crate) redis: Mutex<Option<Arc<Redis>>>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
     /// Open connections of all shards, touched when one opens or closes.
@@ -122,6 +130,7 @@ impl Shared {
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),
+            redis: Mutex::default(),
             mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
             wakers,
             open: AtomicUsize::new(0),
@@ -229,6 +238,8 @@ impl Server {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
+        let redis = self.shared.redis();
+        redis.iter().for_each(|redis| redis.stop());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -238,6 +249,8 @@ impl Server {
                 tracing::error!("a shard panicked");
             }
         }
+        // Handing on what comes may have waited for the shards.
+        redis.iter().for_each(|redis| redis.join());
         self.shared.inbound.close();
         drop(self.metrics.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -311,21 +324,40 @@ impl Server {
         self.shared.connection_books()
     }
 
-    /// How the server is, in the names of the reference.
+    /// How good a connection is; nothing if it is unknown.
+    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
+        let key = self.shared.registry.key(connection)?;
+        let (reply, replied) = mpsc::sync_channel(1);
+        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
+        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
+    }
+
+    /// How the server is, in the names of the reference, and more.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.shared.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
+        let redis = self.shared.redis_stats().unwrap_or_default();
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            connection_quality: self.shared.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
             recovery_total_bytes: recovery.1,
             presence_enabled: self.shared.presence.is_some(),
             presence_topics: presence.0,
             presence_total_users: presence.1,
+            redis_connected: redis.connected > 0,
+            redis_messages_received: redis.received,
+            redis_messages_published: redis.published,
+            redis_messages_delivered: redis.delivered,
+            redis_messages_dropped: redis.dropped.values().sum(),
+            redis_messages_lost: redis.lost,
+            redis_publish_errors: redis.publish_errors,
+            redis_reconnect_count: redis.reconnects,
+            redis_dlq_size: redis.dead_letters,
         }
     }
 

@@ -12,6 +12,7 @@ mod echo;
 mod encrypted;
 mod fanout;
 mod open;
+mod quality;
 mod read;
 mod strangers;
 mod take;
@@ -29,6 +30,7 @@ use rustix::event::{Timespec, epoll};
 use self::{
     audience::Audiences,
     core::{Core, Overflow},
+    quality::Surveys,
     read::Progress,
     strangers::Strangers,
     tend::Tending,
@@ -67,6 +69,7 @@ pub(crate) struct Shard {
     audiences: Audiences,
     core: Core,
     tending: Tending,
+    surveys: Surveys,
     strangers: Strangers,
     /// Connections to read from.
     ready: VecDeque<ConnectionKey>,
@@ -93,6 +96,7 @@ impl Shard {
             table: Table::new(u8::try_from(index).expect("the configuration allows 256 shards")),
             audiences: Audiences::default(),
             tending: Tending::new(&shared.config),
+            surveys: Surveys::default(),
             strangers: Strangers::new(&shared.config, shared.wakers.len()),
             core: Core::new(index, shared),
             ready: VecDeque::new(),
@@ -120,6 +124,7 @@ impl Shard {
             self.resume();
             self.read();
             self.tend();
+            self.survey();
             self.core.hand_over();
         }
         self.end();
@@ -140,7 +145,8 @@ impl Shard {
 
     /// How long there is nothing to do unless something happens.
     fn patience_millis(&self) -> u64 {
-        if !self.ready.is_empty() || self.is_accepting || self.tending.is_sweeping() || self.has_just_paused() {
+        let is_walking = self.tending.is_sweeping() || !self.surveys.is_empty();
+        if !self.ready.is_empty() || self.is_accepting || is_walking || self.has_just_paused() {
             return 0;
         }
         let now = self.core.now_millis;

@@ -12,6 +12,8 @@ use uuid::Uuid;
 use crate::{
     inbound::ShardReading,
     priority::{Level, PerLevel},
+    quality::Grades,
+    redis::RedisStats,
 };
 
 /// Declares reasons with the labels under which they are counted.
@@ -26,6 +28,8 @@ macro_rules! reasons {
         }
     };
 }
+
+pub(crate) use reasons;
 
 reasons! {
     /// Why a connection ended.
@@ -181,7 +185,7 @@ impl Totals {
     }
 }
 
-fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
+pub(crate) fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
     let some = labels.iter().zip(counts).filter(|(_, count)| **count > 0);
     some.map(|(label, count)| ((*label).to_owned(), *count)).collect()
 }
@@ -197,6 +201,8 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// How many connections are how good.
+    pub connection_quality: Grades,
     /// Whether publications are kept for clients that come back.
     pub recovery_enabled: bool,
     /// Topics that some are kept of.
@@ -209,6 +215,24 @@ pub struct HealthSnapshot {
     pub presence_topics: usize,
     /// Users, each once per topic.
     pub presence_total_users: usize,
+    /// Whether there is a Redis, and both connections to it.
+    pub redis_connected: bool,
+    /// Publications that came of other instances through it.
+    pub redis_messages_received: u64,
+    /// Publications that were to go to others through it.
+    pub redis_messages_published: u64,
+    /// Of those received, what was handed to subscribers of this instance.
+    pub redis_messages_delivered: u64,
+    /// Of those published, what did not get to anybody else.
+    pub redis_messages_dropped: u64,
+    /// Publications of others that are missing.
+    pub redis_messages_lost: u64,
+    /// Publications that it refused.
+    pub redis_publish_errors: u64,
+    /// How often a connection to it was made again.
+    pub redis_reconnect_count: u64,
+    /// Dead letters that can be fetched.
+    pub redis_dlq_size: u64,
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
@@ -248,6 +272,9 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
     text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
     text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
     text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
+    if let Some(redis) = &fanout.redis {
+        redis_counters(&mut text, redis);
+    }
     text.0
 }
 
@@ -275,6 +302,17 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
 
+fn redis_counters(text: &mut Exposition, redis: &RedisStats) {
+    let dropped = redis.dropped.values().sum();
+    text.gauge("wse_redis_connected", "Whether both connections to Redis are there", redis.connected as f64);
+    text.counter("wse_redis_published_total", "Publications for other instances", redis.published);
+    text.counter("wse_redis_received_total", "Publications of other instances", redis.received);
+    text.counter("wse_redis_delivered_total", "Those handed to subscribers here", redis.delivered);
+    text.counter("wse_redis_dropped_total", "Publications that got to no other instance", dropped);
+    text.counter("wse_redis_lost_total", "Publications of other instances that are missing", redis.lost);
+    text.counter("wse_redis_reconnects_total", "Connections to Redis that were made again", redis.reconnects);
+}
+
 /// What was published, as the metrics tell it.
 #[derive(Debug, Default)]
 pub(crate) struct Fanout {
@@ -286,6 +324,7 @@ pub(crate) struct Fanout {
     pub(crate) recovery: (usize, usize),
     /// Topics with users, and users.
     pub(crate) presence: (usize, usize),
+    pub(crate) redis: Option<RedisStats>,
 }
 
 /// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.

@@ -16,12 +16,16 @@ use std::{
 };
 
 pub use self::acl::TopicAcl;
-pub(crate) use self::glob::is_pattern;
+pub(crate) use self::glob::{is_pattern, matches};
 use self::{
     group::Group,
     state::{State, Topic},
 };
-use crate::{key::ConnectionKey, links::Links, lock::lock};
+use crate::{
+    key::ConnectionKey,
+    links::{Carrier, Links},
+    lock::lock,
+};
 
 /// A topic's number: never used again.
 pub(crate) type TopicId = u64;
@@ -294,6 +298,12 @@ impl Topics {
     #[allow(dead_code)]
     pub(crate) fn wanted(&self) -> Vec<Arc<str>> {
         self.read().ids.keys().cloned().collect()
+    }
+
+    /// Tells a carrier of all names and patterns that somebody has subscribed to, and of nothing else meanwhile. If it was
+    /// added to the links before, it knows then what is wanted, in whatever order it was told.
+    pub(crate) fn tell_wanted(&self, carrier: &dyn Carrier) {
+        self.read().ids.keys().for_each(|topic| carrier.want(topic, true));
     }
 
     /// The queue groups of a topic, each with its number of members.

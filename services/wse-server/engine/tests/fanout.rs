@@ -73,6 +73,28 @@ fn subscribers_get_what_is_published_after_they_came_in_order_and_once() {
 }
 
 #[test]
+fn whoever_goes_in_the_middle_of_a_flood_was_sent_exactly_the_messages_that_went_out_whole() {
+    let server = start(config());
+    let (mut reader, id) = Client::ready(server.address());
+    server.subscribe(&id, &["a"], None).unwrap();
+    until("greeting", || server.stats().messages.sent == 1);
+    let before = server.stats();
+    let text = message("a", 1_000_000_000);
+    let frame = text.len() + 2;
+    let texts: Vec<&str> = (0..1000).map(|_| text.as_str()).collect();
+    // More than its socket takes, so that a part of many messages in one piece is out.
+    (0..100).for_each(|_| server.broadcast_many("a", &texts));
+    assert_eq!(reader.text(), text);
+    drop(reader);
+    until("leaving", || server.stats().connections.open == 0);
+    let after = server.stats();
+    let (sent, bytes) = (after.messages.sent - before.messages.sent, after.bytes.sent - before.bytes.sent);
+    assert_eq!(sent, bytes / frame as u64);
+    assert_eq!(sent + after.messages.send_dropped["disconnected"], 100_000);
+    assert!(sent > 100 && sent < 50_000, "{sent} messages, {bytes} bytes");
+}
+
+#[test]
 fn whoever_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
     let server = start(config());
     let mut clients = clients(&server, 3);

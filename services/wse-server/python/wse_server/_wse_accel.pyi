@@ -165,6 +165,7 @@ class RustWSEServer:
         metrics_host: str = "127.0.0.1",
         max_subscriptions_per_connection: int = 0,
         max_publish_backlog_bytes: int = 0,
+        send_buffer_bytes: int = 131_072,
         recovery_enabled: bool = False,
         recovery_buffer_size: int = 128,
         recovery_ttl: int = 300,
@@ -217,6 +218,8 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
+            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are connected.
+                Clients that are far away get so much per round trip.
             recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
                 that come back.
             recovery_buffer_size: Messages kept per topic: at least 16, rounded up to a power of two.
@@ -428,7 +431,44 @@ class RustWSEServer:
     def broadcast_local(self, topic: str, message: str) -> None:
         """Send a text message to the topic's subscribers of this server alone."""
     def get_topic_interest(self, topic: str) -> int:
-        """How many other servers want what is published to the topic, as far as is known. May wait for an answer."""
+        """How many other servers want what is published to the topic, as far as is known. May wait for an answer.
+
+        Redis knows of those that have subscribed to it by its name, and not of those with a pattern that it fits.
+        """
+    def connect_redis(self, url: str) -> None:
+        """Publish to topics of other servers too, and get what they publish, through Redis Pub/Sub.
+
+        A topic is the channel `wse:<topic>`. What others publish there in plain text comes as it is; what this server
+        publishes it does not get twice. Returns at once: two connections are made, and made again, in the background. A
+        publication that finds none for 0.3 seconds is given up: see `get_dlq_entries()`.
+
+        Args:
+            url: `redis://[[user]:password@]host[:port][/database]`, with `%XX` for what is special in a password.
+
+        Raises:
+            ValueError: it is no such URL, or one with TLS (`rediss://`). The message holds nothing of it.
+            RuntimeError: the server is not running, or has a Redis already.
+        """
+    def redis_connected(self) -> bool:
+        """Whether there is a Redis, and both connections to it, now."""
+    def get_dlq_entries(self) -> list[dict[str, str]]:
+        """The last 1000 publications that Redis did not get, each once: `channel`, `payload` and `error`.
+
+        As soon as there is a connection they are put into Redis as well, for `replay_dlq()` of any server: into the
+        list `wse:dlq:<topic>`, of 1000 at most, for seven days.
+        """
+    def replay_dlq(self, topic: str, limit: int = 1000) -> int:
+        """Publish the topic's dead letters again that Redis keeps, of whatever server, the oldest first.
+
+        They go to all servers but the one that published them first: its own subscribers had them. Redis then keeps
+        them no longer.
+
+        Returns:
+            How many.
+
+        Raises:
+            RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
+        """
     def get_topic_subscriber_count(self, topic: str) -> int:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:

@@ -1,12 +1,17 @@
 //! What the server tells of itself: counters, metrics, and the books of its connections.
 
-use std::sync::{PoisonError, atomic::Ordering, mpsc};
+use std::{
+    sync::{PoisonError, atomic::Ordering, mpsc},
+    time::Instant,
+};
 
 use bench_format::service::{ConnectionBooks, ServiceStats};
 
-use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, Shared};
+use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Shared};
 use crate::{
+    links::LinkStats,
     outbound::Command,
+    quality::Grades,
     stats::{self, Book, Fanout, SendDropReason, Totals},
 };
 
@@ -42,8 +47,29 @@ impl Shared {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
         let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let fanout = Fanout { backlog: self.publications.bytes(), topics, busiest, recovery, presence };
+        let (backlog, redis) = (self.publications.bytes(), self.redis_stats());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, redis };
         stats::prometheus(&stats, &totals, &fanout)
+    }
+
+    /// How many connections are how good. Those of a shard that doesn't answer in time are left out.
+    pub(super) fn grades(&self) -> Grades {
+        let (reply, replies) = mpsc::sync_channel(self.mailboxes.len());
+        let asked = self.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
+        drop(reply);
+        let (mut grades, deadline) = (Grades::default(), Instant::now() + SURVEY_TIMEOUT);
+        for _ in 0..asked {
+            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(told) => grades.add(told),
+                Err(_) => break,
+            }
+        }
+        grades
+    }
+
+    /// `/stats/links`.
+    pub(crate) fn link_stats(&self) -> LinkStats {
+        LinkStats { cluster: None, redis: self.redis_stats() }
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.

@@ -62,7 +62,6 @@ impl Shared {
     }
 
     /// Publishes what came from another instance to a topic's subscribers here.
-    #[allow(dead_code)]
     pub(crate) fn receive(&self, topic: &str, publications: &[Publication<'_>]) {
         self.hand_out(topic, publications, Mailbox::put);
     }

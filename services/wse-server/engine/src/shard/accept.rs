@@ -1,10 +1,13 @@
 //! Taking clients from the listener, a few per round.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::{
+    os::fd::{AsRawFd, OwnedFd},
+    sync::atomic::Ordering,
+};
 
 use rustix::{
     event::epoll,
-    net::{SocketFlags, accept_with},
+    net::{SocketFlags, accept_with, sockopt::set_socket_send_buffer_size},
     process::{Resource, getrlimit},
 };
 
@@ -20,6 +23,11 @@ const ACCEPTS_PER_ROUND: usize = 64;
 const ACCEPT_RETRY_MILLIS: u64 = 50;
 /// Descriptors that clients don't get: whoever asks for metrics is answered when clients have taken all the others.
 const SPARE_DESCRIPTORS: u64 = 64;
+/// What all send buffers together may come to, in bytes. The kernel's own choice is up to 4 MiB for each: a flood of
+/// publications to some thousand clients fills its memory for TCP, and then it throws away what arrives.
+const SEND_BUFFERS_BYTES: usize = 128 << 20;
+/// Nor is one smaller than this, in bytes: several messages fit.
+const LEAST_SEND_BUFFER: usize = 16 << 10;
 
 /// The lowest descriptor that no client gets. The kernel gives out the lowest that is free.
 pub(super) fn descriptor_ceiling() -> u64 {
@@ -74,8 +82,19 @@ impl Shard {
         self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
     }
 
+    /// Where many clients are, each gets less than its listener would give it. It stays so, and nobody is cut off.
+    fn bound_send_buffer(&self, socket: &OwnedFd) {
+        let clients = self.core.shared.open.load(Ordering::Relaxed);
+        let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(LEAST_SEND_BUFFER);
+        if share < self.core.shared.config.send_buffer_bytes {
+            // What it can't be told it does without.
+            let _ = set_socket_send_buffer_size(socket, share);
+        }
+    }
+
     /// Takes a fresh connection in. Its request is usually here already.
     fn admit(&mut self, socket: OwnedFd) {
+        self.bound_send_buffer(&socket);
         let Ok(mut connection) = self.table.insert(socket, self.core.now_millis) else {
             self.core.counters.rejected[RejectReason::Full as usize] += 1;
             return;

@@ -18,7 +18,7 @@ use crate::{
     priority::Level,
     random::Random,
     server::Shared,
-    stats::{Book, CloseReason, Counters, SendDropReason},
+    stats::{Book, CloseReason, Counters},
 };
 
 /// Books of closed connections that are kept for someone to fetch.
@@ -121,7 +121,7 @@ impl Core {
     pub(super) fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
         if let Some(mut backlog) = connection.backlog.take() {
             self.outbound_bytes -= backlog.own_bytes();
-            self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
+            self.count_end(connection, &mut backlog);
             self.spare(backlog);
         }
         if !connection.is_registered {

@@ -199,6 +199,8 @@ impl Shard {
                     tracing::debug!(%error, "nobody waits for the books");
                 }
             }
+            Command::Quality(key, reply) => self.tell_quality(key, &reply),
+            Command::Survey(reply) => self.surveys.begin(reply),
             Command::Drain(farewell) => self.drain(&farewell),
             Command::Stop => self.stop(),
             Command::Publish(..) => unreachable!("publications are joined by the caller"),
@@ -222,7 +224,7 @@ impl Shard {
             core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, false);
+        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, 0);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);

@@ -28,9 +28,9 @@ impl Core {
     pub(super) fn send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
-            let bytes = Bytes::copy_from_slice(&bytes[written..]);
+            let bytes = Bytes::copy_from_slice(bytes);
             let level = self.reply_level(connection);
-            self.keep(connection, Chunk { bytes, messages, is_own: true }, level, written > 0);
+            self.keep(connection, Chunk { bytes, messages, is_own: true }, level, written);
         }
     }
 
@@ -38,8 +38,7 @@ impl Core {
     pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
-            let bytes = bytes.slice(written..);
-            self.keep(connection, Chunk { bytes, messages, is_own: false }, Level::Normal, written > 0);
+            self.keep(connection, Chunk::shared(bytes.clone(), messages), Level::Normal, written);
         }
     }
 
@@ -118,6 +117,13 @@ impl Core {
         self.counters.send_dropped[reason as usize] += messages;
     }
 
+    /// The client is gone: what waits for it, it won't get.
+    pub(super) fn count_end(&mut self, connection: &mut Connection, backlog: &mut Backlog) {
+        let (sent, lost) = backlog.end();
+        self.count_sent(connection, sent);
+        self.count_unsent(connection, SendDropReason::Disconnected, lost);
+    }
+
     /// Whether a client has as much waiting as it may have.
     pub(super) fn is_over_limit(&self, connection: &Connection) -> bool {
         let limit = self.shared.config.max_outbound_queue_bytes;
@@ -143,9 +149,10 @@ impl Core {
         self.count_slow(connection, level, u64::from(messages));
     }
 
-    /// Puts bytes behind what waits already of their level. A client whose bytes come on top of twice as much as all may have is cut off:
+    /// Puts a chunk, of which some bytes may be out, behind what waits of its level. A client whose bytes come on top of twice
+    /// as much as all may have is cut off:
     /// each new one of thousands may ask for a little, once.
-    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, is_rest: bool) {
+    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, written: usize) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
                 self.count_slow(connection, level, u64::from(chunk.messages));
@@ -154,11 +161,11 @@ impl Core {
                 let _ = shutdown(&connection.socket, Shutdown::Both);
                 return;
             }
-            self.outbound_bytes += chunk.bytes.len();
+            self.outbound_bytes += chunk.bytes.len() - written;
         }
         let spare = &mut self.spare_backlogs;
         let backlog = connection.backlog.get_or_insert_with(|| spare.pop().unwrap_or_default());
-        backlog.push(chunk, level, is_rest);
+        backlog.push(chunk, level, written);
     }
 
     /// Keeps an empty backlog for the next connection that needs one.
@@ -187,9 +194,7 @@ impl Core {
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
                 }
-                Err(_) => {
-                    self.count_unsent(connection, SendDropReason::Disconnected, backlog.clear());
-                }
+                Err(_) => self.count_end(connection, &mut backlog),
             }
         }
         self.outbound_bytes -= before;
@@ -245,7 +250,7 @@ impl Core {
         if let Some(backlog) = &mut connection.backlog {
             // Behind what waits, whatever the limit says.
             self.outbound_bytes += goodbye.len();
-            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, Level::Background, false);
+            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, Level::Background, 0);
         } else {
             self.send(connection, &goodbye, 0);
         }

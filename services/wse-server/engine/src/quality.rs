@@ -1,0 +1,227 @@
+//! How good a connection is, from 0 to 100, and why. Pure: what it is judged by was looked up when somebody asked.
+//!
+//! A connection begins with 100 points and loses some for each thing that is wrong with it:
+//!
+//! | for | at most | none at | all of them at |
+//! | --- | --- | --- | --- |
+//! | loss: messages to it that were dropped, of all | 40 | 0 | 10 % |
+//! | backlog: what waits for it, of what may | 25 | 0 | half of it |
+//! | latency: the kernel's smoothed round trip | 20 | 50 ms | 500 ms |
+//! | pace: what is left of the events that it may get at once | 10 | a fifth | nothing |
+//! | jitter: how much round trips vary | 5 | 10 ms | 100 ms |
+//!
+//! In between it is in proportion. 90 and more is excellent, 70 good, 40 fair, less is poor.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+const LOSS: f64 = 40.0;
+const BACKLOG: f64 = 25.0;
+const LATENCY: f64 = 20.0;
+const PACE: f64 = 10.0;
+const JITTER: f64 = 5.0;
+
+const WORST_LOSS: f64 = 0.1;
+const WORST_BACKLOG: f64 = 0.5;
+const LATENCY_MILLIS: [f64; 2] = [50.0, 500.0];
+const JITTER_MILLIS: [f64; 2] = [10.0, 100.0];
+/// The part of the events at which a client is warned.
+const ENOUGH: f64 = 0.2;
+
+/// A score in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// From 90.
+    Excellent,
+    /// From 70.
+    Good,
+    /// From 40.
+    Fair,
+    /// Below.
+    Poor,
+}
+
+/// How many connections are how good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Grades {
+    /// From 90.
+    pub excellent: u64,
+    /// From 70.
+    pub good: u64,
+    /// From 40.
+    pub fair: u64,
+    /// Below.
+    pub poor: u64,
+}
+
+impl Grades {
+    pub(crate) fn count(&mut self, grade: Grade) {
+        match grade {
+            Grade::Excellent => self.excellent += 1,
+            Grade::Good => self.good += 1,
+            Grade::Fair => self.fair += 1,
+            Grade::Poor => self.poor += 1,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.excellent += other.excellent;
+        self.good += other.good;
+        self.fair += other.fair;
+        self.poor += other.poor;
+    }
+}
+
+/// What a connection is judged by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Observed {
+    pub(crate) sent: u64,
+    pub(crate) dropped: u64,
+    pub(crate) backlog_bytes: usize,
+    pub(crate) backlog_limit: usize,
+    /// Unknown where the kernel doesn't tell.
+    pub(crate) round_trip: Option<Duration>,
+    pub(crate) jitter: Option<Duration>,
+    /// The part of the events that it may get at once that is left.
+    pub(crate) allowance: f64,
+}
+
+/// What a connection lost points for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Penalties {
+    /// Up to 40.
+    pub loss: f64,
+    /// Up to 25.
+    pub backlog: f64,
+    /// Up to 20.
+    pub latency: f64,
+    /// Up to 10.
+    pub pace: f64,
+    /// Up to 5.
+    pub jitter: f64,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quality {
+    /// From 0 to 100.
+    pub score: u8,
+    /// The same in a word.
+    pub grade: Grade,
+    /// The kernel's smoothed round trip in milliseconds, if it tells.
+    pub round_trip_ms: Option<f64>,
+    /// How much round trips vary, in milliseconds, if it tells.
+    pub jitter_ms: Option<f64>,
+    /// Messages that its socket took.
+    pub sent: u64,
+    /// Messages to it that were dropped.
+    pub dropped: u64,
+    /// Bytes that wait for it.
+    pub backlog_bytes: usize,
+    /// The part of the events that it may get at once that is left, from 0 to 1.
+    pub allowance: f64,
+    /// What the score lacks to 100.
+    pub penalties: Penalties,
+}
+
+/// How far `value` is from `none` to `all`, from 0 to 1.
+fn part(value: f64, none: f64, all: f64) -> f64 {
+    ((value - none) / (all - none)).clamp(0.0, 1.0)
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+impl Quality {
+    /// Judges.
+    pub(crate) fn of(observed: &Observed) -> Self {
+        let Observed { sent, dropped, backlog_bytes, backlog_limit, round_trip, jitter, allowance } = *observed;
+        let (round_trip_ms, jitter_ms) = (round_trip.map(millis), jitter.map(millis));
+        let loss = dropped as f64 / (sent + dropped).max(1) as f64;
+        let backlog = backlog_bytes as f64 / backlog_limit.max(1) as f64;
+        let penalties = Penalties {
+            loss: LOSS * part(loss, 0.0, WORST_LOSS),
+            backlog: BACKLOG * part(backlog, 0.0, WORST_BACKLOG),
+            latency: LATENCY * round_trip_ms.map_or(0.0, |ms| part(ms, LATENCY_MILLIS[0], LATENCY_MILLIS[1])),
+            pace: PACE * part(ENOUGH - allowance, 0.0, ENOUGH),
+            jitter: JITTER * jitter_ms.map_or(0.0, |ms| part(ms, JITTER_MILLIS[0], JITTER_MILLIS[1])),
+        };
+        let Penalties { loss, backlog, latency, pace, jitter } = penalties;
+        let score = (100.0 - loss - backlog - latency - pace - jitter).round().clamp(0.0, 100.0) as u8;
+        let grade = match score {
+            90.. => Grade::Excellent,
+            70.. => Grade::Good,
+            40.. => Grade::Fair,
+            _ => Grade::Poor,
+        };
+        Self { score, grade, round_trip_ms, jitter_ms, sent, dropped, backlog_bytes, allowance, penalties }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fine() -> Observed {
+        Observed {
+            sent: 1000,
+            dropped: 0,
+            backlog_bytes: 0,
+            backlog_limit: 1 << 20,
+            round_trip: Some(Duration::from_micros(80)),
+            jitter: Some(Duration::from_micros(20)),
+            allowance: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_connection_with_nothing_wrong_has_all_points() {
+        let quality = Quality::of(&fine());
+        assert_eq!((quality.score, quality.grade), (100, Grade::Excellent));
+        assert!(quality.round_trip_ms.is_some_and(|ms| (ms - 0.08).abs() < 1e-9));
+        let unknown = Observed { sent: 0, round_trip: None, jitter: None, ..fine() };
+        assert_eq!(Quality::of(&unknown).score, 100);
+    }
+
+    #[test]
+    fn each_fault_costs_as_much_as_is_written() {
+        let ms = |millis| Some(Duration::from_millis(millis));
+        for (observed, score, grade) in [
+            (Observed { sent: 950, dropped: 50, ..fine() }, 80, Grade::Good),
+            (Observed { sent: 0, dropped: 1, ..fine() }, 60, Grade::Fair),
+            (Observed { backlog_bytes: 1 << 18, ..fine() }, 88, Grade::Good),
+            (Observed { backlog_bytes: 1 << 20, ..fine() }, 75, Grade::Good),
+            (Observed { round_trip: ms(50), jitter: ms(10), ..fine() }, 100, Grade::Excellent),
+            (Observed { round_trip: ms(275), jitter: ms(55), ..fine() }, 88, Grade::Good),
+            (Observed { round_trip: ms(9000), jitter: ms(9000), ..fine() }, 75, Grade::Good),
+            (Observed { allowance: 0.1, ..fine() }, 95, Grade::Excellent),
+            (Observed { allowance: 0.0, ..fine() }, 90, Grade::Excellent),
+            (Observed { sent: 0, dropped: 9, backlog_bytes: 1 << 20, round_trip: ms(500), ..fine() }, 15, Grade::Poor),
+        ] {
+            let quality = Quality::of(&observed);
+            assert_eq!((quality.score, quality.grade), (score, grade), "{quality:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_observed_it_is_from_0_to_100_and_never_better_for_being_worse(
+            sent: u32, dropped: u32, backlog_bytes: u32, millis: u32, allowance in -1.0..2.0f64,
+        ) {
+            let time = Some(Duration::from_millis(u64::from(millis)));
+            let observed = Observed {
+                sent: sent.into(), dropped: dropped.into(), backlog_bytes: backlog_bytes as usize, backlog_limit: 1 << 24,
+                round_trip: time, jitter: time, allowance,
+            };
+            let score = Quality::of(&observed).score;
+            prop_assert!(score <= 100);
+            let worse = Observed { dropped: observed.dropped + 1000, backlog_bytes: observed.backlog_bytes + 5000, ..observed };
+            prop_assert!(Quality::of(&worse).score <= score);
+        }
+    }
+}

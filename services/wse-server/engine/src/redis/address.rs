@@ -1,0 +1,142 @@
+//! Where a Redis is and who we are there, from a URL. What is wrong with one is said without a word of it: it may hold a
+//! password, also where nobody would expect it.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
+
+/// The port that a URL without one means.
+const PORT: u16 = 6379;
+
+/// Why a URL is none of a Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// It has another form.
+    #[error("{FORM}: this one can't be read ({0})")]
+    Unreadable(url::ParseError),
+    /// It is for another protocol.
+    #[error("{FORM}: this one begins with another scheme")]
+    Scheme,
+    /// It asks for TLS.
+    #[error("{FORM}: rediss:// (TLS) is not supported, put a TLS tunnel beside the server")]
+    Tls,
+    /// It says nowhere.
+    #[error("{FORM}: this one names no host")]
+    Host,
+    /// Its path is no database.
+    #[error("{FORM}: this one's database is no number from 0 to 4294967295")]
+    Database,
+    /// It has more.
+    #[error("{FORM}: nothing may follow, but this one has something behind a '?' or a '#'")]
+    Extra,
+    /// Bytes that are no text.
+    #[error("{FORM}: this one's user or password is no UTF-8 once %XX is decoded")]
+    Credentials,
+}
+
+const FORM: &str = "a Redis URL is redis://[[user]:password@]host[:port][/database]";
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: u32,
+}
+
+impl Address {
+    /// Reads a URL.
+    pub(super) fn parse(url: &str) -> Result<Self, AddressError> {
+        let url = Url::parse(url.trim()).map_err(AddressError::Unreadable)?;
+        match url.scheme() {
+            "redis" => {}
+            "rediss" => return Err(AddressError::Tls),
+            _ => return Err(AddressError::Scheme),
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(AddressError::Extra);
+        }
+        let host = match url.host() {
+            Some(Host::Domain(name)) if !name.is_empty() => decoded(name)?,
+            Some(Host::Ipv4(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(Host::Domain(_)) | None => return Err(AddressError::Host),
+        };
+        let database = match url.path().trim_start_matches('/') {
+            "" => 0,
+            database => database.parse().map_err(|_| AddressError::Database)?,
+        };
+        let user = Some(url.username()).filter(|user| !user.is_empty()).map(decoded).transpose()?;
+        let password = url.password().map(decoded).transpose()?;
+        Ok(Self { host, port: url.port().unwrap_or(PORT), user, password, database })
+    }
+}
+
+fn decoded(text: &str) -> Result<String, AddressError> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| AddressError::Credentials)?;
+    Ok(decoded.into_owned())
+}
+
+/// Without user and password.
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(formatter, "[{}]:{}", self.host, self.port),
+            false => write!(formatter, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_leaves_out_has_its_usual_value() {
+        let plain = Address::parse("redis://localhost").unwrap();
+        assert_eq!((plain.to_string().as_str(), plain.database), ("localhost:6379", 0));
+        assert_eq!((plain.user, plain.password), (None, None));
+        let full = Address::parse("redis://ann:p%40ss%2Fword@[::1]:7000/3").unwrap();
+        assert_eq!((full.to_string().as_str(), full.database), ("[::1]:7000", 3));
+        assert_eq!((full.user.as_deref(), full.password.as_deref()), (Some("ann"), Some("p@ss/word")));
+        let old = Address::parse("redis://:secret@10.0.0.1/").unwrap();
+        assert_eq!((old.host.as_str(), old.user, old.password.as_deref()), ("10.0.0.1", None, Some("secret")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_a_word_of_the_url() {
+        for (url, why) in [
+            ("hunter2", "can't be read"),
+            ("hunter2://host", "another scheme"),
+            ("rediss://:hunter2@host", "TLS"),
+            ("redis://", "no host"),
+            ("redis://:hunter2@", "can't be read"),
+            ("redis://u:hun/ter2@host", "can't be read"),
+            ("redis://:h@host:hunter2", "can't be read"),
+            ("redis://host:123456", "can't be read"),
+            ("redis://host/hunter2", "database"),
+            ("redis://host/-1", "database"),
+            ("redis://host/0?password=hunter2", "'?'"),
+            ("redis://host/0#hunter2", "'?'"),
+            ("redis://:%ffhunter2@host", "UTF-8"),
+        ] {
+            let error = Address::parse(url).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("hunter2") && !error.contains("ter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_logged_address_keeps_its_secrets() {
+        let address = Address::parse("redis://ann:hunter2@host/1").unwrap();
+        assert_eq!((format!("{address:?}"), address.to_string()), ("Address(host:6379)".into(), "host:6379".into()));
+    }
+}

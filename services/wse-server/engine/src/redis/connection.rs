@@ -1,0 +1,222 @@
+//! One connection to Redis: how it is made, and made again; bytes in and out, without waiting.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use wse_utilities::breaker::Breaker;
+
+use super::{
+    RedisTimes,
+    address::Address,
+    resp::{self, Answer, Malformed},
+};
+
+/// Bytes that are read at once, and kept for the next time.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes that are read before anything is done with them.
+const ROUND_BYTES: usize = 256 << 10;
+/// How much later the next try is than the last: half as much again.
+const SLOWER: f64 = 1.5;
+/// How far from its time a try may be, so that instances don't come back all at once.
+const JITTER: f64 = 0.2;
+/// What is told of an error that Redis answers.
+const TOLD_CHARACTERS: usize = 200;
+
+/// What is wrong, for the log: without secrets.
+pub(super) type Problem = String;
+
+/// An established connection.
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) incoming: BytesMut,
+}
+
+impl Connection {
+    async fn open(address: &Address, name: &str) -> Result<Self, Problem> {
+        let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
+        let stream = stream.map_err(|error| format!("failed to connect: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| format!("failed to set up the socket: {error}"))?;
+        let mut connection = Self { stream, incoming: BytesMut::new() };
+        connection.introduce(address, name).await?;
+        Ok(connection)
+    }
+
+    /// Says who we are, and looks whether that is enough.
+    async fn introduce(&mut self, address: &Address, name: &str) -> Result<(), Problem> {
+        let database = address.database.to_string();
+        let mut out = Vec::new();
+        let mut say = |words: &[&str]| resp::put_command(&mut out, words.iter().map(|word| word.as_bytes()));
+        match (&address.user, &address.password) {
+            (Some(user), password) => say(&["AUTH", user, password.as_deref().unwrap_or_default()]),
+            (None, Some(password)) => say(&["AUTH", password]),
+            (None, None) => {}
+        }
+        say(&["SELECT", &database]);
+        say(&["CLIENT", "SETNAME", name]);
+        say(&["PING"]);
+        self.stream.write_all(&out).await.map_err(|error| format!("failed to write: {error}"))?;
+        if address.user.is_some() || address.password.is_some() {
+            // Its first word alone: a server that knows no AUTH repeats what it was told.
+            let code = |error: String| error.split(' ').next().unwrap_or_default().to_owned();
+            self.answered().await?.map_err(|error| format!("the user or the password was refused: {}", code(error)))?;
+        }
+        self.answered().await?.map_err(|error| format!("database {database} was refused: {error}"))?;
+        // A name is for people who look; whoever may not give one goes without.
+        let _ = self.answered().await?;
+        self.answered().await?.map_err(|error| format!("it refuses to work: {error}"))
+    }
+
+    /// Waits for an answer: whether it is an error.
+    async fn answered(&mut self) -> Result<Result<(), String>, Problem> {
+        loop {
+            let read = resp::answer(&self.incoming).map_err(|error| error.to_string())?;
+            if let Some((answer, used)) = read {
+                let answer = refusal(&answer).map_or(Ok(()), Err);
+                self.incoming.advance(used);
+                return Ok(answer);
+            }
+            let read = self.stream.read_buf(&mut self.incoming).await;
+            if read.map_err(|error| format!("failed to read: {error}"))? == 0 {
+                return Err("it hung up".into());
+            }
+        }
+    }
+
+    /// Reads what is there, up to a bound. Returns whether there was anything.
+    pub(super) fn read(&mut self) -> Result<bool, Problem> {
+        let mut read = 0;
+        while read < ROUND_BYTES {
+            self.incoming.reserve(READ_BYTES);
+            match self.stream.try_read_buf(&mut self.incoming) {
+                Ok(bytes @ 1..) => read += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // What came before it comes first; this comes again.
+                _ if read > 0 => break,
+                Ok(0) => return Err("it hung up".into()),
+                Err(error) => return Err(format!("failed to read: {error}")),
+            }
+        }
+        Ok(read > 0)
+    }
+
+    /// Lets go of `used` bytes that were read, and of the memory of a giant.
+    pub(super) fn used(&mut self, used: usize) {
+        self.incoming.advance(used);
+        if self.incoming.is_empty() && self.incoming.capacity() > 4 * ROUND_BYTES {
+            self.incoming = BytesMut::new();
+        }
+    }
+
+    /// Writes as much as goes. Returns how many bytes that were.
+    pub(super) fn write(&self, parts: &[std::io::IoSlice<'_>]) -> Result<usize, Problem> {
+        match self.stream.try_write_vectored(parts) {
+            Ok(written) => Ok(written),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(format!("failed to write: {error}")),
+        }
+    }
+}
+
+/// Why an answer is a refusal, if it is one.
+pub(super) fn refusal(answer: &Answer<'_>) -> Option<String> {
+    let Answer::Error(error) = answer else { return None };
+    Some(String::from_utf8_lossy(error).chars().take(TOLD_CHARACTERS).collect())
+}
+
+impl From<Malformed> for Problem {
+    fn from(malformed: Malformed) -> Self {
+        malformed.to_string()
+    }
+}
+
+/// What makes connections, each time with more patience, until one holds.
+pub(super) struct Dialer<'a> {
+    address: &'a Address,
+    times: &'a RedisTimes,
+    /// What the connection is called, in Redis and in the log.
+    name: String,
+    breaker: Breaker,
+    started: Instant,
+    pause: Duration,
+    random: RandomState,
+    tries: u64,
+}
+
+impl<'a> Dialer<'a> {
+    pub(super) fn new(address: &'a Address, times: &'a RedisTimes, name: String) -> Self {
+        Self {
+            address,
+            times,
+            name,
+            breaker: Breaker::new(times.breaker),
+            started: Instant::now(),
+            pause: times.first_retry,
+            random: RandomState::new(),
+            tries: 0,
+        }
+    }
+
+    /// Connects, after as many tries as it takes.
+    pub(super) async fn dial(&mut self) -> Connection {
+        loop {
+            let refused = self.breaker.refuses_for(self.started.elapsed());
+            if !refused.is_zero() || !self.breaker.allow(self.started.elapsed()) {
+                sleep(refused.max(self.times.first_retry)).await;
+                continue;
+            }
+            let opened = timeout(self.times.connect, Connection::open(self.address, &self.name)).await;
+            match opened.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.times.connect))) {
+                Ok(connection) => {
+                    tracing::info!(address = %self.address, name = self.name, "connected to Redis");
+                    self.breaker.success(self.started.elapsed());
+                    return connection;
+                }
+                Err(problem) => self.failed(&problem).await,
+            }
+        }
+    }
+
+    /// A try failed, or a connection did: it isn't made again at once.
+    pub(super) async fn failed(&mut self, problem: &str) {
+        self.breaker.failure(self.started.elapsed());
+        let pause = self.pause.mul_f64(1.0 + JITTER * self.chance());
+        tracing::warn!(address = %self.address, name = self.name, problem, retry_in = ?pause, "no connection to Redis");
+        self.pause = self.pause.mul_f64(SLOWER).min(self.times.longest_retry);
+        sleep(pause).await;
+    }
+
+    /// A connection held: the next try comes soon.
+    pub(super) fn held(&mut self) {
+        self.pause = self.times.first_retry;
+    }
+
+    /// From -1 to 1.
+    fn chance(&mut self) -> f64 {
+        self.tries += 1;
+        let random = self.random.hash_one(self.tries) >> 11;
+        random as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_differ_by_a_fifth_at_most() {
+        let (address, times) = (Address::parse("redis://localhost").unwrap(), RedisTimes::default());
+        let mut dialer = Dialer::new(&address, &times, "x".into());
+        let chances: Vec<f64> = (0..1000).map(|_| dialer.chance()).collect();
+        assert!(chances.iter().all(|chance| (-1.0..=1.0).contains(chance)));
+        assert!(chances.iter().any(|chance| *chance < -0.5) && chances.iter().any(|chance| *chance > 0.5));
+    }
+}

@@ -1,0 +1,119 @@
+//! What stands in front of a publication in a Redis message: who published it, and the how manieth it is.
+//!
+//! ```text
+//! 01 | what follows (bit 0: a number, bit 1: a stamp) | origin u64 | [number u64] | [epoch u32 | offset i64] | text
+//! ```
+//! Integers are little-endian. No text begins with the byte 01, so what others publish on a channel, without a header, is told
+//! from what instances publish, and is a publication as it is.
+
+use crate::recovery::Position;
+
+const MARK: u8 = 1;
+const NUMBERED: u8 = 1;
+const STAMPED: u8 = 2;
+/// The longest header, in bytes.
+pub(super) const LONGEST: usize = 2 + 8 + 8 + 12;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The instance that published it.
+    pub origin: u64,
+    /// The how manieth publication of that instance in this topic it is; one without goes to everybody whatever came before.
+    pub number: Option<u64>,
+    /// Its place in that instance's log.
+    pub stamp: Option<Position>,
+}
+
+/// A header of another version, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl Header {
+    /// How long it is, in bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        10 + if self.number.is_some() { 8 } else { 0 } + if self.stamp.is_some() { 12 } else { 0 }
+    }
+
+    /// Appends it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let numbered = if self.number.is_some() { NUMBERED } else { 0 };
+        let stamped = if self.stamp.is_some() { STAMPED } else { 0 };
+        out.extend_from_slice(&[MARK, numbered | stamped]);
+        out.extend_from_slice(&self.origin.to_le_bytes());
+        if let Some(number) = self.number {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        if let Some(Position { epoch, offset }) = self.stamp {
+            out.extend_from_slice(&epoch.to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+        }
+    }
+
+    /// Takes it off a message. Nothing where it has none.
+    ///
+    /// # Errors
+    /// A header that can't be read.
+    pub fn split(message: &[u8]) -> Result<(Option<Self>, &[u8]), Malformed> {
+        let [MARK, rest @ ..] = message else { return Ok((None, message)) };
+        let (&flags, rest) = rest.split_first().ok_or(Malformed)?;
+        if flags & !(NUMBERED | STAMPED) != 0 {
+            return Err(Malformed);
+        }
+        let (origin, mut rest) = number(rest)?;
+        let mut header = Self { origin, number: None, stamp: None };
+        if flags & NUMBERED != 0 {
+            let (number, behind) = number(rest)?;
+            (header.number, rest) = (Some(number), behind);
+        }
+        if flags & STAMPED != 0 {
+            let (epoch, behind) = rest.split_first_chunk().ok_or(Malformed)?;
+            let (offset, behind) = number(behind)?;
+            header.stamp = Some(Position { epoch: u32::from_le_bytes(*epoch), offset: offset as i64 });
+            rest = behind;
+        }
+        Ok((Some(header), rest))
+    }
+}
+
+fn number(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let (number, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    Ok((u64::from_le_bytes(*number), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_others_publish_has_no_header_and_stays_as_it_is() {
+        for message in [b"{}".as_slice(), b"", b"\x00\x01", b"text", b"\xff\xfe"] {
+            assert_eq!(Header::split(message), Ok((None, message)));
+        }
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_is_none() {
+        for message in [b"\x01".as_slice(), b"\x01\x04aaaaaaaa", b"\x01\x00aaaaaaa", b"\x01\x01aaaaaaaabbbbbbb"] {
+            assert_eq!(Header::split(message), Err(Malformed));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            origin: u64, number: Option<u64>, stamp: Option<(u32, i64)>, text: String,
+        ) {
+            let stamp = stamp.map(|(epoch, offset)| Position { epoch, offset });
+            let header = Header { origin, number, stamp };
+            let mut message = Vec::new();
+            header.put(&mut message);
+            prop_assert!(message.len() == header.length() && message.len() <= LONGEST);
+            message.extend_from_slice(text.as_bytes());
+            prop_assert_eq!(Header::split(&message), Ok((Some(header), text.as_bytes())));
+        }
+    }
+}

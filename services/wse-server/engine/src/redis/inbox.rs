@@ -1,0 +1,282 @@
+//! What came from Redis: whose it is, whether it was here before, and what is missing in between. Pure.
+//!
+//! Redis sends a message once for each of our subscriptions that fits, and instances send again what they can't know has gone
+//! out. Numbers tell both apart from what is new; where there are none, copies are told by coming one behind the other.
+
+use super::{CHANNEL, header::Header, outbox::RUN, recent::Recent, resp::Message};
+use crate::recovery::Position;
+
+/// Topics whose numbers are remembered.
+const REMEMBERED_TOPICS: usize = 1 << 16;
+/// Publishers of one topic whose numbers are remembered.
+const REMEMBERED_ORIGINS: usize = 64;
+/// A number that is further away than this is of another run.
+const FAR: u64 = 1 << 36;
+
+/// What became of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Books {
+    /// New ones of others.
+    pub(super) received: u64,
+    /// Of these, handed to whoever listens here.
+    pub(super) delivered: u64,
+    /// Numbers that are missing.
+    pub(super) lost: u64,
+    /// Copies of what was here already.
+    pub(super) duplicates: u64,
+    /// No text, or a header that can't be read.
+    pub(super) malformed: u64,
+}
+
+/// Where a publisher is with its numbers.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    origin: u64,
+    next: u64,
+    /// While it is the inbox's, everything since was for us.
+    era: u32,
+}
+
+/// The last message without a number.
+#[derive(Debug, Default)]
+struct Copies {
+    channel: Vec<u8>,
+    payload: Vec<u8>,
+    /// The subscriptions by which it came; the name is an empty pattern.
+    by: Vec<Box<[u8]>>,
+}
+
+impl Copies {
+    /// Whether this is a copy of it: it comes by another subscription. By the same one it is another message.
+    fn has(&mut self, message: &Message<'_>) -> bool {
+        let by = message.pattern.unwrap_or_default();
+        let is_same = self.channel == message.channel && self.payload == message.payload;
+        if is_same && !self.by.iter().any(|known| **known == *by) {
+            self.by.push(by.into());
+            return true;
+        }
+        if !is_same {
+            self.channel.clear();
+            self.channel.extend_from_slice(message.channel);
+            self.payload.clear();
+            self.payload.extend_from_slice(message.payload);
+        }
+        self.by.clear();
+        self.by.push(by.into());
+        false
+    }
+}
+
+/// A message that is new, of somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fresh<'a> {
+    pub(super) topic: &'a str,
+    pub(super) text: &'a str,
+    pub(super) stamp: Option<Position>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    own: u64,
+    cursors: Recent<Vec<Cursor>>,
+    copies: Copies,
+    era: u32,
+    pub(super) books: Books,
+}
+
+impl Inbox {
+    pub(super) fn new(own: u64) -> Self {
+        let cursors = Recent::new(REMEMBERED_TOPICS);
+        Self { own, cursors, copies: Copies::default(), era: 1, books: Books::default() }
+    }
+
+    /// What is new of a message, if anything is.
+    pub(super) fn judge<'a>(&mut self, message: &Message<'a>) -> Option<Fresh<'a>> {
+        let fresh = self.told(message);
+        match fresh {
+            Ok(Some(_)) => self.books.received += 1,
+            Ok(None) => {}
+            Err(()) => self.books.malformed += 1,
+        }
+        fresh.unwrap_or_default()
+    }
+
+    fn told<'a>(&mut self, message: &Message<'a>) -> Result<Option<Fresh<'a>>, ()> {
+        let channel = message.channel.strip_prefix(CHANNEL.as_bytes()).ok_or(())?;
+        let topic = simdutf8::basic::from_utf8(channel).map_err(drop)?;
+        let (header, text) = Header::split(message.payload).map_err(drop)?;
+        if header.is_some_and(|header| header.origin == self.own) {
+            return Ok(None);
+        }
+        let is_copy = match header.and_then(|header| Some((header.origin, header.number?))) {
+            Some((origin, number)) => self.was_here(topic, origin, number),
+            None => self.copies.has(message),
+        };
+        if is_copy {
+            self.books.duplicates += 1;
+            return Ok(None);
+        }
+        let text = simdutf8::basic::from_utf8(text).map_err(drop)?;
+        Ok(Some(Fresh { topic, text, stamp: header.and_then(|header| header.stamp) }))
+    }
+
+    /// Whether a number was here before. What is missing before it is counted.
+    fn was_here(&mut self, topic: &str, origin: u64, number: u64) -> bool {
+        let (era, next) = (self.era, number.wrapping_add(1));
+        let cursors = self.cursors.of(topic, Vec::new);
+        let Some(cursor) = cursors.iter_mut().find(|cursor| cursor.origin == origin) else {
+            if cursors.len() >= REMEMBERED_ORIGINS {
+                cursors.remove(0);
+            }
+            cursors.push(Cursor { origin, next, era });
+            return false;
+        };
+        if number < cursor.next {
+            return true;
+        }
+        if cursor.era == era {
+            let missing = number - cursor.next;
+            // The end of a run that was given up nobody knows; of the new one, what came before.
+            self.books.lost += if missing < FAR { missing } else { number % RUN };
+        }
+        (cursor.next, cursor.era) = (next, era);
+        false
+    }
+
+    /// Nobody here wants this topic by its name any more: what is missing next may not have been for us.
+    pub(super) fn forget_name(&mut self, topic: &str) {
+        self.cursors.known(topic).into_iter().flatten().for_each(|cursor| cursor.era = 0);
+    }
+
+    /// Nobody here wants some pattern any more: the same holds of every topic, as nobody knows which ones fitted it alone.
+    pub(super) fn forget_pattern(&mut self) {
+        self.era = self.era.checked_add(1).unwrap_or(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWN: u64 = 1;
+    const OTHER: u64 = 2;
+
+    fn payload(origin: u64, number: Option<u64>) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let number = number.map(|number| RUN + number);
+        Header { origin, number, stamp: None }.put(&mut payload);
+        payload.extend_from_slice(b"{}");
+        payload
+    }
+
+    fn judge(inbox: &mut Inbox, pattern: Option<&str>, channel: &str, payload: &[u8]) -> bool {
+        let message = Message { pattern: pattern.map(str::as_bytes), channel: channel.as_bytes(), payload };
+        inbox.judge(&message).is_some()
+    }
+
+    fn numbered(inbox: &mut Inbox, number: u64) -> bool {
+        judge(inbox, None, "wse:a", &payload(OTHER, Some(number)))
+    }
+
+    #[test]
+    fn each_number_is_new_once_and_what_is_missing_is_counted() {
+        let mut inbox = Inbox::new(OWN);
+        // What came before the first is not ours.
+        assert!(numbered(&mut inbox, 5) && numbered(&mut inbox, 6));
+        assert!(!numbered(&mut inbox, 6) && !numbered(&mut inbox, 5) && !numbered(&mut inbox, 0));
+        assert!(numbered(&mut inbox, 10));
+        let books = Books { received: 3, lost: 3, duplicates: 3, ..Books::default() };
+        assert_eq!(inbox.books, books);
+        // Another publisher, and another topic, have numbers of their own.
+        assert!(judge(&mut inbox, None, "wse:a", &payload(3, Some(0))));
+        assert!(judge(&mut inbox, None, "wse:b", &payload(OTHER, Some(0))));
+        assert_eq!(inbox.books.lost, 3);
+    }
+
+    #[test]
+    fn what_we_published_ourselves_is_not_for_us() {
+        let mut inbox = Inbox::new(OWN);
+        assert!(!judge(&mut inbox, None, "wse:a", &payload(OWN, Some(0))));
+        assert!(!judge(&mut inbox, None, "wse:a", &payload(OWN, None)));
+        assert_eq!(inbox.books, Books::default());
+    }
+
+    #[test]
+    fn a_new_run_of_numbers_misses_only_what_came_before_in_it() {
+        let mut inbox = Inbox::new(OWN);
+        assert!(numbered(&mut inbox, 5));
+        let later = (1 << 16) * RUN;
+        assert!(numbered(&mut inbox, later + 2) && numbered(&mut inbox, later + 3) && !numbered(&mut inbox, 6));
+        assert_eq!((inbox.books.lost, inbox.books.duplicates), (2, 1));
+        // A run that is longer than it has numbers goes on with those of the next.
+        let mut inbox = Inbox::new(OWN);
+        assert!(numbered(&mut inbox, RUN - 1) && numbered(&mut inbox, RUN + 1));
+        assert_eq!(inbox.books.lost, 1);
+    }
+
+    #[test]
+    fn what_was_not_wanted_is_not_missing() {
+        let mut inbox = Inbox::new(OWN);
+        assert!(numbered(&mut inbox, 0));
+        inbox.forget_name("a");
+        assert!(numbered(&mut inbox, 10) && numbered(&mut inbox, 12));
+        assert_eq!(inbox.books.lost, 1);
+        inbox.forget_pattern();
+        assert!(numbered(&mut inbox, 20) && numbered(&mut inbox, 22) && !numbered(&mut inbox, 22));
+        assert_eq!(inbox.books.lost, 2);
+    }
+
+    #[test]
+    fn copies_without_numbers_are_told_by_their_subscriptions() {
+        let mut inbox = Inbox::new(OWN);
+        let mut plain = |by: Option<&str>, payload: &str| judge(&mut inbox, by, "wse:a", payload.as_bytes());
+        for _ in 0..2 {
+            // The same text twice is two messages.
+            assert!(plain(None, "{}") && !plain(Some("wse:*"), "{}") && !plain(Some("wse:a*"), "{}"));
+        }
+        assert!(plain(Some("wse:*"), "{ }") && !plain(Some("wse:a*"), "{ }"));
+        assert!(plain(None, "{}") && plain(None, "{}"));
+        let again = payload(OTHER, None);
+        assert!(judge(&mut inbox, None, "wse:a", &again) && !judge(&mut inbox, Some("wse:*"), "wse:a", &again));
+        assert_eq!((inbox.books.received, inbox.books.duplicates), (6, 6));
+    }
+
+    #[test]
+    fn what_is_no_text_is_counted_and_goes_nowhere() {
+        let mut inbox = Inbox::new(OWN);
+        let mut broken = payload(OTHER, Some(0));
+        broken.push(0xFF);
+        for payload in [b"\xff".as_slice(), b"\x01\xf0", &broken] {
+            assert!(!judge(&mut inbox, None, "wse:a", payload));
+        }
+        assert!(!judge(&mut inbox, None, "other:a", b"{}"));
+        assert_eq!(inbox.books, Books { malformed: 4, ..Books::default() });
+    }
+
+    #[test]
+    fn publishers_that_nobody_has_heard_of_take_no_memory() {
+        let mut inbox = Inbox::new(OWN);
+        (2..10_000).for_each(|origin| assert!(judge(&mut inbox, None, "wse:a", &payload(origin, Some(0)))));
+        assert_eq!(inbox.cursors.known("a").map(|cursors| cursors.len()), Some(REMEMBERED_ORIGINS));
+    }
+
+    proptest! {
+        #[test]
+        fn received_and_lost_are_all_numbers_up_to_the_last(
+            taken in prop::collection::vec(any::<bool>(), 1..200), copies in prop::collection::vec(0..3_u8, 200),
+        ) {
+            let mut inbox = Inbox::new(OWN);
+            let (mut last, mut new) = (None, 0);
+            for (number, _) in taken.iter().enumerate().filter(|(number, taken)| **taken || *number == 0) {
+                new += u64::from(numbered(&mut inbox, number as u64));
+                (0..copies[number]).for_each(|_| assert!(!numbered(&mut inbox, number as u64)));
+                last = Some(number as u64);
+            }
+            prop_assert_eq!(inbox.books.received, new);
+            prop_assert_eq!(inbox.books.received + inbox.books.lost, last.unwrap() + 1);
+        }
+    }
+}

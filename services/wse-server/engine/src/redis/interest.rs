@@ -1,0 +1,258 @@
+//! What is wanted here, and what Redis has confirmed that we get.
+//!
+//! What changes back before anyone has taken notice was no change: so there are never more of them than there are
+//! subscriptions, however often clients change their minds.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+use super::CHANNEL;
+use crate::{
+    lock::lock,
+    topics::{is_pattern, matches},
+};
+
+/// A name or a pattern, as Redis is asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Channel {
+    Name(String),
+    Pattern(String),
+}
+
+impl Channel {
+    /// A topic's channel; a pattern's pattern.
+    pub(super) fn of(topic: &str) -> Self {
+        if is_pattern(topic) { Self::Pattern(pattern(topic)) } else { Self::Name(format!("{CHANNEL}{topic}")) }
+    }
+}
+
+/// A pattern of ours as one of Redis', that fits the same topics or more.
+///
+/// Our `?` is any one character, that of Redis any one byte: so it becomes a byte and any number more. What only Redis takes
+/// for special is escaped.
+fn pattern(topic: &str) -> String {
+    let mut pattern = String::with_capacity(CHANNEL.len() + topic.len() + 8);
+    pattern.push_str(CHANNEL);
+    for character in topic.chars() {
+        match character {
+            '[' | '\\' => pattern.extend(['\\', character]),
+            '?' => pattern.push_str("?*"),
+            '*' if pattern.ends_with('*') => {}
+            character => pattern.push(character),
+        }
+    }
+    pattern
+}
+
+/// A pattern of Redis' that [`pattern`] made, as one of ours.
+fn widened(pattern: &str) -> String {
+    let mut escaped = false;
+    let plain = |character: &char| {
+        escaped = *character == '\\' && !escaped;
+        !escaped
+    };
+    pattern.strip_prefix(CHANNEL).unwrap_or_default().chars().filter(plain).collect()
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// What was taken notice of.
+    noticed: HashSet<Arc<str>>,
+    /// What has become different since.
+    changes: HashMap<Arc<str>, bool>,
+}
+
+#[derive(Default)]
+struct Confirmed {
+    names: HashSet<String>,
+    /// As Redis has them, and as ours.
+    patterns: HashMap<String, String>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Interest {
+    wanted: Mutex<Wanted>,
+    /// Something is different.
+    pub(super) changed: Notify,
+    confirmed: RwLock<Confirmed>,
+    /// Counts changes of what is confirmed; 0 while nothing ever was.
+    version: AtomicU64,
+}
+
+impl Interest {
+    /// From now on this topic or pattern is wanted, or no longer.
+    pub(super) fn want(&self, topic: &str, is_wanted: bool) {
+        let mut wanted = lock(&self.wanted);
+        if wanted.noticed.contains(topic) == is_wanted {
+            wanted.changes.remove(topic);
+            return;
+        }
+        wanted.changes.insert(topic.into(), is_wanted);
+        drop(wanted);
+        self.changed.notify_one();
+    }
+
+    /// Takes notice of at most so many changes.
+    pub(super) fn changes(&self, most: usize) -> Vec<(Arc<str>, bool)> {
+        let mut wanted = lock(&self.wanted);
+        let Wanted { noticed, changes } = &mut *wanted;
+        let taken: Vec<_> = if changes.len() <= most {
+            std::mem::take(changes).into_iter().collect()
+        } else {
+            let names: Vec<Arc<str>> = changes.keys().take(most).cloned().collect();
+            names.into_iter().filter_map(|name| changes.remove_entry(&name)).collect()
+        };
+        for (topic, is_wanted) in &taken {
+            if *is_wanted {
+                noticed.insert(Arc::clone(topic));
+            } else {
+                noticed.remove(topic);
+            }
+        }
+        if !changes.is_empty() {
+            // Whoever took these comes back for the rest.
+            self.changed.notify_one();
+        }
+        taken
+    }
+
+    /// All that was taken notice of.
+    pub(super) fn noticed(&self) -> Vec<Arc<str>> {
+        lock(&self.wanted).noticed.iter().cloned().collect()
+    }
+
+    /// Redis says that we get this from now on, or no longer.
+    pub(super) fn confirm(&self, channel: &Channel, is_confirmed: bool) {
+        let mut confirmed = self.confirmed.write().unwrap_or_else(PoisonError::into_inner);
+        match (channel, is_confirmed) {
+            (Channel::Name(name), true) => drop(confirmed.names.insert(name.clone())),
+            (Channel::Name(name), false) => drop(confirmed.names.remove(name)),
+            (Channel::Pattern(pattern), true) => {
+                drop(confirmed.patterns.insert(pattern.clone(), widened(pattern)));
+            }
+            (Channel::Pattern(pattern), false) => drop(confirmed.patterns.remove(pattern)),
+        }
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The connection is gone, and with it all that was confirmed.
+    pub(super) fn forget_confirmed(&self) {
+        *self.confirmed.write().unwrap_or_else(PoisonError::into_inner) = Confirmed::default();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Differs whenever [`Interest::copies`] may.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// How often we get ourselves what is published to a topic.
+    pub(super) fn copies(&self, topic: &str) -> u64 {
+        let confirmed = self.confirmed.read().unwrap_or_else(PoisonError::into_inner);
+        let by_pattern = confirmed.patterns.values().filter(|pattern| matches(pattern, topic)).count();
+        by_pattern as u64 + u64::from(confirmed.names.contains(&format!("{CHANNEL}{topic}")))
+    }
+
+    /// Whether we get a topic by its name.
+    pub(super) fn has_name(&self, topic: &str) -> bool {
+        let confirmed = self.confirmed.read().unwrap_or_else(PoisonError::into_inner);
+        confirmed.names.contains(&format!("{CHANNEL}{topic}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As Redis matches, as plainly as can be.
+    fn redis_matches(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern, text) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| redis_matches(rest, &text[taken..])),
+            ([b'?', rest @ ..], [_, texts @ ..]) => redis_matches(rest, texts),
+            ([b'\\', escaped, rest @ ..], [first, texts @ ..]) => escaped == first && redis_matches(rest, texts),
+            ([first, rest @ ..], [text, texts @ ..]) if first == text => redis_matches(rest, texts),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn names_are_literal_and_patterns_escape_what_only_redis_takes_for_special() {
+        assert_eq!(Channel::of("a[b]\\c"), Channel::Name("wse:a[b]\\c".into()));
+        assert_eq!(Channel::of("a[b]\\c*"), Channel::Pattern("wse:a\\[b]\\\\c*".into()));
+        assert_eq!(Channel::of("a?b**"), Channel::Pattern("wse:a?*b*".into()));
+        assert_eq!(widened("wse:a\\[b]\\\\c*"), "a[b]\\c*");
+    }
+
+    #[test]
+    fn what_changes_back_before_anyone_notices_is_no_change() {
+        let interest = Interest::default();
+        for n in 0..10_000 {
+            interest.want(&n.to_string(), true);
+            interest.want(&n.to_string(), false);
+        }
+        assert!(lock(&interest.wanted).changes.is_empty() && interest.changes(10).is_empty());
+        interest.want("a", true);
+        interest.want("a", true);
+        assert_eq!(interest.changes(10), [("a".into(), true)]);
+        interest.want("a", false);
+        interest.want("a", true);
+        assert!(interest.changes(10).is_empty());
+        interest.want("a", false);
+        assert_eq!(interest.changes(10), [("a".into(), false)]);
+        assert!(interest.noticed().is_empty());
+    }
+
+    #[test]
+    fn changes_are_taken_in_parts_and_none_is_forgotten() {
+        let interest = Interest::default();
+        (0..100).for_each(|n| interest.want(&n.to_string(), true));
+        let mut taken = 0;
+        loop {
+            let some = interest.changes(7).len();
+            assert!(some <= 7);
+            taken += some;
+            if some == 0 {
+                break;
+            }
+        }
+        assert_eq!((taken, interest.noticed().len()), (100, 100));
+    }
+
+    #[test]
+    fn copies_are_counted_as_redis_sends_them() {
+        let interest = Interest::default();
+        assert_eq!((interest.copies("a.b"), interest.version()), (0, 0));
+        for topic in ["a.b", "a.*", "*", "b.*", "a.?"] {
+            interest.confirm(&Channel::of(topic), true);
+        }
+        assert_eq!((interest.copies("a.b"), interest.copies("a.c"), interest.copies("x")), (4, 3, 1));
+        assert!(interest.has_name("a.b") && !interest.has_name("a.c"));
+        interest.confirm(&Channel::of("*"), false);
+        interest.confirm(&Channel::of("a.b"), false);
+        assert_eq!(interest.copies("a.b"), 2);
+        interest.forget_confirmed();
+        assert_eq!(interest.copies("a.b"), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn redis_sends_whatever_fits_our_pattern(pattern in "[ab*?é\\[\\]\\\\^-]{0,6}[*?]", name in "[abé\\[\\]\\\\^-]{0,7}") {
+            let Channel::Pattern(theirs) = Channel::of(&pattern) else { panic!("it is a pattern") };
+            let fits = redis_matches(theirs.as_bytes(), format!("wse:{name}").as_bytes());
+            prop_assert!(fits || !matches(&pattern, &name));
+            // And what they send fits what we count.
+            prop_assert_eq!(fits, matches(&widened(&theirs), &name));
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What waits to be published through Redis: written as commands already, numbered, bounded, and with an outcome for each.
+//!
+//! A publication is numbered and written where it is published, under one lock, so that numbers are in the order of the queue.
+//! What is dropped before it has a number leaves no gap; what is given up later does, and receivers count it as lost.
+
+use std::{
+    borrow::Cow,
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    CHANNEL,
+    header::{self, Header},
+    letters::{DeadLetter, Letter, Letters},
+    recent::Recent,
+    resp,
+};
+use crate::{
+    links::Publication,
+    lock::lock,
+    publications::{Counted, Publications},
+    stats::reasons,
+};
+
+/// Bytes of commands that are written, answered and given up together.
+const BATCH_BYTES: usize = 64 << 10;
+/// Topics whose numbers are remembered; one that is forgotten begins a new run of numbers.
+const NUMBERED_TOPICS: usize = 1 << 16;
+/// How many numbers a run has for itself.
+pub(super) const RUN: u64 = 1 << 24;
+
+reasons! {
+    /// Why a publication did not get to others.
+    Loss {
+        QueueFull = "queue_full",
+        /// Redis said no.
+        Refused = "refused",
+        /// The server stopped.
+        Stopped = "stopped",
+        TooBig = "too_big",
+        /// Redis could not be reached for as long as that is tried.
+        Unreachable = "unreachable",
+        /// Nobody elsewhere has subscribed.
+        Unwanted = "unwanted",
+    }
+}
+
+/// What became of publications: `published = sent + dropped + queued` in every reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Books {
+    pub(super) published: u64,
+    pub(super) sent: u64,
+    pub(super) dropped: [u64; Loss::LABELS.len()],
+    pub(super) queued: u64,
+}
+
+/// Publications in a row, as commands.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) commands: Vec<u8>,
+    messages: u32,
+    /// Of these, the first ones have their answers.
+    answered: u32,
+    /// Where a message begins: its place in the batch, and in the commands.
+    at: (u32, usize),
+    /// How often a connection was lost that it was written to.
+    pub(super) attempts: u32,
+    queued_at: Instant,
+    counted: Counted,
+}
+
+impl Batch {
+    fn new(counted: Counted) -> Self {
+        let queued_at = Instant::now();
+        Self { commands: Vec::new(), messages: 0, answered: 0, at: (0, 0), attempts: 0, queued_at, counted }
+    }
+
+    /// How many answers are still to come.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.messages - self.answered
+    }
+
+    /// The message whose answer comes next: its topic and its payload.
+    pub(super) fn next(&mut self) -> (&str, &[u8]) {
+        while self.at.0 < self.answered {
+            self.at = (self.at.0 + 1, self.at.1 + command(&self.commands[self.at.1..]).2);
+        }
+        let (topic, payload, _) = command(&self.commands[self.at.1..]);
+        (topic, payload)
+    }
+
+    /// An answer came.
+    pub(super) fn advance(&mut self) {
+        self.answered += 1;
+    }
+
+    /// Lets go of what has its answer.
+    fn trim(&mut self) {
+        if self.unanswered() == 0 {
+            self.commands.clear();
+        } else if self.answered > 0 {
+            self.next();
+            self.commands.drain(..self.at.1);
+        }
+        (self.messages, self.answered, self.at) = (self.unanswered(), 0, (0, 0));
+    }
+
+    /// Those that have no answer, given up.
+    fn letters(mut self, error: &Cow<'static, str>) -> Vec<Letter> {
+        let mut letters = Vec::with_capacity(self.unanswered() as usize);
+        while self.unanswered() > 0 {
+            let (topic, payload) = self.next();
+            letters.push(letter(topic, payload, error.clone()));
+            self.advance();
+        }
+        letters
+    }
+}
+
+/// The topic and the payload of a command of ours, and its length.
+fn command(bytes: &[u8]) -> (&str, &[u8], usize) {
+    let (channel, payload, length) = resp::publish(bytes).expect("a batch holds what was written here");
+    let topic = std::str::from_utf8(&channel[CHANNEL.len()..]).expect("a topic is text");
+    (topic, payload, length)
+}
+
+/// A message of ours, given up.
+pub(super) fn letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> Letter {
+    let (header, text) =
+        Header::split(payload).ok().and_then(|(header, text)| Some((header?, text))).expect("it is ours");
+    let text = std::str::from_utf8(text).expect("a publication is text");
+    Letter { topic: topic.into(), text: text.into(), origin: header.origin, stamp: header.stamp, error }
+}
+
+struct State {
+    numbers: Recent<u64>,
+    /// How many runs of numbers were begun.
+    runs: u64,
+    waiting: VecDeque<Batch>,
+    /// Of everything queued, also of what is on its way.
+    bytes: usize,
+    books: Books,
+    letters: Letters,
+    is_closed: bool,
+}
+
+/// See the module.
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    publications: Publications,
+    origin: u64,
+    /// Bytes that may be queued; 0: as many as there are.
+    limit: usize,
+    /// Something came in.
+    pub(super) filled: Notify,
+}
+
+impl Outbox {
+    pub(super) fn new(origin: u64, limit: usize, publications: Publications) -> Self {
+        let state = State {
+            numbers: Recent::new(NUMBERED_TOPICS),
+            runs: 0,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            books: Books::default(),
+            letters: Letters::default(),
+            is_closed: false,
+        };
+        Self { state: Mutex::new(state), publications, origin, limit, filled: Notify::new() }
+    }
+
+    /// Queues publications, or drops what there is no room for.
+    pub(super) fn publish(&self, topic: &str, publications: &[Publication<'_>]) {
+        let mut state = lock(&self.state);
+        for publication in publications {
+            let text = publication.text.as_bytes();
+            let stamp = publication.stamp;
+            state.books.published += 1;
+            let longest = text.len() + topic.len() + header::LONGEST + 64;
+            let loss = match () {
+                () if state.is_closed => Some(Loss::Stopped),
+                () if longest > resp::LONGEST => Some(Loss::TooBig),
+                () if self.limit > 0 && state.bytes + longest > self.limit => Some(Loss::QueueFull),
+                () => None,
+            };
+            if let Some(loss) = loss {
+                let text = Box::from(&*publication.text);
+                let error = Cow::Borrowed(loss.error());
+                state.drop_letter(Letter { topic: topic.into(), text, origin: self.origin, stamp, error }, loss);
+                continue;
+            }
+            let number = Some(state.number(topic));
+            state.put(&self.publications, topic, Header { origin: self.origin, number, stamp }, text);
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Queues what was given up before, once more.
+    pub(super) fn publish_again(&self, letters: &[Letter]) {
+        let mut state = lock(&self.state);
+        for letter in letters {
+            state.books.published += 1;
+            state.put(&self.publications, &letter.topic, letter.header(), letter.text.as_bytes());
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// What is to be written next.
+    pub(super) fn take(&self) -> Option<Batch> {
+        lock(&self.state).waiting.pop_front()
+    }
+
+    /// Answers came for `sent + unwanted` and for those that were refused; `done` bytes of batches have all of theirs.
+    pub(super) fn settle(&self, sent: u64, unwanted: u64, refused: Vec<Letter>, done: usize) {
+        let mut state = lock(&self.state);
+        state.books.sent += sent;
+        state.books.dropped[Loss::Unwanted as usize] += unwanted;
+        state.books.queued -= sent + unwanted + refused.len() as u64;
+        state.bytes -= done;
+        refused.into_iter().for_each(|letter| state.drop_letter(letter, Loss::Refused));
+    }
+
+    /// A connection was lost with these unanswered. Whether Redis has published them nobody knows: they are sent again, with
+    /// the numbers they have, and whoever has them already drops them by these. What was lost too often is given up.
+    pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, most_attempts: u32) {
+        let mut state = lock(&self.state);
+        for mut batch in batches.rev() {
+            let before = batch.commands.len();
+            batch.attempts += 1;
+            batch.trim();
+            state.bytes -= before - batch.commands.len();
+            if batch.unanswered() == 0 {
+                continue;
+            }
+            if batch.attempts >= most_attempts {
+                state.give_up(batch, Loss::Unreachable);
+            } else {
+                state.waiting.push_front(batch);
+            }
+        }
+    }
+
+    /// Gives up what has waited for a connection since `lost_at` or since it came, for `patience`.
+    pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, patience: Duration) {
+        let mut state = lock(&self.state);
+        let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= patience;
+        while let Some(batch) = state.waiting.pop_front_if(is_old) {
+            state.give_up(batch, Loss::Unreachable);
+        }
+    }
+
+    /// Takes no more, and gives up what there is.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        while let Some(batch) = state.waiting.pop_front() {
+            state.give_up(batch, Loss::Stopped);
+        }
+    }
+
+    /// Dead letters that Redis hasn't got, the oldest first.
+    pub(super) fn unsaved(&self) -> Vec<Arc<Letter>> {
+        let mut state = lock(&self.state);
+        if state.letters.has_unsaved() { state.letters.unsaved().into() } else { Vec::new() }
+    }
+
+    pub(super) fn put_back_letters(&self, letters: Vec<Arc<Letter>>) {
+        lock(&self.state).letters.put_back(letters);
+    }
+
+    /// Dead letters for the application, once.
+    pub(super) fn fetch_letters(&self) -> Vec<DeadLetter> {
+        lock(&self.state).letters.fetch()
+    }
+
+    /// The books, and how many dead letters may be fetched.
+    pub(super) fn books(&self) -> (Books, usize) {
+        let state = lock(&self.state);
+        (state.books, state.letters.unfetched())
+    }
+}
+
+impl Loss {
+    fn error(self) -> &'static str {
+        match self {
+            Self::QueueFull => "too much waits for Redis already",
+            Self::Refused => "Redis refused it",
+            Self::Stopped => "the server stopped before Redis took it",
+            Self::TooBig => "it is larger than what goes through Redis",
+            Self::Unreachable => "Redis could not be reached",
+            Self::Unwanted => "nobody elsewhere wants it",
+        }
+    }
+}
+
+impl State {
+    /// The next number of a topic. A run begins beyond all that the topic can have had in the one before: those who forgot it
+    /// were told of many others meanwhile, and each of these began a run.
+    fn number(&mut self, topic: &str) -> u64 {
+        let runs = &mut self.runs;
+        let next = self.numbers.of(topic, || {
+            *runs += 1;
+            *runs * RUN
+        });
+        let number = *next;
+        *next += 1;
+        number
+    }
+
+    fn put(&mut self, publications: &Publications, topic: &str, header: Header, text: &[u8]) {
+        let size = text.len() + topic.len() + header.length() + 64;
+        let has_room = |batch: &&mut Batch| batch.attempts == 0 && batch.commands.len() + size <= BATCH_BYTES;
+        if self.waiting.back_mut().filter(has_room).is_none() {
+            self.waiting.push_back(Batch::new(publications.count()));
+        }
+        let batch = self.waiting.back_mut().expect("there is one now");
+        let before = batch.commands.len();
+        let channel = (CHANNEL.as_bytes(), topic.as_bytes());
+        resp::put_publish(&mut batch.commands, channel, header.length() + text.len(), |out| {
+            header.put(out);
+            out.extend_from_slice(text);
+        });
+        let added = batch.commands.len() - before;
+        batch.messages += 1;
+        batch.counted.grow(added);
+        self.bytes += added;
+        self.books.queued += 1;
+    }
+
+    fn drop_letter(&mut self, letter: Letter, loss: Loss) {
+        self.books.dropped[loss as usize] += 1;
+        self.letters.add(letter);
+    }
+
+    fn give_up(&mut self, batch: Batch, loss: Loss) {
+        self.bytes -= batch.commands.len();
+        self.books.queued -= u64::from(batch.unanswered());
+        for letter in batch.letters(&Cow::Borrowed(loss.error())) {
+            self.drop_letter(letter, loss);
+        }
+    }
+}

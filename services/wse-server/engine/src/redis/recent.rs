@@ -1,0 +1,52 @@
+//! What is known of topics, of so many at most: those used longest ago are forgotten, in two generations.
+
+use std::collections::HashMap;
+
+/// Remembers at least the `most` topics used last, and never more than twice as many.
+#[derive(Debug)]
+pub(super) struct Recent<V> {
+    young: HashMap<Box<str>, V>,
+    old: HashMap<Box<str>, V>,
+    most: usize,
+}
+
+impl<V> Recent<V> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), most }
+    }
+
+    /// What is known of a topic; what `fresh` says where nothing is.
+    pub(super) fn of(&mut self, topic: &str, fresh: impl FnOnce() -> V) -> &mut V {
+        if !self.young.contains_key(topic) {
+            let (name, value) = self.old.remove_entry(topic).unwrap_or_else(|| (Box::<str>::from(topic), fresh()));
+            if self.young.len() >= self.most {
+                self.old = std::mem::take(&mut self.young);
+            }
+            self.young.insert(name, value);
+        }
+        self.young.get_mut(topic).expect("it was put there a line above")
+    }
+
+    /// What is known of a topic, if anything is.
+    pub(super) fn known(&mut self, topic: &str) -> Option<&mut V> {
+        self.young.get_mut(topic).or_else(|| self.old.get_mut(topic))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_kept_and_what_is_not_makes_way() {
+        let mut recent = Recent::new(10);
+        for n in 0..1000 {
+            *recent.of("used", || 0) += 1;
+            recent.of(&format!("once {n}"), || 0);
+            assert!(recent.young.len() <= 10 && recent.old.len() <= 10);
+        }
+        assert_eq!(recent.known("used"), Some(&mut 1000));
+        assert_eq!(recent.known("once 3"), None);
+        assert_eq!((0..10).filter(|n| recent.known(&format!("once {}", 999 - n)).is_some()).count(), 10);
+    }
+}

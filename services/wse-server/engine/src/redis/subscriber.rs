@@ -1,0 +1,291 @@
+//! The connection that subscribes: says what is wanted, and hands on what comes.
+//!
+//! It isn't read while publications that listeners haven't taken fill their bound. Redis then keeps what comes, up to a bound of
+//! its own (`client-output-buffer-limit pubsub`), and hangs up: what is missing then shows in the numbers, and is counted as lost.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    io::IoSlice,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use tokio::{io::Interest as Readiness, select, time::interval, time::sleep};
+
+use super::{
+    CHANNEL, Inner,
+    connection::{Connection, Dialer, Problem, refusal},
+    inbox::{Fresh, Inbox},
+    interest::Channel,
+    resp::{self, Answer, Incoming},
+};
+use crate::{links::Publication, lock::lock, server::Shared};
+
+/// Names in one command, and changes that are taken notice of at once.
+const NAMES_AT_ONCE: usize = 1000;
+/// Messages that are handed on together.
+const MESSAGES_AT_ONCE: usize = 1024;
+/// How long it waits before it looks whether there is room for more.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How often the time is looked at, in parts of a heartbeat.
+const LOOKS: u32 = 4;
+
+/// How a conversation ended.
+enum End {
+    Stopped,
+    Lost(Problem),
+}
+
+/// Receives until the server stops.
+pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
+    let mut dialer = Dialer::new(&inner.address, &inner.times, format!("wse-{:016x}-in", inner.origin));
+    let mut stopped = inner.stop.subscribe();
+    let (mut inbox, mut lost): (Inbox, Option<Problem>) = (Inbox::new(inner.origin), None);
+    let mut is_again = false;
+    loop {
+        let connection = {
+            let dialing = pin!(async {
+                if let Some(problem) = lost.take() {
+                    dialer.failed(&problem).await;
+                }
+                dialer.dial().await
+            });
+            select! {
+                connection = dialing => connection,
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
+            }
+        };
+        if std::mem::replace(&mut is_again, true) {
+            inner.reconnects.fetch_add(1, Ordering::Relaxed);
+        }
+        inner.receives.store(true, Ordering::SeqCst);
+        let mut conversation = Conversation::new(&inner, &shared, connection, inbox);
+        let end = conversation.run().await;
+        inbox = conversation.inbox;
+        inner.receives.store(false, Ordering::SeqCst);
+        inner.interest.forget_confirmed();
+        match end {
+            End::Stopped => return,
+            End::Lost(problem) => lost = Some(problem),
+        }
+        dialer.held();
+    }
+}
+
+struct Conversation<'a> {
+    inner: &'a Inner,
+    shared: &'a Shared,
+    connection: Connection,
+    inbox: Inbox,
+    /// How many of our patterns ask for one of Redis'.
+    patterns: HashMap<String, usize>,
+    out: Vec<u8>,
+    /// Of these bytes, how many are written.
+    written: usize,
+    heard_at: Instant,
+    is_pinged: bool,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(inner: &'a Inner, shared: &'a Shared, connection: Connection, inbox: Inbox) -> Self {
+        let mut conversation = Self {
+            inner,
+            shared,
+            connection,
+            inbox,
+            patterns: HashMap::new(),
+            out: Vec::new(),
+            written: 0,
+            heard_at: Instant::now(),
+            is_pinged: false,
+        };
+        let noticed = inner.interest.noticed();
+        for topics in noticed.chunks(NAMES_AT_ONCE) {
+            conversation.subscribe(topics.iter().map(|topic| (&**topic, true)));
+        }
+        conversation
+    }
+
+    async fn run(&mut self) -> End {
+        let mut stopped = self.inner.stop.subscribe();
+        let mut look = interval(self.inner.times.heartbeat / LOOKS);
+        loop {
+            let may_read = !self.inner.publications.is_full();
+            if let Err(problem) = self.work(may_read) {
+                return End::Lost(problem);
+            }
+            let readiness = match (may_read, self.is_written()) {
+                (true, true) => Some(Readiness::READABLE),
+                (true, false) => Some(Readiness::READABLE | Readiness::WRITABLE),
+                (false, true) => None,
+                (false, false) => Some(Readiness::WRITABLE),
+            };
+            select! {
+                ready = self.connection.stream.ready(readiness.unwrap_or(Readiness::ERROR)), if readiness.is_some() => {
+                    if let Err(error) = ready {
+                        return End::Lost(format!("failed to wait: {error}"));
+                    }
+                }
+                () = self.inner.interest.changed.notified(), if self.is_written() => {}
+                () = sleep(PAUSE), if !may_read => self.heard_at = Instant::now(),
+                _ = look.tick() => if let Err(problem) = self.look() {
+                    return End::Lost(problem);
+                },
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => return End::Stopped,
+            }
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.out.len()
+    }
+
+    fn work(&mut self, may_read: bool) -> Result<(), Problem> {
+        if may_read && self.connection.read()? {
+            (self.heard_at, self.is_pinged) = (Instant::now(), false);
+            self.listen()?;
+        }
+        loop {
+            if self.is_written() {
+                self.out.clear();
+                self.written = 0;
+                let changes = self.inner.interest.changes(NAMES_AT_ONCE);
+                self.subscribe(changes.iter().map(|(topic, is_wanted)| (&**topic, *is_wanted)));
+            }
+            if self.is_written() {
+                return Ok(());
+            }
+            let written = self.connection.write(&[IoSlice::new(&self.out[self.written..])])?;
+            self.written += written;
+            if written == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the server is still there.
+    fn look(&mut self) -> Result<(), Problem> {
+        let times = &self.inner.times;
+        let silence = self.heard_at.elapsed();
+        if silence >= times.heartbeat + times.answer {
+            return Err(format!("nothing came for {silence:?}"));
+        }
+        if silence >= times.heartbeat && !std::mem::replace(&mut self.is_pinged, true) {
+            resp::put_command(&mut self.out, [b"PING".as_slice()].into_iter());
+        }
+        Ok(())
+    }
+
+    /// Writes what is wanted now and what no longer.
+    fn subscribe<'t>(&mut self, changes: impl Iterator<Item = (&'t str, bool)>) {
+        let mut names: [Vec<String>; 4] = Default::default();
+        for (topic, is_wanted) in changes {
+            match Channel::of(topic) {
+                Channel::Name(name) => names[usize::from(!is_wanted)].push(name),
+                Channel::Pattern(pattern) => {
+                    let asking = self.patterns.entry(pattern.clone()).or_default();
+                    let before = *asking > 0;
+                    *asking = if is_wanted { *asking + 1 } else { asking.saturating_sub(1) };
+                    let after = *asking > 0;
+                    if !after {
+                        self.patterns.remove(&pattern);
+                    }
+                    // The same pattern may come and go in one breath: the last word counts, so they don't go together.
+                    if before != after {
+                        let other = &mut names[if after { 3 } else { 2 }];
+                        match other.iter().position(|known| *known == pattern) {
+                            Some(place) => drop(other.swap_remove(place)),
+                            None => names[if after { 2 } else { 3 }].push(pattern),
+                        }
+                    }
+                }
+            }
+        }
+        let words = [b"SUBSCRIBE".as_slice(), b"UNSUBSCRIBE", b"PSUBSCRIBE", b"PUNSUBSCRIBE"];
+        for (word, names) in words.into_iter().zip(&names).filter(|(_, names)| !names.is_empty()) {
+            let parts: Vec<&[u8]> = [word].into_iter().chain(names.iter().map(String::as_bytes)).collect();
+            resp::put_command(&mut self.out, parts.into_iter());
+        }
+    }
+
+    /// Hands on what came.
+    fn listen(&mut self) -> Result<(), Problem> {
+        let incoming: BytesMut = std::mem::take(&mut self.connection.incoming);
+        let mut run = Run { shared: self.shared, topic: "", publications: Vec::new(), delivered: 0 };
+        let mut used = 0;
+        let listened = loop {
+            match resp::incoming(&incoming[used..]) {
+                Ok(Some((Incoming::Message(message), length))) => {
+                    used += length;
+                    if let Some(fresh) = self.inbox.judge(&message) {
+                        run.add(fresh);
+                    }
+                }
+                Ok(Some((Incoming::Answer(answer), length))) => {
+                    used += length;
+                    self.answered(&answer);
+                }
+                Ok(None) => break Ok(()),
+                Err(malformed) => break Err(malformed.into()),
+            }
+        };
+        run.hand_on();
+        self.inbox.books.delivered += run.delivered;
+        drop(run);
+        *lock(&self.inner.received) = self.inbox.books;
+        self.connection.incoming = incoming;
+        self.connection.used(used);
+        listened
+    }
+
+    fn answered(&mut self, answer: &Answer<'_>) {
+        if let Some(error) = refusal(answer) {
+            tracing::error!(error, "Redis refused a subscription");
+        }
+        let Answer::Array(Some(parts)) = answer else { return };
+        let [Answer::Bulk(Some(kind)), Answer::Bulk(Some(name)), Answer::Integer(_)] = parts.as_slice() else { return };
+        let Ok(name) = std::str::from_utf8(name) else { return };
+        match *kind {
+            b"subscribe" => self.inner.interest.confirm(&Channel::Name(name.into()), true),
+            b"psubscribe" => self.inner.interest.confirm(&Channel::Pattern(name.into()), true),
+            b"unsubscribe" => {
+                self.inner.interest.confirm(&Channel::Name(name.into()), false);
+                self.inbox.forget_name(name.strip_prefix(CHANNEL).unwrap_or_default());
+            }
+            b"punsubscribe" => {
+                self.inner.interest.confirm(&Channel::Pattern(name.into()), false);
+                self.inbox.forget_pattern();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Messages of one topic in a row.
+struct Run<'a> {
+    shared: &'a Shared,
+    topic: &'a str,
+    publications: Vec<Publication<'a>>,
+    delivered: u64,
+}
+
+impl<'a> Run<'a> {
+    fn add(&mut self, fresh: Fresh<'a>) {
+        if self.topic != fresh.topic || self.publications.len() >= MESSAGES_AT_ONCE {
+            self.hand_on();
+            self.topic = fresh.topic;
+        }
+        self.publications.push(Publication { text: Cow::Borrowed(fresh.text), stamp: fresh.stamp });
+    }
+
+    fn hand_on(&mut self) {
+        if !self.publications.is_empty() {
+            self.shared.receive(self.topic, &self.publications);
+            self.delivered += self.publications.len() as u64;
+            self.publications.clear();
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Several servers with a real Redis between them: nothing twice, nothing missing that isn't counted, nobody stalled.
+
+mod client;
+#[path = "redis/server.rs"]
+mod server;
+
+use std::{
+    collections::HashMap,
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use client::{Client, config, start, until};
+use serde_json::Value;
+use server::{RedisServer, Way};
+use wse_engine::{Config, RedisStats, RedisTimes, Server};
+
+/// As usual, but quicker.
+fn times() -> RedisTimes {
+    RedisTimes {
+        answer: Duration::from_millis(500),
+        connect: Duration::from_millis(500),
+        heartbeat: Duration::from_millis(500),
+        first_retry: Duration::from_millis(20),
+        longest_retry: Duration::from_millis(100),
+        attempts: [Duration::from_millis(20), Duration::from_millis(40)],
+        ..RedisTimes::default()
+    }
+}
+
+fn joined(config: Config, url: &str) -> Server {
+    joined_within(config, url, times())
+}
+
+fn joined_within(config: Config, url: &str, times: RedisTimes) -> Server {
+    let server = start(config);
+    server.connect_redis_within(url, times).unwrap();
+    until("connecting to Redis", || server.redis_connected());
+    server
+}
+
+/// A client that gets these topics from here; through Redis too once Redis says so.
+fn subscriber(server: &Server, topics: &[&str]) -> Client {
+    let (client, id) = Client::ready(server.address());
+    assert_eq!(server.subscribe(&id, topics, None).unwrap(), topics);
+    client
+}
+
+fn tick(publisher: &str, number: u64) -> String {
+    format!(r#"{{"c":"U","t":"tick","p":{{"by":"{publisher}","seq":{number}}}}}"#)
+}
+
+/// Reads ticks until the end marker of each of so many publishers. Returns the numbers of each.
+fn until_ends(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
+    let (mut got, mut ends): (HashMap<String, Vec<u64>>, usize) = (HashMap::new(), 0);
+    while ends < publishers {
+        let value: Value = serde_json::from_str(&client.text()).unwrap();
+        let publisher = value["p"]["by"].as_str().unwrap().to_owned();
+        match value["p"]["seq"].as_u64() {
+            Some(number) => got.entry(publisher).or_default().push(number),
+            None => ends += 1,
+        }
+    }
+    got
+}
+
+fn end(publisher: &str) -> String {
+    format!(r#"{{"c":"U","t":"end","p":{{"by":"{publisher}"}}}}"#)
+}
+
+fn dropped(stats: &RedisStats, reason: &str) -> u64 {
+    stats.dropped.get(reason).copied().unwrap_or(0)
+}
+
+fn assert_balanced(stats: &RedisStats) {
+    assert_eq!(stats.published, stats.sent + stats.dropped.values().sum::<u64>() + stats.queued, "{stats:?}");
+}
+
+/// Everything is out and settled.
+fn settled(server: &Server) -> RedisStats {
+    until("settling", || server.redis_stats().unwrap().queued == 0);
+    let stats = server.redis_stats().unwrap();
+    assert_balanced(&stats);
+    until("letting go", || server.publish_backlog() == 0);
+    stats
+}
+
+fn is_ascending(numbers: &[u64]) -> bool {
+    numbers.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+#[test]
+fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
+    const COUNT: u64 = 20_000;
+    let redis = RedisServer::start(&[]);
+    // Publishers wait for what their server holds: then nothing is lost by design.
+    let config = || Config { max_publish_backlog_bytes: 1 << 20, ..config() };
+    let servers: Vec<Server> = (0..4).map(|_| joined(config(), &redis.url())).collect();
+    let mut clients = [
+        subscriber(&servers[2], &["load", "loa?"]),
+        subscriber(&servers[3], &["l*"]),
+        subscriber(&servers[0], &["load"]),
+    ];
+    until("subscribing", || redis.interest() == (2, 2));
+    let publish = |server: &Server, name: &str| {
+        for from in (0..COUNT).step_by(50) {
+            let texts: Vec<String> = (from..from + 49).map(|number| tick(name, number)).collect();
+            server.broadcast_many("load", &texts);
+            server.broadcast("load", &tick(name, from + 49));
+            assert_balanced(&server.redis_stats().unwrap());
+        }
+        server.broadcast("load", &end(name));
+    };
+    let got = thread::scope(|scope| {
+        scope.spawn(|| publish(&servers[0], "a"));
+        scope.spawn(|| publish(&servers[1], "b"));
+        let readers = clients.each_mut().map(|client| scope.spawn(|| until_ends(client, 2)));
+        readers.map(|reader| reader.join().unwrap())
+    });
+    for (client, got) in got.iter().enumerate() {
+        for publisher in ["a", "b"] {
+            assert!(got[publisher].iter().copied().eq(0..COUNT), "client {client}, publisher {publisher}");
+        }
+    }
+    for (server, published, received) in
+        [(0, COUNT + 1, COUNT + 1), (1, COUNT + 1, 0), (2, 0, 2 * COUNT + 2), (3, 0, 2 * COUNT + 2)]
+    {
+        let stats = settled(&servers[server]);
+        assert_eq!((stats.published, stats.sent), (published, published), "server {server}");
+        let books = (stats.received, stats.delivered, stats.lost, stats.malformed);
+        assert_eq!(books, (received, received, 0, 0), "server {server}");
+    }
+    // By its name and by a pattern: each came twice, and went on once.
+    assert_eq!(servers[2].redis_stats().unwrap().duplicates, 2 * COUNT + 2);
+}
+
+#[test]
+fn when_redis_is_killed_and_comes_back_every_message_is_delivered_or_counted() {
+    let mut redis = RedisServer::start(&[]);
+    let (publisher, receiver) = (joined(config(), &redis.url()), joined(config(), &redis.url()));
+    let mut client = subscriber(&receiver, &["a"]);
+    until("subscribing", || publisher.topic_interest("a") == 1);
+    let mut number = 0;
+    let mut publish_for = |milliseconds: u64| {
+        let over = Instant::now() + Duration::from_millis(milliseconds);
+        while Instant::now() < over {
+            publisher.broadcast("a", &tick("a", number));
+            number += 1;
+            thread::sleep(Duration::from_micros(200));
+        }
+    };
+    for _ in 0..3 {
+        publish_for(100);
+        redis.kill();
+        publish_for(200);
+        redis.restart();
+        until("connecting again", || publisher.redis_connected() && receiver.redis_connected());
+        until("subscribing again", || publisher.topic_interest("a") == 1);
+    }
+    publish_for(50);
+    publisher.broadcast("a", &end("a"));
+    let got = until_ends(&mut client, 1).remove("a").unwrap();
+    let (out, into) = (settled(&publisher), receiver.redis_stats().unwrap());
+    assert!(is_ascending(&got));
+    assert_eq!(into.delivered, got.len() as u64 + 1, "{into:?}");
+    assert_eq!(out.published, number + 1);
+    // What nobody had subscribed to in between, because the receiver came back later, is missing from its numbers too.
+    let gone = dropped(&out, "unreachable") + dropped(&out, "unwanted");
+    assert_eq!(out.sent + gone, into.received + into.lost, "{out:?} {into:?}");
+    assert!(dropped(&out, "unreachable") > 0 && out.reconnects >= 3 && into.reconnects >= 3, "{out:?}");
+    // And of what was given up, the last are in Redis.
+    let kept: u64 = redis.ask(&["LLEN", "wse:dlq:a"])[1..].parse().unwrap();
+    assert!(kept > 0 && kept <= 1000, "{kept}");
+}
+
+#[test]
+fn what_is_sent_again_because_its_answer_got_lost_arrives_once() {
+    let redis = RedisServer::start(&[]);
+    let way = Way::to(redis.address());
+    let (publisher, receiver) = (joined(config(), &way.url()), joined(config(), &redis.url()));
+    let mut client = subscriber(&receiver, &["a"]);
+    until("subscribing", || publisher.topic_interest("a") == 1);
+    for round in 0..5_u64 {
+        publisher.broadcast("a", &tick("a", round * 100));
+        way.withhold(true);
+        for number in round * 100 + 1..(round + 1) * 100 {
+            publisher.broadcast("a", &tick("a", number));
+        }
+        // All of them are through, and the publisher doesn't know.
+        until("getting through", || receiver.redis_stats().unwrap().received == (round + 1) * 100);
+        way.withhold(false);
+        way.cut();
+        settled(&publisher);
+    }
+    publisher.broadcast("a", &end("a"));
+    assert!(until_ends(&mut client, 1)["a"].iter().copied().eq(0..500));
+    let (out, into) = (settled(&publisher), receiver.redis_stats().unwrap());
+    assert_eq!((out.sent, out.dropped.len(), into.received, into.lost), (501, 0, 501, 0), "{out:?} {into:?}");
+    assert!(into.duplicates >= 5 * 99, "{into:?}");
+}
+
+#[test]
+fn a_paused_redis_stalls_neither_publishers_nor_subscribers_of_the_same_server() {
+    let redis = RedisServer::start(&[]);
+    let (publisher, receiver) = (joined(config(), &redis.url()), joined(config(), &redis.url()));
+    let (mut here, mut there) = (subscriber(&publisher, &["a"]), subscriber(&receiver, &["a"]));
+    until("subscribing", || publisher.topic_interest("a") == 1);
+    redis.pause();
+    let started = Instant::now();
+    for number in 0..10_000 {
+        publisher.broadcast("a", &tick("a", number));
+    }
+    publisher.broadcast_local("a", &end("a"));
+    assert!(until_ends(&mut here, 1)["a"].iter().copied().eq(0..10_000));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let stats = settled(&publisher);
+    assert_eq!((stats.published, dropped(&stats, "unreachable")), (10_000, 10_000), "{stats:?}");
+    assert_eq!(publisher.dead_letters().len(), 1000);
+    redis.resume();
+    until("connecting again", || publisher.redis_connected() && receiver.redis_connected());
+    until("subscribing again", || publisher.topic_interest("a") == 1);
+    publisher.broadcast("a", &end("a"));
+    // Redis has read some of them after all, when it woke up.
+    let got = until_ends(&mut there, 1).remove("a").unwrap_or_default();
+    assert!(is_ascending(&got));
+    let into = receiver.redis_stats().unwrap();
+    assert_eq!(into.received, got.len() as u64 + 1);
+}
+
+#[test]
+fn a_queue_that_is_full_drops_and_counts_and_keeps_the_last_of_it() {
+    let mut redis = RedisServer::start(&[]);
+    let config = Config { max_outbound_queue_bytes: 64 << 10, ..config() };
+    let patient = RedisTimes { attempts: [Duration::from_secs(60); 2], ..times() };
+    let publisher = joined_within(config, &redis.url(), patient);
+    redis.kill();
+    until("noticing", || !publisher.redis_connected());
+    for number in 0..5_000 {
+        publisher.broadcast("a", &tick("a", number));
+        assert!(publisher.publish_backlog() <= 64 << 10, "{}", publisher.publish_backlog());
+    }
+    let stats = publisher.redis_stats().unwrap();
+    assert_balanced(&stats);
+    assert!(stats.queued > 100 && dropped(&stats, "queue_full") == 5_000 - stats.queued, "{stats:?}");
+    let letters = publisher.dead_letters();
+    assert_eq!((letters.len(), letters[999].payload.as_str()), (1000, tick("a", 4_999).as_str()));
+    assert!(letters[0].error.contains("too much waits"));
+    publisher.broadcast("a", &"x".repeat(17 << 20));
+    assert_eq!(dropped(&publisher.redis_stats().unwrap(), "too_big"), 1);
+    publisher.stop();
+    let stats = publisher.redis_stats().unwrap();
+    assert_balanced(&stats);
+    assert_eq!((stats.queued, dropped(&stats, "stopped")), (0, 5_001 - 1 - dropped(&stats, "queue_full")));
+    publisher.broadcast("a", "{}");
+    assert_eq!(publisher.redis_stats().unwrap().published, 5_002);
+}
+
+#[test]
+fn a_listener_that_does_not_read_stops_the_reading_and_what_redis_cuts_off_is_counted() {
+    // Redis gives up a subscriber for which so much waits.
+    let redis = RedisServer::start(&["--client-output-buffer-limit", "pubsub 1mb 1mb 1"]);
+    let publisher = joined(config(), &redis.url());
+    let receiver = joined(Config { max_publish_backlog_bytes: 256 << 10, ..config() }, &redis.url());
+    let mut client = subscriber(&receiver, &["a"]);
+    until("subscribing", || publisher.topic_interest("a") == 1);
+    let text = |number: u64| {
+        format!(r#"{{"c":"U","t":"tick","p":{{"by":"a","seq":{number},"pad":"{}"}}}}"#, "x".repeat(10_000))
+    };
+    let mut number = 0;
+    while receiver.redis_stats().unwrap().reconnects == 0 {
+        publisher.broadcast("a", &text(number));
+        number += 1;
+        assert!(receiver.publish_backlog() < 4 << 20, "{}", receiver.publish_backlog());
+        thread::sleep(Duration::from_micros(100));
+        assert!(number < 100_000, "Redis cuts nobody off");
+    }
+    settled(&publisher);
+    let reader = thread::spawn(move || {
+        let got = until_ends(&mut client, 1);
+        (client, got)
+    });
+    until("subscribing again", || publisher.topic_interest("a") == 1 && receiver.publish_backlog() == 0);
+    publisher.broadcast("a", &end("a"));
+    let (_client, got) = reader.join().unwrap();
+    let (out, into) = (settled(&publisher), receiver.redis_stats().unwrap());
+    assert!(is_ascending(&got["a"]) && into.lost > 0, "{into:?}");
+    assert_eq!(into.delivered, got["a"].len() as u64 + 1);
+    assert_eq!(out.sent + dropped(&out, "unwanted"), into.received + into.lost, "{out:?} {into:?}");
+}
+
+#[test]
+fn what_redis_refuses_becomes_a_dead_letter_and_nothing_else_suffers() {
+    let redis = RedisServer::start(&[]);
+    redis.ask(&["ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all", "resetchannels", "&wse:open*"]);
+    let url = format!("redis://ann:secret@{}", redis.address());
+    let (publisher, receiver) = (joined(config(), &url), joined(config(), &redis.url()));
+    let mut client = subscriber(&receiver, &["open", "closed"]);
+    until("subscribing", || publisher.topic_interest("open") == 1);
+    for number in 0..10 {
+        publisher.broadcast("closed", &tick("a", number));
+        publisher.broadcast("open", &tick("b", number));
+    }
+    publisher.broadcast("open", &end("b"));
+    assert_eq!(until_ends(&mut client, 1), HashMap::from([("b".to_owned(), (0..10).collect())]));
+    let stats = settled(&publisher);
+    assert_eq!((stats.sent, dropped(&stats, "refused"), stats.publish_errors), (11, 10, 10));
+    let letters = publisher.dead_letters();
+    assert!(letters.len() == 10 && letters[3].channel == "wse:closed", "{letters:?}");
+    assert!(letters[3].payload == tick("a", 3) && letters[3].error.starts_with("NOPERM"), "{letters:?}");
+    until("saving", || redis.ask(&["LLEN", "wse:dlq:closed"]) == ":10");
+    let mut listening = subscriber(&receiver, &["nothing"]);
+    // Somebody who may publish does so.
+    assert_eq!(receiver.replay_dead_letters("closed", 4).unwrap(), 4);
+    assert_eq!(receiver.replay_dead_letters("closed", 1000).unwrap(), 6);
+    receiver.broadcast_local("closed", &end("a"));
+    receiver.broadcast_local("nothing", &end("a"));
+    until_ends(&mut listening, 1);
+    until("replaying", || receiver.redis_stats().unwrap().delivered == 21);
+    assert_eq!(redis.ask(&["LLEN", "wse:dlq:closed"]), ":0");
+}
+
+#[test]
+fn a_connection_that_keeps_failing_is_tried_less_and_less_and_then_not_at_all() {
+    // Nobody behind it: whoever connects is hung up on.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let way = Way::to(nobody);
+    let mut quick = times();
+    quick.first_retry = Duration::from_millis(5);
+    quick.longest_retry = Duration::from_millis(10);
+    quick.breaker.failure_threshold = 4;
+    quick.breaker.reset_timeout = Duration::from_secs(60);
+    let server = start(config());
+    server.connect_redis_within(&way.url(), quick).unwrap();
+    // Two connections, four tries each.
+    until("trying", || way.accepted.load(Ordering::SeqCst) == 8);
+    let published = Instant::now();
+    server.broadcast("a", "{}");
+    until("giving up", || server.redis_stats().unwrap().dead_letters == 1);
+    assert!(published.elapsed() >= Duration::from_millis(60));
+    assert_eq!(way.accepted.load(Ordering::SeqCst), 8);
+    assert_eq!(server.topic_interest("a"), 0);
+    assert!(server.replay_dead_letters("a", 1).unwrap_err().to_string().contains("no connection"));
+    let stopping = Instant::now();
+    server.stop();
+    assert!(stopping.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_stops_lets_redis_take_what_was_published() {
+    let redis = RedisServer::start(&[]);
+    let receiver = joined(config(), &redis.url());
+    let mut client = subscriber(&receiver, &["a"]);
+    until("subscribing", || redis.interest() == (1, 0));
+    let publisher = joined(config(), &redis.url());
+    for number in 0..5_000 {
+        publisher.broadcast("a", &tick("a", number));
+    }
+    publisher.broadcast("a", &end("a"));
+    publisher.stop();
+    let stats = publisher.redis_stats().unwrap();
+    assert_eq!((stats.sent, stats.queued, stats.connected), (5_001, 0, 0), "{stats:?}");
+    assert!(until_ends(&mut client, 1)["a"].iter().copied().eq(0..5_000));
+}
+
+#[test]
+fn what_was_wanted_before_redis_came_is_wanted_of_it_too() {
+    let redis = RedisServer::start(&[]);
+    let receiver = start(config());
+    let topics: Vec<String> = (0..3_000).map(|number| format!("topic {number}")).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).chain(["pattern *"]).collect();
+    let mut client = subscriber(&receiver, &topics);
+    receiver.connect_redis_within(&redis.url(), times()).unwrap();
+    until("subscribing", || redis.interest() == (3_000, 1));
+    assert_eq!(redis.ask(&["PUBLISH", "wse:topic 2999", "one"]), ":1");
+    assert_eq!(redis.ask(&["PUBLISH", "wse:pattern x", "two"]), ":1");
+    assert_eq!((client.text(), client.text()), ("one".into(), "two".into()));
+    drop(client);
+    until("unsubscribing", || redis.interest() == (0, 0));
+}

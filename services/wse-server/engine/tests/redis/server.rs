@@ -1,0 +1,180 @@
+//! A real Redis on a port of its own, and a way to it that can be cut.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::client::PATIENCE;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../.tools/redis/bin/redis-server");
+
+/// A Redis. Killed when it is dropped.
+pub(crate) struct RedisServer {
+    process: Child,
+    port: u16,
+    options: Vec<String>,
+}
+
+impl RedisServer {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        assert!(Path::new(PROGRAM).exists(), "no Redis for tests: run tools/redis-env");
+        let options: Vec<String> = options.iter().map(|&option| option.into()).collect();
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            // Somebody else may have taken the port meanwhile: then another one.
+            if let Some(process) = spawn(port, &options) {
+                return Self { process, port, options };
+            }
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    /// As a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.process = spawn(self.port, &self.options).expect("the port is still free");
+    }
+
+    pub(crate) fn pause(&self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn resume(&self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    }
+
+    /// One command; its answer in one line, or a string's.
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
+        ask(self.address(), words).unwrap()
+    }
+
+    /// How many channels are subscribed to, and how many patterns.
+    pub(crate) fn interest(&self) -> (usize, usize) {
+        let number = |answer: String| answer[1..].parse().unwrap();
+        (number(self.ask(&["PUBSUB", "CHANNELS"])), number(self.ask(&["PUBSUB", "NUMPAT"])))
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Started, and answering; nothing if it ended instead.
+fn spawn(port: u16, options: &[String]) -> Option<Child> {
+    let mut process = Command::new(PROGRAM)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(options)
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while process.try_wait().unwrap().is_none() {
+        if ask(([127, 0, 0, 1], port).into(), &["PING"]).is_ok_and(|answer| answer == "+PONG") {
+            return Some(process);
+        }
+        assert!(Instant::now() < deadline, "Redis does not answer");
+        thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+fn ask(address: SocketAddr, words: &[&str]) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    stream.write_all(format!("*{}\r\n{parts}", words.len()).as_bytes())?;
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    if let Some(length) = line.strip_prefix('$') {
+        let mut string = vec![0; length.trim().parse::<usize>().unwrap_or(0)];
+        lines.read_exact(&mut string)?;
+        return Ok(String::from_utf8(string).unwrap());
+    }
+    Ok(line.trim_end().to_owned())
+}
+
+/// A way to a Redis on which answers can be withheld, and which can be cut.
+pub(crate) struct Way {
+    address: SocketAddr,
+    withholds: Arc<AtomicBool>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    pub(crate) accepted: Arc<AtomicUsize>,
+}
+
+impl Way {
+    pub(crate) fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let way = Self { address, withholds: Arc::default(), connections: Arc::default(), accepted: Arc::default() };
+        let (withholds, connections, accepted) =
+            (Arc::clone(&way.withholds), Arc::clone(&way.connections), Arc::clone(&way.accepted));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                accepted.fetch_add(1, Ordering::SeqCst);
+                let Ok(redis) = TcpStream::connect(server) else { continue };
+                connections.lock().unwrap().push(client.try_clone().unwrap());
+                connections.lock().unwrap().push(redis.try_clone().unwrap());
+                let never = Arc::new(AtomicBool::new(false));
+                carry(client.try_clone().unwrap(), redis.try_clone().unwrap(), never);
+                carry(redis, client, Arc::clone(&withholds));
+            }
+        });
+        way
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// From now on answers go nowhere, or get there again.
+    pub(crate) fn withhold(&self, withholds: bool) {
+        self.withholds.store(withholds, Ordering::SeqCst);
+    }
+
+    pub(crate) fn cut(&self) {
+        for connection in self.connections.lock().unwrap().drain(..) {
+            // One that has ended is cut already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, withholds: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        let mut chunk = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut chunk) {
+            if !withholds.load(Ordering::SeqCst) && to.write_all(&chunk[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}

@@ -1,0 +1,103 @@
+"""A real Redis for tests, in a folder and on a port of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).parents[3] / ".tools/redis/bin/redis-server"
+PASSWORD = "s3cret p@ss/word"
+PATIENCE_SECONDS = 20.0
+
+
+class RedisServer:
+    """Started on a port that was free, and again on the same one after it was killed."""
+
+    def __init__(self, folder: Path, *options: str, password: str | None = None) -> None:
+        assert PROGRAM.exists(), "no Redis for tests: run tools/redis-env"
+        self.folder = folder
+        self.options = options
+        self.password = password
+        self.process: subprocess.Popen[bytes] | None = None
+        while True:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port: int = free.getsockname()[1]
+            # Somebody else may have taken the port meanwhile: then another one.
+            if self.start():
+                return
+
+    def start(self) -> bool:
+        """Start it, and wait until it answers. False: it ended instead."""
+        command = [str(PROGRAM), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        command += ["--save", "", "--appendonly", "no", *self.options]
+        if self.password is not None:
+            command += ["--requirepass", self.password]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.process.poll() is None:
+            try:
+                if self.ask("PING") == "PONG":
+                    return True
+            except (OSError, RuntimeError):
+                assert time.monotonic() < deadline, "Redis does not answer"
+                time.sleep(0.01)
+        return False
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        # Until it has stopped indeed.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def ask(self, *words: str | bytes) -> Any:
+        """One command, its answer decoded; an error raises RuntimeError."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS) as connection:
+            lines = connection.makefile("rwb")
+            if self.password is not None:
+                lines.write(command("AUTH", self.password))
+            lines.write(command(*words))
+            lines.flush()
+            if self.password is not None:
+                answer(lines)
+            return answer(lines)
+
+
+def command(*words: str | bytes) -> bytes:
+    parts = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def answer(lines: Any) -> Any:
+    line: bytes = lines.readline()
+    if not line:
+        raise OSError("it hung up")
+    kind, rest = line[:1], line[1:-2]
+    match kind:
+        case b"+":
+            return rest.decode()
+        case b"-":
+            raise RuntimeError(rest.decode())
+        case b":":
+            return int(rest)
+        case b"$":
+            return None if rest == b"-1" else lines.read(int(rest) + 2)[:-2]
+        case _:
+            return [answer(lines) for _ in range(int(rest))]

@@ -1,0 +1,253 @@
+//! A circuit breaker: whether it makes sense to call something that keeps failing. Pure: the caller brings the clock.
+//!
+//! Closed, calls go through. After so many failures in a row it opens: calls are not worth trying. When it has been open for
+//! long enough it is half open: a few calls are let through to see whether things are better. If they all succeed it closes;
+//! if one fails it is open for as long again.
+
+use std::time::Duration;
+
+/// When a breaker opens and closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerConfig {
+    /// Failures in a row that open it; 0 counts as 1.
+    pub failure_threshold: u32,
+    /// How long it stays open before it lets a call through to see.
+    pub reset_timeout: Duration,
+    /// Calls that it lets through when half open, and that must all succeed; 0 counts as 1.
+    pub success_threshold: u32,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self { failure_threshold: 5, reset_timeout: Duration::from_secs(60), success_threshold: 3 }
+    }
+}
+
+/// What a breaker thinks of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// They go through.
+    Closed,
+    /// They fail, so they aren't made.
+    Open,
+    /// A few go through to see.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// Its name: `closed`, `open` or `half_open`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// With how many failures since the last success.
+    Closed { failures: u32 },
+    /// Since when, on the caller's clock.
+    Open { since: Duration },
+    /// With how many calls let through, of which some succeeded; and when the last was let through.
+    HalfOpen { allowed: u32, successes: u32, at: Duration },
+}
+
+/// See the module. `now` is the time since any moment that stays the same; where it goes back, time stands still.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    config: BreakerConfig,
+    state: State,
+}
+
+impl Breaker {
+    /// A closed one.
+    #[must_use]
+    pub fn new(config: BreakerConfig) -> Self {
+        let config = BreakerConfig {
+            failure_threshold: config.failure_threshold.max(1),
+            success_threshold: config.success_threshold.max(1),
+            ..config
+        };
+        Self { config, state: State::Closed { failures: 0 } }
+    }
+
+    /// Whether a call may be made now. Whoever is told so must tell how it ended.
+    pub fn allow(&mut self, now: Duration) -> bool {
+        match self.state {
+            State::Closed { .. } => true,
+            State::Open { since } if now.saturating_sub(since) < self.config.reset_timeout => false,
+            State::Open { .. } => self.probe(0, 0, now),
+            State::HalfOpen { allowed, successes, .. } if allowed < self.config.success_threshold => {
+                self.probe(allowed, successes, now)
+            }
+            // Calls whose end is never told must not keep it half open for ever.
+            State::HalfOpen { at, .. } if now.saturating_sub(at) >= self.config.reset_timeout => self.probe(0, 0, now),
+            State::HalfOpen { .. } => false,
+        }
+    }
+
+    fn probe(&mut self, allowed: u32, successes: u32, now: Duration) -> bool {
+        self.state = State::HalfOpen { allowed: allowed + 1, successes, at: now };
+        true
+    }
+
+    /// A call succeeded.
+    pub fn success(&mut self, _now: Duration) {
+        match &mut self.state {
+            State::Closed { failures } => *failures = 0,
+            // Allowed before it opened: that says nothing of now.
+            State::Open { .. } => {}
+            State::HalfOpen { successes, .. } => {
+                *successes += 1;
+                if *successes >= self.config.success_threshold {
+                    self.state = State::Closed { failures: 0 };
+                }
+            }
+        }
+    }
+
+    /// A call failed.
+    pub fn failure(&mut self, now: Duration) {
+        match &mut self.state {
+            State::Closed { failures } => {
+                *failures += 1;
+                if *failures >= self.config.failure_threshold {
+                    self.state = State::Open { since: now };
+                }
+            }
+            State::Open { .. } => {}
+            State::HalfOpen { .. } => self.state = State::Open { since: now },
+        }
+    }
+
+    /// What it thinks now. Open for as long as it would refuse a call, and half open from then on.
+    #[must_use]
+    pub fn state(&self, now: Duration) -> BreakerState {
+        match self.state {
+            State::Closed { .. } => BreakerState::Closed,
+            State::Open { since } if now.saturating_sub(since) < self.config.reset_timeout => BreakerState::Open,
+            State::Open { .. } | State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// How long it refuses calls from now on, as far as time alone decides that; zero where it doesn't.
+    #[must_use]
+    pub fn refuses_for(&self, now: Duration) -> Duration {
+        let left = |since: Duration| self.config.reset_timeout.saturating_sub(now.saturating_sub(since));
+        match self.state {
+            State::Closed { .. } => Duration::ZERO,
+            State::Open { since } => left(since),
+            State::HalfOpen { allowed, at, .. } if allowed >= self.config.success_threshold => left(at),
+            State::HalfOpen { .. } => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn breaker() -> Breaker {
+        Breaker::new(BreakerConfig { failure_threshold: 3, reset_timeout: seconds(60), success_threshold: 2 })
+    }
+
+    fn opened_at(now: Duration) -> Breaker {
+        let mut breaker = breaker();
+        (0..3).for_each(|_| breaker.failure(now));
+        breaker
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+        let mut breaker = breaker();
+        for _ in 0..10 {
+            breaker.failure(seconds(1));
+            breaker.failure(seconds(1));
+            breaker.success(seconds(1));
+        }
+        assert!(breaker.allow(seconds(1)) && breaker.state(seconds(1)) == BreakerState::Closed);
+        (0..3).for_each(|_| breaker.failure(seconds(2)));
+        assert!(!breaker.allow(seconds(2)) && breaker.state(seconds(2)) == BreakerState::Open);
+        assert_eq!(breaker.refuses_for(seconds(12)), seconds(50));
+    }
+
+    #[test]
+    fn after_its_time_it_lets_as_many_through_as_must_succeed_and_then_closes() {
+        let mut breaker = opened_at(seconds(5));
+        assert!(!breaker.allow(seconds(64)));
+        assert_eq!(breaker.state(seconds(65)), BreakerState::HalfOpen);
+        assert_eq!([(); 3].map(|()| breaker.allow(seconds(65))), [true, true, false]);
+        breaker.success(seconds(66));
+        assert_eq!(breaker.state(seconds(66)), BreakerState::HalfOpen);
+        breaker.success(seconds(66));
+        assert_eq!(breaker.state(seconds(66)), BreakerState::Closed);
+        assert!((0..100).all(|_| breaker.allow(seconds(66))));
+    }
+
+    #[test]
+    fn a_failure_while_half_open_opens_it_for_as_long_again() {
+        let mut breaker = opened_at(seconds(0));
+        assert!(breaker.allow(seconds(60)));
+        breaker.failure(seconds(61));
+        assert!(!breaker.allow(seconds(120)) && breaker.allow(seconds(121)));
+    }
+
+    #[test]
+    fn calls_that_never_end_do_not_keep_it_half_open() {
+        let mut breaker = opened_at(seconds(0));
+        assert_eq!([(); 3].map(|()| breaker.allow(seconds(60))), [true, true, false]);
+        assert_eq!(breaker.refuses_for(seconds(90)), seconds(30));
+        assert!(!breaker.allow(seconds(119)) && breaker.allow(seconds(120)));
+    }
+
+    #[test]
+    fn what_was_allowed_before_it_opened_says_nothing_of_it_afterwards() {
+        let mut breaker = opened_at(seconds(10));
+        breaker.success(seconds(11));
+        breaker.failure(seconds(50));
+        assert_eq!(breaker.state(seconds(69)), BreakerState::Open);
+        assert_eq!(breaker.state(seconds(70)), BreakerState::HalfOpen);
+    }
+
+    #[test]
+    fn thresholds_of_zero_count_as_one() {
+        let none = BreakerConfig { failure_threshold: 0, reset_timeout: seconds(1), success_threshold: 0 };
+        let mut breaker = Breaker::new(none);
+        breaker.failure(seconds(0));
+        assert!(!breaker.allow(seconds(0)) && breaker.allow(seconds(1)) && !breaker.allow(seconds(1)));
+        breaker.success(seconds(1));
+        assert_eq!(breaker.state(seconds(1)), BreakerState::Closed);
+    }
+
+    proptest! {
+        #[test]
+        fn open_it_refuses_until_its_time_is_over_and_never_for_longer(
+            steps in prop::collection::vec((0..4_u8, 0..40_u64), 0..200),
+        ) {
+            let mut breaker = breaker();
+            let mut now = seconds(0);
+            for (call, pause) in steps {
+                now += seconds(pause);
+                let refuses_for = breaker.refuses_for(now);
+                prop_assert!(refuses_for <= seconds(60));
+                match call {
+                    0 => breaker.success(now),
+                    1 | 2 => breaker.failure(now),
+                    _ => prop_assert_eq!(breaker.allow(now), refuses_for.is_zero()),
+                }
+                let later = now + breaker.refuses_for(now);
+                prop_assert!(breaker.clone().allow(later));
+            }
+        }
+    }
+}
