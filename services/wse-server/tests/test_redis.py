@@ -31,14 +31,11 @@ def connected(start: Callable[..., Running], redis: RedisServer, **options: Any)
     return running
 
 
-def subscriber(running: Running, *topics: str, redis: RedisServer | None = None) -> ClientConnection:
-    """A client that gets these topics; through Redis too, when it returns."""
+def subscriber(running: Running, *topics: str) -> ClientConnection:
+    """A client that gets these topics; through Redis too, as soon as that knows."""
     connection = running.connect()
     connection_id = message(connection)["p"]["details"]["connection_id"]
-    before = interest(redis) if redis else 0
     assert running.server.subscribe_connection(connection_id, list(topics)) == list(topics)
-    if redis:
-        wait_until(lambda: interest(redis) >= before + len(topics))
     return connection
 
 
@@ -70,8 +67,9 @@ def test_what_one_server_publishes_subscribers_of_both_get_once_and_in_order(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     one, other = (connected(start, redis, metrics_port=0) for _ in range(2))
-    here = subscriber(one, "a.b", "a.*", redis=redis)
-    there = subscriber(other, "a.b", "a.?", "*", redis=redis)
+    here = subscriber(one, "a.b", "a.*")
+    there = subscriber(other, "a.b", "a.?", "*")
+    wait_until(lambda: interest(redis) == 4)
     assert one.server.get_topic_interest("a.b") == 1
     one.server.broadcast_many("a.b", [tick(number) for number in range(1000)])
     for number in range(1000, 1500):
@@ -95,7 +93,8 @@ def test_whoever_publishes_in_redis_reaches_subscribers_as_it_is(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     running = connected(start, redis)
-    client = subscriber(running, "news.*", "news.es", redis=redis)
+    client = subscriber(running, "news.*", "news.es")
+    wait_until(lambda: interest(redis) == 2)
     for text in ('{"t":"plain","p":1}', '{"t":"plain","p":1}', '{"t":"plain","p":{"é":2}}'):
         assert redis.ask("PUBLISH", "wse:news.es", text) == 2
         assert client.recv(DEADLINE_SECONDS) == text
@@ -132,7 +131,7 @@ def test_what_is_published_can_be_read_by_others(start: Callable[..., Running], 
 
 def test_subscriptions_that_end_are_told_to_redis(start: Callable[..., Running], redis: RedisServer) -> None:
     running = connected(start, redis)
-    client = subscriber(running, "a", "b[1]\\", "c*", "c**", redis=None)
+    client = subscriber(running, "a", "b[1]\\", "c*", "c**")
     wait_until(lambda: interest(redis) == 3)
     assert sorted(redis.ask("PUBSUB", "CHANNELS")) == [b"wse:a", b"wse:b[1]\\"]
     for connection_id in running.server.get_connections():
@@ -192,7 +191,9 @@ def test_a_password_is_used_and_never_told(
         running.wait(running.server.redis_connected)
         wrong = start(metrics_port=0)
         wrong.server.connect_redis(f"redis://:{quote(PASSWORD, safe='')}2@127.0.0.1:{redis.port}")
-        wait_until(lambda: re.search(rb"cmdstat_auth:.*failed_calls=[1-9]", redis.ask("INFO", "commandstats")) is not None)
+        wait_until(
+            lambda: re.search(rb"cmdstat_auth:.*failed_calls=[1-9]", redis.ask("INFO", "commandstats")) is not None
+        )
         assert not wrong.server.redis_connected()
         told = repr(wrong.server.health_snapshot()) + wrong.server.prometheus_metrics() + repr(links(wrong))
         wrong.server.stop()
@@ -248,7 +249,8 @@ def test_the_health_snapshot_and_the_metrics_tell_of_redis(start: Callable[..., 
     assert snapshot["redis_connected"] is False
     assert "wse_redis" not in alone.server.prometheus_metrics()
     one, other = (connected(start, redis) for _ in range(2))
-    there = subscriber(other, "a", redis=redis)
+    there = subscriber(other, "a")
+    wait_until(lambda: interest(redis) == 1)
     one.server.broadcast_many("a", [tick(0), tick(1), tick(2)])
     one.server.broadcast("nobody", tick(3))
     assert numbers(there, 3) == [0, 1, 2]
@@ -276,7 +278,8 @@ def test_the_health_snapshot_and_the_metrics_tell_of_redis(start: Callable[..., 
 def test_stamps_go_with_their_messages(start: Callable[..., Running], redis: RedisServer) -> None:
     one = connected(start, redis, recovery_enabled=True)
     other = connected(start, redis)
-    there = subscriber(other, "a", redis=redis)
+    there = subscriber(other, "a")
+    wait_until(lambda: interest(redis) == 1)
     one.server.broadcast_many("a", [tick(0), tick(1)])
     stamps = [message(there) for _ in range(2)]
     assert [(stamp["tp"], stamp["o"]) for stamp in stamps] == [("a", 0), ("a", 1)]

@@ -1,4 +1,4 @@
-"""Buckets, sequencers and queues: the rules one by one, and against plain Python models under random use."""
+"""Breakers, buckets, sequencers and queues: the rules one by one, and against plain Python models under random use."""
 
 import gc
 import random
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from wse_server import (
+    RustCircuitBreaker,
     RustEventSequencer,
     RustPriorityMessageQueue,
     RustPriorityQueue,
@@ -17,6 +18,44 @@ from wse_server import (
 )
 
 LEVELS = (10, 8, 5, 3, 1)
+
+
+def test_a_breaker_opens_after_failures_in_a_row() -> None:
+    breaker = RustCircuitBreaker(3, 3600)
+    for _ in range(5):
+        breaker.record_failure()
+        breaker.record_failure()
+        breaker.record_success()
+    assert (breaker.allow(), breaker.state) == (True, "closed")
+    for _ in range(3):
+        breaker.record_failure()
+    assert (breaker.allow(), breaker.state) == (False, "open")
+    breaker.record_success()
+    assert breaker.state == "open"
+
+
+def test_a_breaker_closes_when_all_probes_succeed_and_opens_when_one_fails() -> None:
+    breaker = RustCircuitBreaker(1, 0.05, 2)
+    for verdict in (breaker.record_failure, breaker.record_success):
+        breaker.record_failure()
+        assert not breaker.allow()
+        deadline = time.monotonic() + 10
+        while breaker.state == "open":
+            assert time.monotonic() < deadline
+        assert breaker.state == "half_open"
+        assert (breaker.allow(), breaker.allow()) == (True, True)
+        breaker.record_success()
+        verdict()
+        assert breaker.state == ("closed" if verdict == breaker.record_success else "open")
+
+
+@pytest.mark.parametrize("options", [{"failure_threshold": 0}, {"success_threshold": -1}, {"failure_threshold": 2**32}])
+def test_a_breaker_s_thresholds_are_from_1_on(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="give a number from 1"):
+        RustCircuitBreaker(**options)  # type: ignore[arg-type]
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="give seconds from 0 on"):
+            RustCircuitBreaker(reset_timeout=seconds)
 
 
 def test_a_bucket_starts_full_and_a_reset_fills_it_again() -> None:

@@ -1,7 +1,7 @@
 //! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
 //!
 //! [`server`] is the class that applications start, with what it publishes in [`topics`], other instances in
-//! [`redis`]; [`arguments`] and [`keys`] check
+//! [`cluster`] and [`redis`]; [`arguments`] and [`keys`] check
 //! what it is given; [`running`] is what it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`]
 //! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
 //! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
@@ -12,6 +12,7 @@ mod application;
 mod arguments;
 mod batch;
 mod callbacks;
+mod cluster;
 mod events;
 mod keys;
 mod message;
@@ -30,6 +31,7 @@ mod values;
 mod _wse_accel {
     #[pymodule_export]
     use super::utilities::{
+        breaker::RustCircuitBreaker,
         bucket::RustTokenBucket,
         compression::{RustCompressionManager, rust_compress, rust_decompress, rust_should_compress},
         crypto::{

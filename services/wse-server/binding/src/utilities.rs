@@ -1,6 +1,7 @@
 //! What applications of the protocol need beside the server, for Python: types in, types out. What it does is in the
 //! crate `wse-utilities`; its contract is the second half of `python/wse_server/_wse_accel.pyi`.
 
+pub(crate) mod breaker;
 pub(crate) mod bucket;
 pub(crate) mod compression;
 pub(crate) mod crypto;

@@ -5,7 +5,7 @@
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
 //! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
-//! `links` where else it goes, [`redis`] through what;
+//! `links` where else it goes, [`cluster`] over links of its own, [`redis`] through what;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything, `quality` how good a connection is.
 //!
@@ -27,6 +27,8 @@
 //! of connections are never dropped; beyond twice the limit nobody is let in.
 
 mod clock;
+#[doc(hidden)]
+pub mod cluster;
 mod config;
 mod connection;
 mod dedup;
@@ -69,11 +71,15 @@ mod stats;
 mod topics;
 
 pub use self::{
+    cluster::{
+        ClusterConfig, ClusterError, ClusterLetter, ClusterPeer, ClusterStats, ClusterTiming, TlsError, TlsFiles,
+    },
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
     envelope::{Hello, Ping, with_category},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
+    links::LinkStats,
     presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
     quality::{Grade, Grades, Penalties, Quality},
@@ -81,6 +87,6 @@ pub use self::{
     redis::{AddressError, DeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,
     server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
-    stats::HealthSnapshot,
+    stats::{ClusterHealth, HealthSnapshot},
     topics::{TopicAcl, TopicError},
 };

@@ -15,7 +15,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{recovery::Position, redis::RedisStats};
+use crate::{cluster::ClusterStats, recovery::Position, redis::RedisStats};
 
 /// A message for a topic's subscribers, as they get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +39,13 @@ pub(crate) trait Carrier: Send + Sync {
     fn audience(&self, topic: &str) -> usize;
 }
 
-/// What became of publications on each of these ways; nothing of those that there aren't.
-#[derive(Debug, Serialize)]
-pub(crate) struct LinkStats {
-    pub(crate) cluster: Option<()>,
-    pub(crate) redis: Option<RedisStats>,
+/// What became of publications on each of these ways, `/stats/links`; nothing of those that there aren't.
+#[derive(Debug, Default, Serialize)]
+pub struct LinkStats {
+    /// Over the cluster's links.
+    pub cluster: Option<ClusterStats>,
+    /// Through Redis.
+    pub redis: Option<RedisStats>,
 }
 
 /// All ways to other instances.

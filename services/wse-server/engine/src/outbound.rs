@@ -117,6 +117,11 @@ impl Mailbox {
         self.push(lock(&self.waiting), command)
     }
 
+    /// Whether [`Mailbox::put`] would wait.
+    pub(crate) fn is_full(&self) -> bool {
+        lock(&self.waiting).bytes >= MAILBOX_BYTES
+    }
+
     fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command) -> bool {
         if waiting.closed {
             return false;

@@ -3,6 +3,8 @@
 //! A user joins a topic with its first connection and leaves it with its last. What it says about itself is one JSON value
 //! per topic; the last one said counts.
 
+mod remote;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard},
@@ -11,7 +13,9 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{key::ConnectionKey, lock::lock};
+pub(crate) use self::remote::Full;
+use self::remote::Origin;
+use crate::{clock, key::ConnectionKey, lock::lock};
 
 /// How presence is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,28 @@ impl Event {
     }
 }
 
+/// A change, as those here and the other instances are concerned by it: a user of both is in a topic as long as any has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// What subscribers here, and for joining and leaving the application, are told.
+    pub(crate) here: Option<Move>,
+    /// What other instances are told.
+    pub(crate) elsewhere: Option<Move>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) data: Arc<str>,
+    /// When that was said, in milliseconds since 1970.
+    pub(crate) updated_at: u64,
+}
+
+impl Change {
+    /// As it is told here.
+    pub(crate) fn event(&self) -> Option<Event> {
+        let (topic, user, data) = (Arc::clone(&self.topic), Arc::clone(&self.user), Arc::clone(&self.data));
+        self.here.map(|kind| Event { kind, topic, user, data })
+    }
+}
+
 /// Why data about a user is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PresenceError {
@@ -94,14 +120,33 @@ pub enum PresenceError {
 pub struct Member {
     /// What it says about itself.
     pub data: Box<RawValue>,
-    /// How many connections it has there.
+    /// How many connections it has there; all those at another instance are one.
     pub connections: usize,
 }
 
 #[derive(Debug)]
 struct User {
     data: Arc<str>,
+    /// When that was said.
+    updated_millis: u64,
     connections: HashSet<ConnectionKey>,
+    /// Other instances that have it there.
+    origins: HashSet<Arc<str>>,
+}
+
+impl User {
+    fn new(data: Arc<str>, updated_millis: u64) -> Self {
+        Self { data, updated_millis, connections: HashSet::new(), origins: HashSet::new() }
+    }
+
+    /// Whether any instance has it there.
+    fn is_here(&self) -> bool {
+        !self.connections.is_empty() || !self.origins.is_empty()
+    }
+
+    fn places(&self) -> usize {
+        self.connections.len() + self.origins.len()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +154,10 @@ struct State {
     topics: HashMap<Arc<str>, HashMap<Arc<str>, User>>,
     /// Where each connection is, and as whom.
     connections: HashMap<ConnectionKey, (Arc<str>, HashSet<Arc<str>>)>,
+    /// Other instances with users.
+    origins: HashMap<Arc<str>, Origin>,
+    /// What these users take.
+    remote_bytes: usize,
 }
 
 /// See the module.
@@ -149,7 +198,7 @@ impl Presence {
         user: &str,
         topics: &[String],
         data: &Arc<str>,
-        tell: impl FnMut(Event),
+        tell: impl FnMut(Change),
     ) {
         let mut state = self.state();
         let user: Arc<str> = user.into();
@@ -158,7 +207,7 @@ impl Presence {
     }
 
     /// A connection is no longer in these topics, or in none at all.
-    pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, tell: impl FnMut(Event)) {
+    pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
         let user = Arc::clone(user);
@@ -170,7 +219,7 @@ impl Presence {
     }
 
     /// The connection's user says something else about itself, in all topics where that connection is.
-    pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, tell: impl FnMut(Event)) {
+    pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
         let (user, mine) = (Arc::clone(user), mine.clone());
@@ -183,7 +232,7 @@ impl Presence {
         let users = state.topics.get(topic).into_iter().flatten();
         let member = |user: &User| Member {
             data: RawValue::from_string(user.data.to_string()).expect("it was checked to be JSON"),
-            connections: user.connections.len(),
+            connections: user.places(),
         };
         users.map(|(id, user)| (id.to_string(), member(user))).collect()
     }
@@ -192,7 +241,7 @@ impl Presence {
     pub(crate) fn stats(&self, topic: &str) -> (usize, usize) {
         let state = self.state();
         let users = state.topics.get(topic).into_iter().flat_map(HashMap::values);
-        users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.connections.len()))
+        users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.places()))
     }
 
     /// How many topics have users, and how many these are, each once per topic.
@@ -210,7 +259,7 @@ impl State {
         topic: &str,
         data: &Arc<str>,
         most: usize,
-    ) -> Option<Event> {
+    ) -> Option<Change> {
         let topic = self.topics.get_key_value(topic).map_or_else(|| topic.into(), |(topic, _)| Arc::clone(topic));
         let users = self.topics.entry(Arc::clone(&topic)).or_default();
         if most > 0 && users.len() >= most && !users.contains_key(user) {
@@ -218,24 +267,40 @@ impl State {
         }
         let (_, mine) = self.connections.entry(connection).or_insert_with(|| (Arc::clone(user), HashSet::new()));
         mine.insert(Arc::clone(&topic));
-        if let Some(there) = users.get_mut(user) {
-            there.connections.insert(connection);
-            return self.say(user, topic, data);
+        let is_new = !users.contains_key(user);
+        let there = users.entry(Arc::clone(user)).or_insert_with(|| User::new(Arc::clone(data), clock::now_millis()));
+        let is_first = there.connections.is_empty();
+        there.connections.insert(connection);
+        if is_new {
+            let (here, updated_at) = (Some(Move::Join), there.updated_millis);
+            let user = Arc::clone(user);
+            return Some(Change { here, elsewhere: here, topic, user, data: Arc::clone(data), updated_at });
         }
-        users.insert(Arc::clone(user), User { data: Arc::clone(data), connections: HashSet::from([connection]) });
-        Some(Event { kind: Move::Join, topic, user: Arc::clone(user), data: Arc::clone(data) })
+        match (self.say(user, Arc::clone(&topic), data), is_first) {
+            (Some(change), true) => Some(Change { elsewhere: Some(Move::Join), ..change }),
+            (Some(change), false) => Some(change),
+            (None, true) => {
+                let there = &self.topics[&topic][user];
+                let (updated_at, data, user) = (there.updated_millis, Arc::clone(&there.data), Arc::clone(user));
+                Some(Change { here: None, elsewhere: Some(Move::Join), topic, user, data, updated_at })
+            }
+            (None, false) => None,
+        }
     }
 
-    fn say(&mut self, user: &Arc<str>, topic: Arc<str>, data: &Arc<str>) -> Option<Event> {
+    fn say(&mut self, user: &Arc<str>, topic: Arc<str>, data: &Arc<str>) -> Option<Change> {
         let there = self.topics.get_mut(&topic)?.get_mut(user)?;
         if there.data == *data {
             return None;
         }
+        // Later than what was said before, whatever another instance's clock says.
+        there.updated_millis = clock::now_millis().max(there.updated_millis.saturating_add(1));
         there.data = Arc::clone(data);
-        Some(Event { kind: Move::Update, topic, user: Arc::clone(user), data: Arc::clone(data) })
+        let (here, updated_at) = (Some(Move::Update), there.updated_millis);
+        Some(Change { here, elsewhere: here, topic, user: Arc::clone(user), data: Arc::clone(data), updated_at })
     }
 
-    fn leave(&mut self, connection: ConnectionKey, user: &Arc<str>, topic: Arc<str>) -> Option<Event> {
+    fn leave(&mut self, connection: ConnectionKey, user: &Arc<str>, topic: Arc<str>) -> Option<Change> {
         let (_, mine) = self.connections.get_mut(&connection)?;
         mine.remove(&topic);
         if mine.is_empty() {
@@ -247,11 +312,15 @@ impl State {
         if !there.connections.is_empty() {
             return None;
         }
-        let gone = users.remove(user)?;
+        let (here, data) = ((!there.is_here()).then_some(Move::Leave), Arc::clone(&there.data));
+        if here.is_some() {
+            users.remove(user);
+        }
         if users.is_empty() {
             self.topics.remove(&topic);
         }
-        Some(Event { kind: Move::Leave, topic, user: Arc::clone(user), data: gone.data })
+        let updated_at = clock::now_millis();
+        Some(Change { here, elsewhere: Some(Move::Leave), topic, user: Arc::clone(user), data, updated_at })
     }
 }
 
@@ -279,9 +348,12 @@ mod tests {
         told(|tell| presence.leave(key(number), topics, tell))
     }
 
-    fn told(change: impl FnOnce(&mut dyn FnMut(Event))) -> Vec<(Move, String)> {
+    fn told(change: impl FnOnce(&mut dyn FnMut(Change))) -> Vec<(Move, String)> {
         let mut told = Vec::new();
-        change(&mut |event| told.push((event.kind, event.topic.to_string())));
+        change(&mut |change| {
+            assert_eq!(change.here, change.elsewhere, "nobody else has users here");
+            told.push((change.here.unwrap(), change.topic.to_string()));
+        });
         told.sort_by(|one, other| one.1.cmp(&other.1));
         told
     }

@@ -23,6 +23,8 @@ pub(crate) struct Publications(Arc<Backlog>);
 #[derive(Debug)]
 struct Backlog {
     bytes: AtomicUsize,
+    /// Of these, what waits for other instances.
+    elsewhere: AtomicUsize,
     /// Publishers wait while there is as much; 0: they never wait.
     limit: usize,
     is_awaited: AtomicBool,
@@ -59,20 +61,26 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let left = self.backlog.bytes.fetch_sub(self.bytes, Ordering::SeqCst) - self.bytes;
-        if left <= self.backlog.limit / 2 && self.backlog.is_awaited.load(Ordering::SeqCst) {
+        self.backlog.settle(self.bytes);
+    }
+}
+
+impl Backlog {
+    fn settle(&self, bytes: usize) {
+        let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
+        if left <= self.limit / 2 && self.is_awaited.load(Ordering::SeqCst) {
             // Locked, so that nobody is between looking and waiting.
-            let _lock = lock(&self.backlog.asleep);
-            self.backlog.is_awaited.store(false, Ordering::SeqCst);
-            self.backlog.fell.notify_all();
+            let _lock = lock(&self.asleep);
+            self.is_awaited.store(false, Ordering::SeqCst);
+            self.fell.notify_all();
         }
     }
 }
 
 impl Publications {
     pub(crate) fn new(limit: usize) -> Self {
-        let (bytes, is_awaited) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self(Arc::new(Backlog { bytes, limit, is_awaited, asleep: Mutex::default(), fell: Condvar::new() }))
+        let (bytes, elsewhere, is_awaited) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Arc::new(Backlog { bytes, elsewhere, limit, is_awaited, asleep: Mutex::default(), fell: Condvar::new() }))
     }
 
     /// Counts `bytes` until the last of their holders has dropped them.
@@ -90,6 +98,25 @@ impl Publications {
     /// Whether publishers wait, if they do.
     pub(crate) fn is_full(&self) -> bool {
         self.0.limit > 0 && self.bytes() >= self.0.limit
+    }
+
+    /// Counts bytes that wait for other instances, until they are settled.
+    pub(crate) fn charge(&self, bytes: usize) {
+        self.0.elsewhere.fetch_add(bytes, Ordering::SeqCst);
+        self.0.bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// They no longer wait.
+    pub(crate) fn settle(&self, bytes: usize) {
+        self.0.elsewhere.fetch_sub(bytes, Ordering::SeqCst);
+        self.0.settle(bytes);
+    }
+
+    /// Whether what waits for listeners here would make publishers wait. What waits for other instances isn't asked:
+    /// two that wait for each other would do so for ever.
+    pub(crate) fn is_full_here(&self) -> bool {
+        let here = self.bytes().saturating_sub(self.0.elsewhere.load(Ordering::SeqCst));
+        self.0.limit > 0 && here >= self.0.limit
     }
 
     /// How many bytes are held.
@@ -155,6 +182,18 @@ mod tests {
         assert_eq!(publications.bytes(), 8);
         drop(first);
         assert_eq!(waiter.join().unwrap(), 0);
+    }
+
+    #[test]
+    fn what_waits_for_other_instances_holds_publishers_back_but_not_what_comes_from_there() {
+        let publications = Publications::new(10);
+        publications.charge(12);
+        assert_eq!((publications.bytes(), publications.is_full_here()), (12, false));
+        let held = publications.hold(Bytes::from_static(b"0123456789"));
+        assert!(publications.is_full_here());
+        drop(held);
+        publications.settle(12);
+        assert_eq!((publications.bytes(), publications.is_full_here()), (0, false));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! another. A log is locked from the moment an offset is given until the message is on its way: so offsets arrive in order,
 //! and whoever subscribes and asks for the past misses nothing in between and gets nothing out of turn.
 
+mod foreign;
+
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
@@ -17,6 +19,8 @@ use std::{
 
 use bytes::Bytes;
 
+use self::foreign::Foreign;
+pub(crate) use self::foreign::Forgotten;
 use crate::lock::lock;
 
 /// What a message costs beside its bytes.
@@ -123,6 +127,8 @@ impl Log {
 pub(crate) struct Recovery {
     pub(crate) config: RecoveryConfig,
     logs: Mutex<HashMap<Arc<str>, Arc<Mutex<Log>>>>,
+    /// Of what was published at other instances.
+    foreign: Mutex<Foreign>,
     bytes: AtomicUsize,
     epochs: AtomicU64,
     random: RandomState,
@@ -134,6 +140,7 @@ impl Recovery {
         Self {
             config: RecoveryConfig { buffer_size, ..config },
             logs: Mutex::default(),
+            foreign: Mutex::default(),
             bytes: AtomicUsize::new(0),
             epochs: AtomicU64::new(0),
             random: RandomState::new(),
@@ -142,21 +149,33 @@ impl Recovery {
 
     /// Works on a topic's log, a new one if it has none. Nobody else can meanwhile.
     pub(crate) fn with<T>(&self, topic: &str, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> T {
+        let mut work = Some(work);
+        let mut once = |log: &mut Log| work.take().map(|work| work(log));
         loop {
-            let log = self.log(topic);
-            let mut log = lock(&log);
-            if log.is_over {
-                continue;
+            if let Some(result) = self.work(&self.log(topic), now_millis, &mut once) {
+                self.keep_to_budget(topic);
+                return result.expect("it is done once");
             }
-            let before = log.bytes;
-            log.used_millis = now_millis;
-            let result = work(&mut log);
-            self.charge(before, log.bytes);
-            drop(log);
-            if self.bytes.load(Ordering::Relaxed) > self.config.memory_budget {
-                self.make_room(topic);
-            }
-            return result;
+        }
+    }
+
+    /// Works on a log, unless it has been given up.
+    fn work<T>(&self, log: &Mutex<Log>, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> Option<T> {
+        let mut log = lock(log);
+        if log.is_over {
+            return None;
+        }
+        let before = log.bytes;
+        log.used_millis = now_millis;
+        let result = work(&mut log);
+        self.charge(before, log.bytes);
+        Some(result)
+    }
+
+    /// Makes room if there is too much.
+    fn keep_to_budget(&self, topic: &str) {
+        if self.bytes.load(Ordering::Relaxed) > self.config.memory_budget {
+            self.make_room(topic);
         }
     }
 
@@ -180,31 +199,38 @@ impl Recovery {
 
     /// Gives up the logs that were used longest ago, other than `kept`, until a tenth of the budget is free.
     fn make_room(&self, kept: &str) {
-        let mut logs = lock(&self.logs);
-        let used = |(topic, log): (&Arc<str>, &Arc<Mutex<Log>>)| {
-            // One that is locked is in use.
-            let log = log.try_lock().ok()?;
-            (**topic != *kept).then(|| (log.used_millis, Arc::clone(topic)))
-        };
-        let mut oldest: Vec<_> = logs.iter().filter_map(used).collect();
+        // One that is locked is in use.
+        let used = |log: &Arc<Mutex<Log>>| log.try_lock().ok().map(|log| log.used_millis);
+        let own: Vec<_> = lock(&self.logs).iter().map(|(topic, log)| (used(log), Arc::clone(topic), None)).collect();
+        let mut oldest = own;
+        for (topic, logs) in &*lock(&self.foreign) {
+            oldest.extend(logs.iter().map(|(epoch, kept)| (used(&kept.log), Arc::clone(topic), Some(*epoch))));
+        }
+        oldest.retain(|(used, topic, epoch)| used.is_some() && (epoch.is_some() || **topic != *kept));
         oldest.sort_unstable();
-        for (_, topic) in oldest {
+        for (_, topic, epoch) in oldest {
             if self.bytes.load(Ordering::Relaxed) <= self.config.memory_budget / 10 * 9 {
                 break;
             }
-            self.give_up(&mut logs, &topic);
+            match epoch {
+                None => self.give_up(&mut lock(&self.logs), &topic),
+                Some(epoch) => self.give_up_foreign(&topic, epoch),
+            }
         }
     }
 
     /// Forgets topics that nobody has published to or asked for since `ttl`.
     pub(crate) fn forget_old(&self, now_millis: u64) {
         let oldest = now_millis.saturating_sub(self.config.ttl.as_millis() as u64);
-        let mut logs = lock(&self.logs);
         let is_old = |log: &Arc<Mutex<Log>>| log.try_lock().is_ok_and(|log| log.used_millis < oldest);
-        let old: Vec<_> = logs.iter().filter(|(_, log)| is_old(log)).map(|(topic, _)| Arc::clone(topic)).collect();
-        for topic in old {
-            self.give_up(&mut logs, &topic);
+        {
+            let mut logs = lock(&self.logs);
+            let old: Vec<_> = logs.iter().filter(|(_, log)| is_old(log)).map(|(topic, _)| Arc::clone(topic)).collect();
+            for topic in old {
+                self.give_up(&mut logs, &topic);
+            }
         }
+        self.end(self.take_foreign(|_, _, kept| is_old(&kept.log)));
     }
 
     fn give_up(&self, logs: &mut HashMap<Arc<str>, Arc<Mutex<Log>>>, topic: &str) {
@@ -220,9 +246,10 @@ impl Recovery {
         }
     }
 
-    /// How many topics have a log, and how many bytes these are.
+    /// How many logs there are, one per topic and instance that publishes to it, and how many bytes these are.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (lock(&self.logs).len(), self.bytes.load(Ordering::Relaxed))
+        let foreign: usize = lock(&self.foreign).values().map(HashMap::len).sum();
+        (lock(&self.logs).len() + foreign, self.bytes.load(Ordering::Relaxed))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
 
+mod cluster;
 mod drain;
 mod presence;
 mod redis;
@@ -10,7 +11,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
@@ -23,6 +24,7 @@ pub use self::{
     presence::JoinError,
 };
 use crate::{
+    cluster::{Cluster, Mesh},
     config::{Config, ConfigError},
     frame::{self, Opcode},
     http,
@@ -94,6 +96,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) recipients: Recipients,
     pub(crate) links: Arc<Links>,
+    pub(crate) cluster: OnceLock<Arc<Mesh>>,
     pub(crate) topics: Topics,
     pub(crate) publications: Publications,
     pub(crate) recovery: Option<Recovery>,
@@ -127,6 +130,7 @@ impl Shared {
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
             links,
+            cluster: OnceLock::new(),
             publications: Publications::new(config.max_publish_backlog_bytes),
             recovery: config.recovery.clone().map(Recovery::new),
             presence: config.presence.clone().map(Presence::new),
@@ -166,6 +170,7 @@ pub struct Server {
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     metrics: Mutex<Option<http::MetricsPort>>,
+    cluster: Mutex<Option<Cluster>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -197,6 +202,7 @@ impl Server {
             address,
             threads: Mutex::default(),
             metrics: Mutex::new(metrics),
+            cluster: Mutex::default(),
         };
         // If one of them fails, dropping `server` ends the others.
         for (index, listener) in listeners.sockets.into_iter().enumerate() {
@@ -232,12 +238,13 @@ impl Server {
         self.shared.is_running()
     }
 
-    /// Closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
+    /// Leaves the cluster, closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
     /// threads. What was received and not drained can still be drained. Calling it again does nothing.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
+        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         let redis = self.shared.redis();
         redis.iter().for_each(|redis| redis.stop());
         for mailbox in &self.shared.mailboxes {
@@ -342,6 +349,7 @@ impl Server {
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
+            cluster: self.shared.cluster_health(),
             connection_quality: self.shared.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,

@@ -10,7 +10,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
+    cluster::ClusterStats,
     inbound::ShardReading,
+    links::LinkStats,
     priority::{Level, PerLevel},
     quality::Grades,
     redis::RedisStats,
@@ -201,6 +203,9 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// The cluster.
+    #[serde(flatten)]
+    pub cluster: ClusterHealth,
     /// How many connections are how good.
     pub connection_quality: Grades,
     /// Whether publications are kept for clients that come back.
@@ -233,6 +238,54 @@ pub struct HealthSnapshot {
     pub redis_reconnect_count: u64,
     /// Dead letters that can be fetched.
     pub redis_dlq_size: u64,
+}
+
+/// How the cluster is, in the names of the reference; all 0 where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClusterHealth {
+    /// Whether there is a link with any other instance.
+    pub cluster_connected: bool,
+    /// Instances that there is a link with.
+    pub cluster_peer_count: u64,
+    /// Publications sent, one per peer that got it.
+    pub cluster_messages_sent: u64,
+    /// Publications that came and were handed to subscribers here.
+    pub cluster_messages_delivered: u64,
+    /// Publications that a peer, or the subscribers here, didn't get.
+    pub cluster_messages_dropped: u64,
+    /// Publications that came.
+    pub cluster_messages_received: u64,
+    /// Publications that peers sent and that didn't come.
+    pub cluster_messages_lost: u64,
+    /// Bytes written to links.
+    pub cluster_bytes_sent: u64,
+    /// Bytes read from links.
+    pub cluster_bytes_received: u64,
+    /// Links with a peer that had one before.
+    pub cluster_reconnect_count: u64,
+    /// Frames of types that nobody knows.
+    pub cluster_unknown_message_types: u64,
+    /// Publications in the dead-letter list.
+    pub cluster_dlq_size: u64,
+}
+
+impl From<&ClusterStats> for ClusterHealth {
+    fn from(stats: &ClusterStats) -> Self {
+        Self {
+            cluster_connected: stats.peers > 0,
+            cluster_peer_count: stats.peers,
+            cluster_messages_sent: stats.sent,
+            cluster_messages_delivered: stats.delivered,
+            cluster_messages_dropped: stats.all_dropped(),
+            cluster_messages_received: stats.received,
+            cluster_messages_lost: stats.lost,
+            cluster_bytes_sent: stats.bytes_sent,
+            cluster_bytes_received: stats.bytes_received,
+            cluster_reconnect_count: stats.reconnects,
+            cluster_unknown_message_types: stats.unknown_types,
+            cluster_dlq_size: stats.dead_letters,
+        }
+    }
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
@@ -271,8 +324,9 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
     text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1 as f64);
     text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
     text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
+    cluster(&mut text, &fanout.links.cluster.clone().unwrap_or_default());
     text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
-    if let Some(redis) = &fanout.redis {
+    if let Some(redis) = &fanout.links.redis {
         redis_counters(&mut text, redis);
     }
     text.0
@@ -302,6 +356,20 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
 
+fn cluster(text: &mut Exposition, stats: &ClusterStats) {
+    text.gauge("wse_cluster_peers", "Instances linked with", stats.peers as f64);
+    text.counter("wse_cluster_messages_sent_total", "Publications sent to peers", stats.sent);
+    text.counter("wse_cluster_messages_delivered_total", "Publications of peers handed over", stats.delivered);
+    text.counter("wse_cluster_messages_dropped_total", "Publications not sent or not handed over", stats.all_dropped());
+    text.counter("wse_cluster_messages_received_total", "Publications of peers that came", stats.received);
+    text.counter("wse_cluster_messages_lost_total", "Publications of peers that didn't come", stats.lost);
+    text.counter("wse_cluster_bytes_sent_total", "Bytes written to links", stats.bytes_sent);
+    text.counter("wse_cluster_bytes_received_total", "Bytes read from links", stats.bytes_received);
+    text.counter("wse_cluster_reconnects_total", "Links with a peer that had one before", stats.reconnects);
+    let refused = stats.refused.values().sum();
+    text.counter("wse_cluster_refused_total", "Connections that became no link", refused);
+}
+
 fn redis_counters(text: &mut Exposition, redis: &RedisStats) {
     let dropped = redis.dropped.values().sum();
     text.gauge("wse_redis_connected", "Whether both connections to Redis are there", redis.connected as f64);
@@ -324,7 +392,8 @@ pub(crate) struct Fanout {
     pub(crate) recovery: (usize, usize),
     /// Topics with users, and users.
     pub(crate) presence: (usize, usize),
-    pub(crate) redis: Option<RedisStats>,
+    /// What went to other instances and came from them.
+    pub(crate) links: LinkStats,
 }
 
 /// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.

@@ -4,7 +4,7 @@ mod client;
 
 use std::{
     collections::HashMap,
-    io::{Read, Write},
+    io::Read,
     net::TcpStream,
     sync::{
         Arc,
@@ -18,13 +18,7 @@ use client::{Client, Received, assert_balanced, config, drain, start, until};
 use wse_engine::{ApplicationSource, Config, Server, frame::Opcode};
 
 fn metrics(server: &Server, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.metrics_address().unwrap()).unwrap();
-    stream.set_read_timeout(Some(client::PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
+    client::get(server.metrics_address().unwrap(), path)
 }
 
 #[test]

@@ -7,6 +7,7 @@ public name.
 from wse_server._wse_accel import (
     Message,
     MessageBatch,
+    RustCircuitBreaker,
     RustCompressionManager,
     RustEventSequencer,
     RustPriorityMessageQueue,
@@ -34,6 +35,7 @@ from wse_server._wse_accel import (
 __all__ = [
     "Message",
     "MessageBatch",
+    "RustCircuitBreaker",
     "RustCompressionManager",
     "RustEventSequencer",
     "RustPriorityMessageQueue",

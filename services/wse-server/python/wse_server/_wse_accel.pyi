@@ -1,8 +1,7 @@
 """The contract of the compiled module: what it takes, what it gives, what it raises.
 
 The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged; what that package has and this one does not (clusters) is left out
-of the signatures rather than accepted and ignored. Arguments after the first of these are keywords only, so that no
+unchanged. Arguments after the first of these are keywords only, so that no
 position means something else here.
 
 Differences that an application can see, all of them deliberate:
@@ -14,6 +13,7 @@ Differences that an application can see, all of them deliberate:
 - A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, final
 
@@ -272,6 +272,9 @@ class RustWSEServer:
     @property
     def metrics_port(self) -> int | None:
         """The port of the metrics, if there are any; the configured one before `start()`."""
+    @property
+    def cluster_port(self) -> int | None:
+        """The cluster port, as bound; `None` without one."""
     def set_callbacks(
         self,
         on_connect: Callable[[str, str], object],
@@ -469,6 +472,58 @@ class RustWSEServer:
         Raises:
             RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
         """
+    def connect_cluster(
+        self,
+        peers: list[str],
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        cluster_port: int | None = None,
+        seeds: list[str] | None = None,
+        cluster_addr: str | None = None,
+    ) -> None:
+        """Become part of a cluster: publications go to every server whose clients want them, and come from there.
+
+        Returns when the cluster port is bound; peers are dialled in the background, now and whenever a link is gone.
+        Once in a server's life, after `start()`.
+
+        Args:
+            peers: Cluster ports of the others, `HOST:PORT`; names are looked up each time they are dialled.
+            tls_cert: This server's certificate with its chain, PEM. Both ends of a link verify each other. All three
+                files or none; without any, `WSE_CLUSTER_TLS_CERT`, `_KEY` and `_CA` name them.
+            tls_key: Its key.
+            tls_ca: The certificates of the authorities that sign the servers'.
+            cluster_port: The port to be reached at, on the server's `host`; 0 lets the kernel pick. Without it this
+                server only dials. It is a port of its own: cluster links are not accepted on the WebSocket port.
+            seeds: Instead of `peers`: some servers that know the others.
+            cluster_addr: Where others reach the cluster port, to be passed on; a host alone, or port 0, stands for the
+                bound port. Who gives one also dials those that it hears of.
+
+        Raises:
+            RuntimeError: it is connected already, not started, or seeds come without `cluster_addr`.
+            ValueError: an address that is none, files that are refused or incomplete, or nobody to dial and no port.
+            OSError: the port can't be bound.
+        """
+    def cluster_connected(self) -> bool:
+        """Whether there is a link with any other server."""
+    def cluster_peers_count(self) -> int:
+        """How many servers there is a link with."""
+    def cluster_info(self) -> list[dict[str, Any]]:
+        """Each of these: `address`, `instance_id`, `capabilities` (bits) and `connected_at` (milliseconds)."""
+    def reload_cluster_tls(
+        self, cert: str | os.PathLike[str], key: str | os.PathLike[str], ca: str | os.PathLike[str]
+    ) -> None:
+        """Secure new links with other files. Links that there are stay.
+
+        Raises:
+            RuntimeError: there is no cluster, or it is a plain one.
+            ValueError: the files are refused; the old ones stay.
+        """
+    def get_cluster_dlq_entries(self) -> list[dict[str, str]]:
+        """Take the last publications (1000 at most) that a peer didn't get.
+
+        Each has `topic`, `payload`, `peer_addr` and `error`: `overflow`, `gone`, `too_big` or `stopped`.
+        """
     def get_topic_subscriber_count(self, topic: str) -> int:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:
@@ -507,7 +562,25 @@ class RustWSEServer:
     def inbound_queue_depth(self) -> int:
         """Messages waiting for the application."""
     def health_snapshot(self) -> dict[str, Any]:
-        """Counters for a health check, by the reference's names."""
+        """Counters for a health check, by the reference's names.
+
+        Beside them `connection_quality`: how many connections are `excellent`, `good`, `fair` and `poor`, as
+        `get_connection_quality()` judges them. A shard that does not answer within a second is left out of it.
+        """
+    def get_connection_quality(self, connection_id: str) -> dict[str, Any] | None:
+        """How good a connection is; None: no such connection.
+
+        Returns:
+            `score`, from 100 down to 0, and `grade`: `excellent` (from 90), `good` (from 70), `fair` (from 40) or
+            `poor`. What it is judged by: `sent` and `dropped` (messages to it), `backlog_bytes` (waiting for it),
+            `allowance` (the part of `rate_limit_capacity` that is left), `round_trip_ms` and `jitter_ms` (the
+            kernel's; None where it doesn't tell). And what it lost for each, in `penalties`: `loss` up to 40 (all of
+            them at 10 % dropped), `backlog` up to 25 (at half of `max_outbound_queue_bytes`), `latency` up to 20 (from
+            50 ms, all at 500), `pace` up to 10 (below a fifth, all at none), `jitter` up to 5 (from 10 ms, all at 100).
+
+        Raises:
+            RuntimeError: the server was never started.
+        """
     def prometheus_metrics(self) -> str:
         """The text of `/metrics`."""
     def set_jwt_keys(self, keys: str | bytes) -> None:
@@ -537,6 +610,33 @@ class RustWSEServer:
 
 # What applications need beside the server. Names, defaults and behaviour are those of PyPI `wse-server` 2.5.1; what
 # differs is said where it does. A value that can't be used raises ValueError, one of another type TypeError.
+
+@final
+class RustCircuitBreaker:
+    """Whether something that keeps failing is worth another call.
+
+    Closed, calls go through. After `failure_threshold` failures in a row it is open, and they don't. After
+    `reset_timeout` seconds it is half open: `success_threshold` calls go through, and if all of them succeed it is
+    closed; if one fails, it is open for as long again.
+    """
+
+    def __new__(
+        cls, failure_threshold: int = 5, reset_timeout: float = 60.0, success_threshold: int = 3
+    ) -> RustCircuitBreaker:
+        """A closed one.
+
+        Raises:
+            ValueError: a threshold is not from 1 to 2**32 - 1, or the time is negative or no number.
+        """
+    def allow(self) -> bool:
+        """Whether to call now. Whoever is told so says how it ended."""
+    def record_success(self) -> None:
+        """A call succeeded."""
+    def record_failure(self) -> None:
+        """A call failed."""
+    @property
+    def state(self) -> Literal["closed", "open", "half_open"]:
+        """What it thinks now."""
 
 @final
 class RustTokenBucket:

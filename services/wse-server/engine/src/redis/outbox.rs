@@ -110,11 +110,11 @@ impl Batch {
     }
 
     /// Those that have no answer, given up.
-    fn letters(mut self, error: &Cow<'static, str>) -> Vec<Letter> {
+    fn letters(mut self, error: &'static str) -> Vec<Letter> {
         let mut letters = Vec::with_capacity(self.unanswered() as usize);
         while self.unanswered() > 0 {
             let (topic, payload) = self.next();
-            letters.push(letter(topic, payload, error.clone()));
+            letters.push(letter(topic, payload, Cow::Borrowed(error)));
             self.advance();
         }
         letters
@@ -341,7 +341,7 @@ impl State {
     fn give_up(&mut self, batch: Batch, loss: Loss) {
         self.bytes -= batch.commands.len();
         self.books.queued -= u64::from(batch.unanswered());
-        for letter in batch.letters(&Cow::Borrowed(loss.error())) {
+        for letter in batch.letters(loss.error()) {
             self.drop_letter(letter, loss);
         }
     }

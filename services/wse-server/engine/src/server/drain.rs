@@ -67,6 +67,9 @@ impl Server {
         farewell.check()?;
         tracing::info!(address = %self.address, code = farewell.code, "draining");
         self.shared.draining.store(true, Ordering::SeqCst);
+        if let Some(cluster) = self.shared.cluster.get() {
+            cluster.drain();
+        }
         let farewell = Arc::new(farewell);
         for mailbox in &self.shared.mailboxes {
             mailbox.put_now(Command::Drain(Arc::clone(&farewell)));

@@ -8,7 +8,7 @@ use crate::{
     key::ConnectionKey,
     links::Publication,
     outbound::{Command, Mailbox},
-    presence::{Event, Member, Move, Presence, PresenceError},
+    presence::{Change, Member, Move, Presence, PresenceError},
     topics::TopicError,
 };
 
@@ -24,9 +24,19 @@ pub enum JoinError {
 }
 
 impl Shared {
-    /// What tells a topic's subscribers, and the application, of a change that `connection` made.
-    pub(super) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Event) + '_ {
-        move |event| {
+    /// What tells of a change that `connection` made: a topic's subscribers, the application and other instances.
+    pub(super) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
+        move |change| {
+            if let Some(mesh) = self.cluster.get() {
+                mesh.tell_change(&change);
+            }
+            self.tell_here(connection.shard(), &change);
+        }
+    }
+
+    /// Tells a topic's subscribers here, and by way of a shard the application, of a change.
+    pub(crate) fn tell_here(&self, shard: usize, change: &Change) {
+        if let Some(event) = change.event() {
             // Without waiting: presence is locked, and it may be a shard that tells.
             let publication = Publication { text: event.message().into(), stamp: None };
             self.hand_out(&event.topic, &[publication], Mailbox::put_now);
@@ -35,7 +45,7 @@ impl Shared {
                 Move::Leave => Kind::PresenceLeave,
                 Move::Update => return,
             };
-            self.mailboxes[connection.shard()].put_now(Command::Presence(kind, event.detail()));
+            self.mailboxes[shard].put_now(Command::Presence(kind, event.detail()));
         }
     }
 

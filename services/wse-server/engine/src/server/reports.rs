@@ -47,8 +47,8 @@ impl Shared {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
         let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let (backlog, redis) = (self.publications.bytes(), self.redis_stats());
-        let fanout = Fanout { backlog, topics, busiest, recovery, presence, redis };
+        let (backlog, links) = (self.publications.bytes(), self.link_stats());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
         stats::prometheus(&stats, &totals, &fanout)
     }
 
@@ -69,7 +69,7 @@ impl Shared {
 
     /// `/stats/links`.
     pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: None, redis: self.redis_stats() }
+        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
     }
 
     /// `/stats/connections`: each shard is asked; closed connections are told once.

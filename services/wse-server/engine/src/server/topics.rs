@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    sync::Arc,
 };
 
 use bytes::BytesMut;
@@ -61,9 +62,35 @@ impl Shared {
         });
     }
 
-    /// Publishes what came from another instance to a topic's subscribers here.
+    /// Publishes what came from another instance to a topic's subscribers here. Never waits: who calls it looks whether there
+    /// is room ([`Shared::is_congested`]) before.
     pub(crate) fn receive(&self, topic: &str, publications: &[Publication<'_>]) {
-        self.hand_out(topic, publications, Mailbox::put);
+        self.hand_out(topic, publications, Mailbox::put_now);
+    }
+
+    /// The same, and keeps what `origin` stamped for those who come back.
+    pub(crate) fn receive_and_keep(&self, origin: &Arc<str>, topic: &str, publications: &[Publication<'_>]) {
+        let Some(recovery) = &self.recovery else { return self.receive(topic, publications) };
+        let epoch = |publication: &Publication<'_>| publication.stamp.map(|stamp| stamp.epoch);
+        for run in publications.chunk_by(|one, other| epoch(one) == epoch(other)) {
+            let Some(epoch) = epoch(&run[0]) else {
+                self.receive(topic, run);
+                continue;
+            };
+            recovery.keep(origin, topic, epoch, clock::now_millis(), |log| {
+                for Publication { text, stamp } in run {
+                    let frame = frame::encode(Opcode::Text, text.as_bytes());
+                    log.follow(stamp.map_or(0, |stamp| stamp.offset), frame, recovery.config.buffer_size);
+                }
+                // With the log locked: who asks for the past gets the rest behind it.
+                self.receive(topic, run);
+            });
+        }
+    }
+
+    /// Whether listeners here have so much to take that what comes from elsewhere has to wait.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.publications.is_full_here() || self.mailboxes.iter().any(Mailbox::is_full)
     }
 
     /// Hands messages to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
@@ -124,6 +151,20 @@ impl Shared {
         Recovered { position: log.position(), recovered, count }
     }
 
+    /// Works on the log that a client's position is of, if it is another instance's and has all that the client missed.
+    fn recover_foreign<T>(
+        &self,
+        recovery: &Recovery,
+        topic: &str,
+        missed_from: Option<Position>,
+        replay: impl FnOnce(&mut Log) -> T,
+    ) -> Option<T> {
+        let position = missed_from?;
+        let now_millis = clock::now_millis();
+        let has_all = |log: &mut Log| log.after(position, recovery.config.max_messages).is_some();
+        recovery.with_foreign(topic, position.epoch, now_millis, |log| has_all(log).then(|| replay(log)))?
+    }
+
     /// A connection is gone, and with it its subscriptions and its user's presence.
     pub(crate) fn end_subscriptions(&self, connection: ConnectionKey) {
         self.topics.leave(connection);
@@ -175,10 +216,16 @@ impl Server {
             let subscribe = || shared.topics.subscribe(key, &[topic], None, shared.teller(key));
             let outcome = match shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic)) {
                 None => subscribe()?.pop().map(|topic| (topic, None)),
-                Some(recovery) => recovery.with(topic, clock::now_millis(), |log| {
-                    let permitted = subscribe()?.pop();
-                    Ok(permitted.map(|topic| (topic, Some(shared.replay(key, log, missed_from, recovery)))))
-                })?,
+                Some(recovery) => {
+                    let replay = |log: &mut Log| {
+                        let permitted = subscribe()?.pop();
+                        Ok(permitted.map(|topic| (topic, Some(shared.replay(key, log, missed_from, recovery)))))
+                    };
+                    match shared.recover_foreign(recovery, topic, missed_from, replay) {
+                        Some(recovered) => recovered?,
+                        None => recovery.with(topic, clock::now_millis(), replay)?,
+                    }
+                }
             };
             outcomes.extend(outcome);
         }

@@ -1,0 +1,103 @@
+//! The cluster of `RustWSEServer`.
+
+use std::path::PathBuf;
+
+use pyo3::{
+    exceptions::{PyOSError, PyRuntimeError, PyValueError},
+    prelude::*,
+    types::PyDict,
+};
+use wse_engine::{ClusterConfig, ClusterError, TlsFiles};
+
+use crate::{arguments, server::RustWSEServer};
+
+#[pymethods]
+impl RustWSEServer {
+    // The list of arguments is the reference's.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (
+        peers, tls_cert = None, tls_key = None, tls_ca = None, cluster_port = None, seeds = None, cluster_addr = None,
+    ))]
+    fn connect_cluster(
+        &self,
+        py: Python<'_>,
+        peers: Vec<String>,
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
+        tls_ca: Option<PathBuf>,
+        cluster_port: Option<i64>,
+        seeds: Option<Vec<String>>,
+        cluster_addr: Option<String>,
+    ) -> PyResult<()> {
+        let config = ClusterConfig {
+            peers,
+            seeds: seeds.unwrap_or_default(),
+            port: cluster_port.map(|port| arguments::port("cluster_port", port)).transpose()?,
+            address: cluster_addr,
+            tls: TlsFiles::choose(tls_cert, tls_key, tls_ca, environment).map_err(refused)?,
+            ..ClusterConfig::default()
+        };
+        let running = self.started()?;
+        py.detach(|| running.server.connect_cluster(config)).map_err(refused)
+    }
+
+    fn cluster_connected(&self, py: Python<'_>) -> bool {
+        self.cluster_peers_count(py) > 0
+    }
+
+    fn cluster_peers_count(&self, py: Python<'_>) -> usize {
+        self.running().map_or(0, |running| py.detach(|| running.server.cluster_peers().len()))
+    }
+
+    fn cluster_info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let running = self.started()?;
+        let peers = py.detach(|| running.server.cluster_peers());
+        running.decoded(py, &serde_json::to_vec(&peers).expect("peers are strings"))
+    }
+
+    fn reload_cluster_tls(&self, py: Python<'_>, cert: PathBuf, key: PathBuf, ca: PathBuf) -> PyResult<()> {
+        let running = self.started()?;
+        let files = TlsFiles { certificate: cert, key, authority: ca };
+        py.detach(|| running.server.reload_cluster_tls(&files)).map_err(refused)
+    }
+
+    fn get_cluster_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let Some(running) = self.running() else { return Ok(Vec::new()) };
+        let letters = py.detach(|| running.server.cluster_dead_letters());
+        let entry = |letter: wse_engine::ClusterLetter| {
+            let entry = PyDict::new(py);
+            entry.set_item("topic", letter.topic)?;
+            entry.set_item("payload", letter.payload)?;
+            entry.set_item("peer_addr", letter.peer)?;
+            entry.set_item("error", letter.reason)?;
+            Ok(entry)
+        };
+        letters.into_iter().map(entry).collect()
+    }
+
+    #[getter]
+    fn cluster_port(&self, py: Python<'_>) -> Option<u16> {
+        let running = self.running()?;
+        py.detach(|| running.server.cluster_address()).map(|address| address.port())
+    }
+}
+
+fn environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// What was given is wrong, or the state of the server is, as in the reference, or the kernel refuses.
+fn refused(error: ClusterError) -> PyErr {
+    let text = error.to_string();
+    match &error {
+        ClusterError::Listen { source, .. } | ClusterError::Resource { source, .. } => source
+            .raw_os_error()
+            .map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone()))),
+        ClusterError::Connected
+        | ClusterError::NotConnected
+        | ClusterError::Stopped
+        | ClusterError::NoAddress
+        | ClusterError::Plain => PyRuntimeError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}

@@ -1,0 +1,165 @@
+//! Where instances are reached, and which of them is where. Pure.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::config::{MOST_PEERS, split};
+
+/// An address that is dialled.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Who answered there last.
+    instance: Option<Arc<str>>,
+    /// It was configured: it is dialled for ever.
+    is_given: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct AddressBook {
+    known: HashMap<String, Known>,
+    /// Where we are reached ourselves, under whatever names.
+    own: Vec<String>,
+}
+
+impl AddressBook {
+    /// We are reached there: it is never dialled.
+    pub(super) fn add_own(&mut self, address: &str) {
+        self.known.remove(address);
+        // A host has few names; whoever gossips more of them isn't listened to.
+        if !self.own.iter().any(|own| own == address) && self.own.len() < MOST_PEERS {
+            self.own.push(address.into());
+        }
+    }
+
+    /// Somebody may be there. Returns whether that is news, so that it has to be dialled.
+    pub(super) fn add(&mut self, address: &str, is_given: bool) -> bool {
+        let is_unfit = split(address).is_none() || self.own.iter().any(|own| own == address);
+        if is_unfit || self.known.contains_key(address) || self.known.len() >= MOST_PEERS {
+            return false;
+        }
+        self.known.insert(address.into(), Known { instance: None, is_given });
+        true
+    }
+
+    /// Nobody answers there. Returns whether that was the last word on it.
+    pub(super) fn give_up(&mut self, address: &str) -> bool {
+        let is_hearsay = self.known.get(address).is_none_or(|known| !known.is_given);
+        is_hearsay && {
+            self.known.remove(address);
+            true
+        }
+    }
+
+    /// `instance` answers there. Returns who did before, if that was another.
+    pub(super) fn answered(&mut self, address: &str, instance: &Arc<str>) -> Option<Arc<str>> {
+        let known = self.known.get_mut(address)?;
+        known.instance.replace(Arc::clone(instance)).filter(|before| before != instance)
+    }
+
+    /// `instance` says that it is reached there. That is believed where we have the address from hearsay alone: so nobody
+    /// keeps us from dialling whom we were told to dial.
+    pub(super) fn claimed(&mut self, address: &str, instance: &Arc<str>) {
+        if let Some(known) = self.known.get_mut(address).filter(|known| !known.is_given) {
+            known.instance.get_or_insert_with(|| Arc::clone(instance));
+        }
+    }
+
+    /// Who answered there last.
+    pub(super) fn instance(&self, address: &str) -> Option<Arc<str>> {
+        self.known.get(address)?.instance.clone()
+    }
+}
+
+/// The payload of a list of addresses: what doesn't fit into a frame is left out.
+pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
+    let (mut list, mut count) = (BytesMut::new(), 0_u16);
+    for address in addresses.take(2 * MOST_PEERS) {
+        list.put_u16_le(address.len() as u16);
+        list.put_slice(address.as_bytes());
+        count += 1;
+    }
+    let mut payload = BytesMut::with_capacity(2 + list.len());
+    payload.put_u16_le(count);
+    payload.put_slice(&list);
+    payload.freeze()
+}
+
+/// The addresses in such a payload, up to where it makes sense.
+pub(super) fn parse(mut payload: &[u8]) -> Vec<String> {
+    let mut addresses = Vec::new();
+    let count = payload.try_get_u16_le().unwrap_or_default();
+    for _ in 0..usize::from(count).min(2 * MOST_PEERS) {
+        let Ok(length) = payload.try_get_u16_le() else { break };
+        let Some((address, rest)) = payload.split_at_checked(usize::from(length)) else { break };
+        payload = rest;
+        addresses
+            .extend(std::str::from_utf8(address).ok().filter(|address| split(address).is_some()).map(str::to_owned));
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_news_once_and_our_own_never_are() {
+        let mut book = AddressBook::default();
+        book.add_own("me:1");
+        assert!(book.add("a:1", true) && !book.add("a:1", false) && !book.add("me:1", true) && !book.add("a", true));
+        assert!(book.add("also-me:1", false));
+        book.add_own("also-me:1");
+        assert!(!book.add("also-me:1", false));
+    }
+
+    #[test]
+    fn there_are_so_many_and_hearsay_makes_room_when_nobody_answers() {
+        let mut book = AddressBook::default();
+        assert!((0..MOST_PEERS).all(|n| book.add(&format!("a:{}", n + 1), n == 0)));
+        assert!(!book.add("b:1", false));
+        assert!(!book.give_up("a:1") && book.give_up("a:2") && book.give_up("a:2"));
+        assert!(book.add("b:1", false));
+    }
+
+    #[test]
+    fn another_instance_at_an_address_is_noticed() {
+        let mut book = AddressBook::default();
+        book.add("a:1", true);
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        assert_eq!(book.answered("a:1", &one), None);
+        assert_eq!(book.answered("a:1", &one), None);
+        assert_eq!(book.answered("a:1", &other), Some(one));
+        assert_eq!((book.instance("a:1"), book.instance("b:1")), (Some(other), None));
+    }
+
+    #[test]
+    fn a_claim_counts_for_hearsay_alone() {
+        let mut book = AddressBook::default();
+        (book.add("given:1", true), book.add("heard:1", false));
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        for address in ["given:1", "heard:1", "unknown:1"] {
+            book.claimed(address, &one);
+            book.claimed(address, &other);
+        }
+        assert_eq!((book.instance("given:1"), book.instance("heard:1")), (None, Some(one)));
+    }
+
+    #[test]
+    fn a_list_lies_on_the_wire_as_the_protocol_says() {
+        assert_eq!(&encode(["a:1", "bc:2"].into_iter())[..], b"\x02\0\x03\0a:1\x04\0bc:2");
+        assert_eq!(parse(b"\x02\0\x03\0a:1\x04\0bc:2"), ["a:1", "bc:2"]);
+        assert_eq!(parse(b"\x02\0\x03\0a:1\x09\0bc:2"), ["a:1"]);
+        assert_eq!(parse(b"\x02\0\x01\0a\x03\0b:1"), ["b:1"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_list(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            parse(&bytes);
+        }
+    }
+}

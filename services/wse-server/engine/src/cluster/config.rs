@@ -1,0 +1,282 @@
+//! What a cluster is told before it is connected, and whether that makes sense.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use wse_utilities::breaker::BreakerConfig;
+
+/// Most instances in a cluster, and most addresses that are remembered.
+pub(super) const MOST_PEERS: usize = 256;
+/// Longest host name (RFC 1035, 2.3.4), in bytes.
+const LONGEST_HOST: usize = 253;
+
+/// How an instance finds the others, and how they find it.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterConfig {
+    /// Where the others' cluster ports are: `HOST:PORT`, names or addresses.
+    pub peers: Vec<String>,
+    /// Instead of `peers`: some of them, who know the others.
+    pub seeds: Vec<String>,
+    /// The cluster port to listen on, at the server's host; 0 lets the kernel pick. Without it this instance only dials.
+    pub port: Option<u16>,
+    /// Where others reach our cluster port, to be passed on: `HOST:PORT`, or a host alone for the port that is bound.
+    pub address: Option<String>,
+    /// Certificates that both ends of a link verify; without them links are plain.
+    pub tls: Option<TlsFiles>,
+    /// When what happens.
+    pub timing: ClusterTiming,
+}
+
+/// The files of a cluster's TLS, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// This instance's certificate, with its chain, for both roles.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The certificates of the authorities that sign the instances'.
+    pub authority: PathBuf,
+}
+
+impl TlsFiles {
+    /// All three files, as given or else as the environment has them; none, where none is named.
+    ///
+    /// # Errors
+    /// When some are named and others aren't.
+    pub fn choose(
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+        authority: Option<PathBuf>,
+        variable: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Option<Self>, ClusterError> {
+        let given = [certificate, key, authority];
+        let named = match given.iter().all(Option::is_none) {
+            true => ["WSE_CLUSTER_TLS_CERT", "WSE_CLUSTER_TLS_KEY", "WSE_CLUSTER_TLS_CA"].map(variable),
+            false => given,
+        };
+        match named {
+            [None, None, None] => Ok(None),
+            [Some(certificate), Some(key), Some(authority)] => Ok(Some(Self { certificate, key, authority })),
+            _ => Err(ClusterError::PartialTls),
+        }
+    }
+}
+
+/// When what happens in a cluster. The defaults are the protocol's; tests use shorter times.
+#[derive(Clone, Debug)]
+pub struct ClusterTiming {
+    /// How long a stranger may take to introduce itself, or a dialled address to answer.
+    pub handshake: Duration,
+    /// How often a link is pinged.
+    pub heartbeat: Duration,
+    /// How long a link may be silent, or take nothing, before it is given up.
+    pub dead: Duration,
+    /// How long a peer without a link keeps its queue, its interest and its users.
+    pub keep: Duration,
+    /// How often all that is wanted and known is said again.
+    pub resync: Duration,
+    /// The first pause before an address is dialled again.
+    pub first_pause: Duration,
+    /// The longest.
+    pub longest_pause: Duration,
+    /// How long an address that failed again and again is left alone.
+    pub rest: Duration,
+    /// How long what waits may take to be written when the instance stops.
+    pub farewell: Duration,
+}
+
+impl Default for ClusterTiming {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            heartbeat: Duration::from_secs(5),
+            dead: Duration::from_secs(15),
+            keep: Duration::from_secs(15),
+            resync: Duration::from_secs(60),
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(60),
+            rest: Duration::from_secs(60),
+            farewell: Duration::from_secs(1),
+        }
+    }
+}
+
+impl ClusterTiming {
+    pub(super) fn breaker(&self) -> BreakerConfig {
+        BreakerConfig { failure_threshold: 10, reset_timeout: self.rest, success_threshold: 3 }
+    }
+}
+
+/// Why an instance can't be part of a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// It is already.
+    #[error("the cluster is connected already: an instance connects once")]
+    Connected,
+    /// It isn't.
+    #[error("the cluster is not connected: call connect_cluster() first")]
+    NotConnected,
+    /// It has stopped.
+    #[error("the server has stopped: call start() first")]
+    Stopped,
+    /// Nobody to dial, and no way to be dialled.
+    #[error("nobody to dial, and no port to be reached at: give peers or seeds, or a cluster_port")]
+    Alone,
+    /// Seeds pass on an address that isn't there.
+    #[error("seeds pass on where this instance is reached: give cluster_addr, its HOST:PORT for the others")]
+    NoAddress,
+    /// An address to be passed on without a port behind it.
+    #[error("cluster_addr is for others who dial this instance: give a cluster_port too")]
+    NoPort,
+    /// No address.
+    #[error("{given:?} is no address of a cluster port: give HOST:PORT, an IPv6 address in brackets")]
+    Address {
+        /// What was given.
+        given: String,
+    },
+    /// More than a mesh holds.
+    #[error("a cluster has {MOST_PEERS} instances at most, {given} addresses were given")]
+    TooMany {
+        /// How many.
+        given: usize,
+    },
+    /// Only some of the three files.
+    #[error("TLS needs all three files or none: tls_cert, tls_key and tls_ca (or WSE_CLUSTER_TLS_CERT, _KEY and _CA)")]
+    PartialTls,
+    /// The files.
+    #[error(transparent)]
+    Tls(#[from] super::TlsError),
+    /// TLS files for a plain cluster.
+    #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
+    Plain,
+    /// The cluster port.
+    #[error("failed to listen on {address}, the cluster port: {source}")]
+    Listen {
+        /// As configured.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Something else that the kernel refused.
+    #[error("failed to {step}: {source}")]
+    Resource {
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+impl ClusterConfig {
+    /// Checks that the values make sense together.
+    pub(super) fn validate(&self) -> Result<(), ClusterError> {
+        let dialled = self.dialled();
+        if dialled.is_empty() && self.port.is_none() {
+            return Err(ClusterError::Alone);
+        }
+        if !self.seeds.is_empty() && self.address.is_none() {
+            return Err(ClusterError::NoAddress);
+        }
+        if self.address.is_some() && self.port.is_none() {
+            return Err(ClusterError::NoPort);
+        }
+        if dialled.len() > MOST_PEERS {
+            return Err(ClusterError::TooMany { given: dialled.len() });
+        }
+        let wrong = dialled.iter().find(|address| split(address).is_none());
+        wrong.map_or(Ok(()), |given| Err(ClusterError::Address { given: given.clone() }))
+    }
+
+    /// Whom to dial: seeds take the place of peers.
+    pub(super) fn dialled(&self) -> &[String] {
+        if self.seeds.is_empty() { &self.peers } else { &self.seeds }
+    }
+
+    /// What is passed on, now that the port is bound.
+    pub(super) fn advertised(&self, bound: Option<SocketAddr>) -> Result<Option<String>, ClusterError> {
+        let (Some(given), Some(bound)) = (&self.address, bound) else { return Ok(None) };
+        let advertised = match given.strip_suffix(":0") {
+            Some(host) => format!("{host}:{}", bound.port()),
+            None if split(given).is_some() => given.clone(),
+            None => format!("{given}:{}", bound.port()),
+        };
+        match split(&advertised) {
+            Some(_) => Ok(Some(advertised)),
+            None => Err(ClusterError::Address { given: given.clone() }),
+        }
+    }
+}
+
+/// Host (without brackets) and port of an address; `None` if it is none.
+pub(super) fn split(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let bare = host.strip_prefix('[').map_or(Some(host), |host| host.strip_suffix(']'))?;
+    let is_bracketed = bare.len() != host.len();
+    let is_host = !bare.is_empty()
+        && bare.len() <= LONGEST_HOST
+        && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte))
+        && bare.contains(':') == is_bracketed;
+    is_host.then_some((bare, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(peers: &[&str]) -> ClusterConfig {
+        ClusterConfig { peers: peers.iter().map(|peer| (*peer).to_owned()).collect(), ..ClusterConfig::default() }
+    }
+
+    #[test]
+    fn names_and_addresses_with_ports_are_addresses() {
+        assert_eq!(split("node-1.wse:7006"), Some(("node-1.wse", 7006)));
+        assert_eq!(split("[::1]:7006"), Some(("::1", 7006)));
+        for wrong in ["node", "node:", "node:0", "node:70000", ":7006", "::1:7006", "[a]:1", "a b:1", "a\n:1", "[::1:1"]
+        {
+            assert_eq!(split(wrong), None, "{wrong}");
+        }
+        assert_eq!(split(&format!("{}:1", "x".repeat(300))), None);
+    }
+
+    #[test]
+    fn an_instance_needs_somebody_to_dial_or_a_port() {
+        assert!(matches!(config(&[]).validate(), Err(ClusterError::Alone)));
+        assert!(config(&["a:1"]).validate().is_ok());
+        assert!(ClusterConfig { port: Some(0), ..config(&[]) }.validate().is_ok());
+        assert!(matches!(config(&["a"]).validate(), Err(ClusterError::Address { .. })));
+        assert!(matches!(config(&["a:1"; 300]).validate(), Err(ClusterError::TooMany { given: 300 })));
+    }
+
+    #[test]
+    fn seeds_need_an_address_to_pass_on_and_that_needs_a_port() {
+        let seeds = ClusterConfig { seeds: vec!["a:1".into()], ..config(&[]) };
+        assert!(matches!(seeds.validate(), Err(ClusterError::NoAddress)));
+        let unreachable = ClusterConfig { address: Some("b:1".into()), ..seeds.clone() };
+        assert!(matches!(unreachable.validate(), Err(ClusterError::NoPort)));
+        assert!(ClusterConfig { port: Some(0), ..unreachable }.validate().is_ok());
+    }
+
+    #[test]
+    fn an_address_without_a_port_gets_the_bound_one() {
+        let advertised = |address: &str| {
+            let config = ClusterConfig { address: Some(address.into()), ..config(&[]) };
+            config.advertised(Some("127.0.0.1:7006".parse().unwrap())).ok().flatten()
+        };
+        assert_eq!(advertised("localhost").as_deref(), Some("localhost:7006"));
+        assert_eq!(advertised("localhost:0").as_deref(), Some("localhost:7006"));
+        assert_eq!(advertised("other:80").as_deref(), Some("other:80"));
+        assert_eq!(advertised("a b"), None);
+    }
+
+    #[test]
+    fn tls_files_come_all_or_none_and_from_the_environment_only_if_none_is_given() {
+        let environment = |name: &str| Some(PathBuf::from(name));
+        let file = |name: &str| Some(PathBuf::from(name));
+        let chosen = TlsFiles::choose(file("c"), file("k"), file("a"), environment).unwrap().unwrap();
+        assert_eq!(chosen.key, PathBuf::from("k"));
+        let chosen = TlsFiles::choose(None, None, None, environment).unwrap().unwrap();
+        assert_eq!(chosen.authority, PathBuf::from("WSE_CLUSTER_TLS_CA"));
+        assert_eq!(TlsFiles::choose(None, None, None, |_| None).unwrap(), None);
+        assert!(matches!(TlsFiles::choose(file("c"), None, None, environment), Err(ClusterError::PartialTls)));
+    }
+}

@@ -1,0 +1,177 @@
+//! The cluster's books.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde::Serialize;
+
+/// Declares reasons with the labels under which they are counted.
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
+
+            pub(super) fn label(self) -> &'static str {
+                Self::LABELS[self as usize]
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a publication didn't go to a peer.
+    DropReason {
+        /// No peer wants it.
+        Unwanted = "unwanted",
+        /// More waits for the peer than may.
+        Overflow = "overflow",
+        /// The peer has gone, or has been away for too long.
+        Gone = "gone",
+        /// It doesn't fit into a frame.
+        TooBig = "too_big",
+        /// The instance stopped before it was sent.
+        Stopped = "stopped",
+    }
+}
+
+reasons! {
+    /// Why somebody didn't become a peer.
+    RefuseReason {
+        /// What it said first was no hello.
+        Hello = "hello",
+        /// It speaks another version.
+        Version = "version",
+        /// It took too long to introduce itself.
+        Timeout = "timeout",
+        /// It had no TLS where we want it, or no certificate that we trust.
+        Tls = "tls",
+        /// There are as many links as there may be.
+        Full = "full",
+        /// It came while too many others hadn't introduced themselves either.
+        Crowded = "crowded",
+        /// It is ourselves.
+        Itself = "self",
+        /// There is a link with it already.
+        Duplicate = "duplicate",
+        /// It hung up.
+        Lost = "lost",
+    }
+}
+
+/// Declares counters and the books that are read off them.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the cluster has counted since it was connected.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters {
+            $(pub(super) $name: AtomicU64,)*
+            dropped: [AtomicU64; DropReason::LABELS.len()],
+            refused: [AtomicU64; RefuseReason::LABELS.len()],
+        }
+
+        /// The cluster's page of `/stats/links`.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct ClusterStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Publications that a peer didn't get, by reason.
+            pub dropped: BTreeMap<&'static str, u64>,
+            /// Links that didn't come about, by reason.
+            pub refused: BTreeMap<&'static str, u64>,
+            /// Publications that wait in queues.
+            pub queued: u64,
+            /// Peers that there is a link with.
+            pub peers: u64,
+            /// Publications in the dead-letter list.
+            pub dead_letters: u64,
+        }
+
+        impl Counters {
+            /// One reading; what isn't counted here is the caller's to fill in.
+            pub(super) fn stats(&self) -> ClusterStats {
+                ClusterStats {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    dropped: labelled(&DropReason::LABELS, &self.dropped),
+                    refused: labelled(&RefuseReason::LABELS, &self.refused),
+                    ..ClusterStats::default()
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Publications that the engine handed over, each once per peer that it is for, or once if it is for none: it was
+    /// sent, was dropped, or waits.
+    published,
+    /// Of these, those handed to a socket.
+    sent,
+    /// Of these, those for a peer that then was given up without having told that they arrived.
+    unconfirmed,
+    /// Publications that came.
+    received,
+    /// Of these, those that were handed to the fan-out here.
+    delivered,
+    /// Of these, those that weren't: they were no text for a topic.
+    unfit,
+    /// Publications that peers sent and that didn't come.
+    lost,
+    /// Bytes written to links, as sockets get them (before TLS).
+    bytes_sent,
+    /// Bytes read from links.
+    bytes_received,
+    /// Links with a peer that had one before.
+    reconnects,
+    /// Frames of types that nobody knows.
+    unknown_types,
+    /// Links that ended because of what came over them.
+    malformed,
+}
+
+impl Counters {
+    pub(super) fn drop(&self, reason: DropReason, messages: u64) {
+        self.dropped[reason as usize].fetch_add(messages, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuse(&self, reason: RefuseReason) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+fn labelled(labels: &[&'static str], counts: &[AtomicU64]) -> BTreeMap<&'static str, u64> {
+    let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
+    labels.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
+impl ClusterStats {
+    /// Publications that a peer wanted and didn't get, or that came and weren't handed on.
+    pub fn all_dropped(&self) -> u64 {
+        let unwanted = self.dropped.get(DropReason::Unwanted.label()).copied().unwrap_or_default();
+        self.dropped.values().sum::<u64>() - unwanted + self.unfit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_never_happened_are_not_told() {
+        let counters = Counters::default();
+        counters.drop(DropReason::Gone, 3);
+        counters.refuse(RefuseReason::Itself);
+        add(&counters.sent, 2);
+        let stats = counters.stats();
+        assert_eq!((stats.dropped, stats.refused), (BTreeMap::from([("gone", 3)]), BTreeMap::from([("self", 1)])));
+        assert_eq!((stats.sent, stats.received), (2, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! Keeps a link with whoever is at an address: dials when there is none, less and less often while nobody answers.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, sleep, timeout},
+};
+use wse_utilities::breaker::{Breaker, BreakerState};
+
+use super::{
+    config::ClusterTiming,
+    counters::RefuseReason,
+    join::{self, Refused},
+    mesh::Mesh,
+    peer::Link,
+};
+use crate::lock::lock;
+
+/// Addresses of one name that are tried.
+const MOST_ADDRESSES: usize = 8;
+/// How much longer the next pause is.
+const GROWTH: f64 = 1.5;
+/// By how much pauses vary, so that instances don't dial in step.
+const JITTER: f64 = 0.2;
+
+/// When the next try is due.
+struct Pace {
+    next: Duration,
+    first: Duration,
+    longest: Duration,
+    breaker: Breaker,
+    /// From where the breaker counts time.
+    started: Instant,
+}
+
+impl Pace {
+    fn new(timing: &ClusterTiming) -> Self {
+        let (first, longest) = (timing.first_pause, timing.longest_pause);
+        let breaker = Breaker::new(timing.breaker());
+        Self { next: first, first, longest, breaker, started: Instant::now() }
+    }
+
+    fn succeeded(&mut self) {
+        self.next = self.first;
+        self.breaker.success(self.started.elapsed());
+    }
+
+    /// How long to wait before the next try.
+    fn failed(&mut self) -> Duration {
+        let now = self.started.elapsed();
+        self.breaker.failure(now);
+        let pause = self.next;
+        self.next = pause.mul_f64(GROWTH).min(self.longest);
+        pause.max(self.breaker.refuses_for(now))
+    }
+
+    /// Whether so much failed that nothing is tried for a while.
+    fn rests(&self) -> bool {
+        self.breaker.state(self.started.elapsed()) == BreakerState::Open
+    }
+
+    async fn permission(&mut self) {
+        while !self.breaker.allow(self.started.elapsed()) {
+            sleep(self.breaker.refuses_for(self.started.elapsed())).await;
+        }
+    }
+}
+
+/// A pause a little longer or shorter than that. `chance`: from 0 to 1.
+fn varied(pause: Duration, chance: f64) -> Duration {
+    pause.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0))
+}
+
+/// Some number from 0 to 1; it needs to be different for different instances, not to be secret.
+fn chance() -> f64 {
+    let bits = crate::random::id(0).as_u128() as u32;
+    f64::from(bits) / f64::from(u32::MAX)
+}
+
+/// See the module. Ends when the instance stops, when it is its own address, or when a rumour proves to be none.
+pub(super) async fn keep_linked(mesh: Arc<Mesh>, address: String) {
+    let stop = mesh.stop.clone();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = dial_for_ever(mesh, address) => {}
+    }
+}
+
+async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
+    let mut pace = Pace::new(&mesh.config.timing);
+    loop {
+        while let Some(link) = mesh.link_at(&address) {
+            link.ended.cancelled().await;
+            // Whoever comes back needs a moment; and both ends shouldn't dial at once.
+            sleep(varied(pace.first, chance())).await;
+        }
+        pace.permission().await;
+        let began = Instant::now();
+        let refused = match dial(&mesh, &address).await {
+            Ok(link) => {
+                link.ended.cancelled().await;
+                if began.elapsed() >= pace.first {
+                    pace.succeeded();
+                    continue;
+                }
+                Refused::new(RefuseReason::Lost, "the link ended at once")
+            }
+            Err(refused) => refused,
+        };
+        mesh.counters.refuse(refused.reason);
+        match refused.reason {
+            RefuseReason::Itself => {
+                lock(&mesh.addresses).add_own(&address);
+                return tracing::info!(address, "our own address: it is not dialled");
+            }
+            RefuseReason::Duplicate if mesh.link_at(&address).is_some() => continue,
+            _ => tracing::warn!(address, why = refused.why, "failed to link"),
+        }
+        let pause = pace.failed();
+        if pace.rests() && lock(&mesh.addresses).give_up(&address) {
+            return tracing::info!(address, "nobody answers at an address that was passed on: it is forgotten");
+        }
+        sleep(varied(pause, chance())).await;
+    }
+}
+
+/// Tries all addresses of a name until one becomes a link.
+async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
+    let limit = mesh.config.timing.handshake;
+    let late = |step: &'static str| move |_| Refused::new(RefuseReason::Timeout, format!("{step} took too long"));
+    let unknown = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("the name: {error}"));
+    let resolved = timeout(limit, lookup_host(address)).await.map_err(late("looking up the name"))?.map_err(unknown)?;
+    let mut last = Refused::new(RefuseReason::Lost, "the name has no address");
+    for resolved in resolved.take(MOST_ADDRESSES) {
+        let attempt = async {
+            let failed = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("{resolved}: {error}"));
+            let stream = TcpStream::connect(resolved).await.map_err(failed)?;
+            join::dialled(mesh, address, stream).await
+        };
+        last = match timeout(limit, attempt).await.map_err(late("the handshake")).and_then(|linked| linked) {
+            Ok(link) => return Ok(link),
+            Err(refused) if matches!(refused.reason, RefuseReason::Itself | RefuseReason::Duplicate) => {
+                return Err(refused);
+            }
+            Err(refused) => refused,
+        };
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_longest_and_an_open_breaker_makes_a_longer_one() {
+        let timing = ClusterTiming { rest: Duration::from_secs(600), ..ClusterTiming::default() };
+        let mut pace = Pace::new(&timing);
+        let pauses: Vec<u64> = (0..10).map(|_| pace.failed().as_millis() as u64).collect();
+        assert_eq!(pauses[..4], [1000, 1500, 2250, 3375]);
+        assert_eq!((pauses[8], pauses[9], pace.rests()), (25_628, 600_000, true));
+        pace = Pace::new(&ClusterTiming { rest: Duration::ZERO, ..timing });
+        let longest = (0..30).map(|_| pace.failed()).max().unwrap();
+        assert_eq!(longest, Duration::from_secs(60));
+        pace.succeeded();
+        assert_eq!(pace.failed(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_pause_varies_by_a_fifth() {
+        let second = Duration::from_secs(1);
+        assert_eq!((varied(second, 0.0).as_millis(), varied(second, 1.0).as_millis()), (800, 1200));
+        let some: Vec<f64> = (0..100).map(|_| chance()).collect();
+        assert!(some.iter().all(|chance| (0.0..=1.0).contains(chance)) && some.iter().any(|chance| *chance != some[0]));
+    }
+}

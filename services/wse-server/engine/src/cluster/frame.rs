@@ -1,0 +1,249 @@
+//! What travels over a link: frames of the cluster protocol, version 1. Pure, and total: any bytes are a frame, the
+//! beginning of one, or an error.
+//!
+//! Four bytes of length (big endian), then eight of head (type, flags, two of the topic's length and four of the payload's,
+//! little endian), the topic, the payload, and behind it, if the flags say so, a stamp.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::recovery::Position;
+
+/// The most that the length before a frame may say.
+pub const LARGEST: usize = 1 << 20;
+/// The length before a frame.
+pub const LENGTH: usize = 4;
+/// Type, flags and lengths.
+pub const HEAD: usize = 8;
+/// Epoch and next offset, behind the payload.
+const TRAILER: usize = 12;
+/// Flag: the payload is a zstd frame.
+pub const COMPRESSED: u8 = 0x01;
+/// Flag: there is a stamp behind the payload.
+pub const STAMPED: u8 = 0x02;
+/// Flag of [`Kind::Resync`]: it goes on with the list before it.
+pub const CONTINUED: u8 = 0x01;
+
+/// Declares types with the bytes that they are on the wire.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $byte:literal,)*) => {
+        /// What a frame is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind { $($(#[$doc])* $name,)* }
+
+        impl Kind {
+            /// `None`: a type that we don't know, to be skipped.
+            pub fn of(byte: u8) -> Option<Self> {
+                match byte { $($byte => Some(Self::$name),)* _ => None }
+            }
+
+            /// As on the wire.
+            pub fn byte(self) -> u8 {
+                match self { $(Self::$name => $byte,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A publication.
+    Message = 0x01,
+    /// Are you there? With [`super::numbering`], what was sent so far.
+    Ping = 0x02,
+    /// I am. With [`super::numbering`], what has arrived so far.
+    Pong = 0x03,
+    /// Who we are: the first frame.
+    Hello = 0x04,
+    /// We are going.
+    Shutdown = 0x05,
+    /// From now on somebody here wants the topic, a name or a pattern.
+    Subscribe = 0x06,
+    /// Nobody wants it any more.
+    Unsubscribe = 0x07,
+    /// All that is wanted, one per line.
+    Resync = 0x08,
+    /// Where we can be reached, in the place of the topic.
+    Announce = 0x09,
+    /// Where others can be reached.
+    Addresses = 0x0A,
+    /// What happened to one user.
+    PresenceUpdate = 0x0B,
+    /// All users.
+    PresenceFull = 0x0C,
+    /// We let nobody in any more, and will go.
+    Drain = 0x0D,
+    /// How many messages came before the next one: an extension, see [`super::numbering`].
+    Count = 0x20,
+}
+
+/// A frame as it lies in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Its type; [`Kind::of`] knows which.
+    pub kind: u8,
+    /// Its flags.
+    pub flags: u8,
+    /// The topic, or what lies in its place.
+    pub topic: &'a [u8],
+    /// The payload, as it came.
+    pub payload: &'a [u8],
+    /// The stamp behind it.
+    pub stamp: Option<Position>,
+}
+
+/// Why bytes are no frame. Nothing behind them can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Its length is none that a frame may have.
+    #[error("a frame of {bytes} bytes: it has {HEAD} to {LARGEST}")]
+    Size {
+        /// What it says.
+        bytes: usize,
+    },
+    /// Topic and payload are longer than the frame.
+    #[error("a frame of {bytes} bytes with {parts} bytes in it")]
+    Parts {
+        /// Its length.
+        bytes: usize,
+        /// Its parts' lengths.
+        parts: usize,
+    },
+    /// It says that it is compressed, and isn't, or holds more than [`LARGEST`] bytes.
+    #[error("a payload that can't be decompressed to {LARGEST} bytes")]
+    Compressed,
+}
+
+/// The frame at the beginning of `buffer` and how many bytes it takes; `None` if it isn't whole yet. What lies behind the
+/// parts of a frame is skipped, as is a type that nobody knows: a later version may put it there.
+///
+/// # Errors
+/// As soon as the first bytes tell.
+pub fn parse(buffer: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let Some((length, rest)) = buffer.split_first_chunk::<LENGTH>() else { return Ok(None) };
+    let bytes = u32::from_be_bytes(*length) as usize;
+    if !(HEAD..=LARGEST).contains(&bytes) {
+        return Err(FrameError::Size { bytes });
+    }
+    let Some(([kind, flags, topic_low, topic_high, payload @ ..], _)) = rest.split_first_chunk::<HEAD>() else {
+        return Ok(None);
+    };
+    let topic_length = usize::from(u16::from_le_bytes([*topic_low, *topic_high]));
+    let payload_length = u32::from_le_bytes(*payload) as usize;
+    let is_stamped = *kind == Kind::Message.byte() && flags & STAMPED != 0;
+    let parts = HEAD + topic_length + payload_length + if is_stamped { TRAILER } else { 0 };
+    if parts > bytes {
+        return Err(FrameError::Parts { bytes, parts });
+    }
+    let Some(frame) = rest.get(HEAD..bytes) else { return Ok(None) };
+    let (topic, frame) = frame.split_at(topic_length);
+    let (payload, behind) = frame.split_at(payload_length);
+    let stamp = behind.first_chunk::<TRAILER>().filter(|_| is_stamped).map(stamp);
+    Ok(Some((Frame { kind: *kind, flags: *flags, topic, payload, stamp }, LENGTH + bytes)))
+}
+
+/// The wire has the offset of the message that comes next.
+fn stamp(trailer: &[u8; TRAILER]) -> Position {
+    let [e0, e1, e2, e3, offset @ ..] = *trailer;
+    Position {
+        epoch: u32::from_le_bytes([e0, e1, e2, e3]),
+        offset: (u64::from_le_bytes(offset) as i64).wrapping_sub(1),
+    }
+}
+
+/// How many bytes a frame takes, with its length.
+pub fn size(topic: &[u8], payload: &[u8], stamp: Option<Position>) -> usize {
+    LENGTH + HEAD + topic.len() + payload.len() + stamp.map_or(0, |_| TRAILER)
+}
+
+/// Whether a frame may hold these.
+pub fn fits(topic: &[u8], payload: &[u8]) -> bool {
+    topic.len() <= usize::from(u16::MAX) && HEAD + topic.len() + payload.len() + TRAILER <= LARGEST
+}
+
+/// Writes a frame behind what is there. What doesn't fit ([`fits`]) is the caller's to keep out.
+pub fn put(out: &mut BytesMut, kind: Kind, flags: u8, topic: &[u8], payload: &[u8], stamp: Option<Position>) {
+    debug_assert!(fits(topic, payload));
+    let bytes = size(topic, payload, stamp);
+    out.reserve(bytes);
+    out.put_u32((bytes - LENGTH) as u32);
+    out.put_u8(kind.byte());
+    out.put_u8(flags | if stamp.is_some() { STAMPED } else { 0 });
+    out.put_u16_le(topic.len() as u16);
+    out.put_u32_le(payload.len() as u32);
+    out.put_slice(topic);
+    out.put_slice(payload);
+    if let Some(Position { epoch, offset }) = stamp {
+        out.put_u32_le(epoch);
+        out.put_u64_le(offset.wrapping_add(1) as u64);
+    }
+}
+
+/// One frame on its own.
+pub fn encode(kind: Kind, flags: u8, topic: &[u8], payload: &[u8]) -> bytes::Bytes {
+    let mut out = BytesMut::with_capacity(size(topic, payload, None));
+    put(&mut out, kind, flags, topic, payload, None);
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STAMP: Position = Position { epoch: 0xAB, offset: 6 };
+
+    #[test]
+    fn a_publication_lies_on_the_wire_as_the_protocol_says() {
+        let mut out = BytesMut::new();
+        put(&mut out, Kind::Message, 0, b"ab", b"{}", Some(STAMP));
+        let expected = b"\0\0\0\x18\x01\x02\x02\0\x02\0\0\0ab{}\xAB\0\0\0\x07\0\0\0\0\0\0\0";
+        assert_eq!(&out[..], expected);
+        assert_eq!(&encode(Kind::Subscribe, 0, b"a.*", b"")[..], b"\0\0\0\x0B\x06\0\x03\0\0\0\0\0a.*");
+    }
+
+    #[test]
+    fn lengths_that_can_not_be_are_refused_before_anything_is_read_for_them() {
+        assert_eq!(parse(&[0, 0x10, 0, 1]), Err(FrameError::Size { bytes: LARGEST + 1 }));
+        assert_eq!(parse(&[0, 0, 0, 7]), Err(FrameError::Size { bytes: 7 }));
+        // What a TLS client says first.
+        assert_eq!(parse(&[0x16, 3, 1, 2]), Err(FrameError::Size { bytes: 0x1603_0102 }));
+        let too_long = b"\0\0\0\x08\x01\0\x01\0\0\0\0\0";
+        assert_eq!(parse(too_long), Err(FrameError::Parts { bytes: 8, parts: 9 }));
+        let without_trailer = b"\0\0\0\x08\x01\x02\0\0\0\0\0\0";
+        assert_eq!(parse(without_trailer), Err(FrameError::Parts { bytes: 8, parts: 20 }));
+    }
+
+    #[test]
+    fn only_a_publication_has_a_stamp_and_what_lies_behind_a_frame_s_parts_is_skipped() {
+        let (frame, used) = parse(b"\0\0\0\x0A\x08\x02\0\0\0\0\0\0xxnext").unwrap().unwrap();
+        assert_eq!((frame.stamp, frame.payload, used), (None, b"".as_slice(), 14));
+        assert_eq!(Kind::of(0x7F), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again_and_a_part_of_it_is_not_whole(
+            flags in 0..2_u8, topic in prop::collection::vec(any::<u8>(), 0..80), payload in prop::collection::vec(any::<u8>(), 0..400),
+            stamp in prop::option::of((any::<u32>(), any::<i64>())), cut in any::<prop::sample::Index>(),
+        ) {
+            let stamp = stamp.map(|(epoch, offset)| Position { epoch, offset });
+            let mut out = BytesMut::new();
+            put(&mut out, Kind::Message, flags, &topic, &payload, stamp);
+            prop_assert_eq!(out.len(), size(&topic, &payload, stamp));
+            prop_assert_eq!(parse(&out[..cut.index(out.len())]), Ok(None));
+            let whole = out.len();
+            out.extend_from_slice(b"more");
+            let (frame, used) = parse(&out).unwrap().unwrap();
+            prop_assert_eq!(used, whole);
+            prop_assert_eq!((frame.kind, frame.flags & COMPRESSED), (1, flags));
+            prop_assert_eq!((frame.topic, frame.payload, frame.stamp), (&topic[..], &payload[..], stamp));
+        }
+
+        #[test]
+        fn any_bytes_are_a_frame_its_beginning_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(Some((_, used))) = parse(&bytes) {
+                prop_assert!(used <= bytes.len());
+            }
+        }
+    }
+}

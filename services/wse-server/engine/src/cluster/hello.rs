@@ -1,0 +1,134 @@
+//! How two instances introduce themselves: version, name and what each can do. Pure.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::frame::{self, Frame, HEAD, Kind, LENGTH};
+
+const MAGIC: &[u8; 4] = b"WSE\0";
+const VERSION: u16 = 1;
+/// Longest name of an instance, in bytes.
+const LONGEST_ID: usize = 256;
+/// The longest frame that may come before we know who sends it.
+pub(super) const LONGEST: usize = 1024;
+
+/// Asks only for the topics that it wants.
+pub(super) const ROUTING: u32 = 1;
+/// Understands payloads in zstd.
+pub(super) const COMPRESSION: u32 = 2;
+/// Tells who is there.
+pub(super) const PRESENCE: u32 = 4;
+/// Understands stamps behind payloads.
+pub(super) const RECOVERY: u32 = 8;
+/// Ours, an extension: counts what it sends and what it gets, see [`super::numbering`].
+pub(super) const NUMBERS: u32 = 1 << 16;
+/// Ours, an extension: texts are sent as subscribers get them, completed and stamped.
+pub(super) const STAMPS: u32 = 1 << 17;
+
+/// What an instance says first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Its name: unique for as long as it lives.
+    pub(super) instance: String,
+    /// What it can do; what both can is done.
+    pub(super) capabilities: u32,
+}
+
+/// Why it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HelloError {
+    #[error("the first frame is no hello: is this the cluster port of a WSE instance?")]
+    Other,
+    #[error("it speaks version {0} of the cluster protocol, this is version {VERSION}")]
+    Version(u16),
+    #[error("its name is none")]
+    Name,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> Bytes {
+        debug_assert!(self.instance.len() <= LONGEST_ID);
+        let mut payload = BytesMut::with_capacity(64);
+        payload.put_slice(MAGIC);
+        payload.put_u16_le(VERSION);
+        payload.put_u16_le(self.instance.len() as u16);
+        payload.put_slice(self.instance.as_bytes());
+        payload.put_u32_le(self.capabilities);
+        frame::encode(Kind::Hello, 0, b"", &payload)
+    }
+
+    pub(super) fn parse(frame: &Frame<'_>) -> Result<Self, HelloError> {
+        if frame.kind != Kind::Hello.byte() {
+            return Err(HelloError::Other);
+        }
+        let rest = frame.payload.strip_prefix(MAGIC).ok_or(HelloError::Other)?;
+        let (version, rest) = rest.split_first_chunk().ok_or(HelloError::Other)?;
+        let version = u16::from_le_bytes(*version);
+        if version != VERSION {
+            return Err(HelloError::Version(version));
+        }
+        let (length, rest) = rest.split_first_chunk().ok_or(HelloError::Other)?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        let (id, rest) = rest.split_at_checked(length).ok_or(HelloError::Other)?;
+        let capabilities = rest.first_chunk().ok_or(HelloError::Other)?;
+        let instance = std::str::from_utf8(id).map_err(|_| HelloError::Name)?;
+        // It is logged, and compared with ours.
+        if instance.is_empty() || length > LONGEST_ID || !instance.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(HelloError::Name);
+        }
+        Ok(Self { instance: instance.into(), capabilities: u32::from_le_bytes(*capabilities) })
+    }
+}
+
+/// The length of a first frame, from its first four bytes, if it may be so long.
+pub(super) fn length(bytes: [u8; LENGTH]) -> Result<usize, HelloError> {
+    let length = u32::from_be_bytes(bytes) as usize;
+    (HEAD..=LONGEST).contains(&length).then_some(length).ok_or(HelloError::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello { instance: "01a1fb4e-9c64-7130-bbd0-c0313ad1ae02".into(), capabilities: 15 }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Hello, HelloError> {
+        Hello::parse(&frame::parse(bytes).unwrap().unwrap().0)
+    }
+
+    #[test]
+    fn a_hello_has_the_size_that_the_protocol_gives_and_is_read_again() {
+        let bytes = hello().encode();
+        assert_eq!(bytes.len(), LENGTH + 56);
+        assert_eq!(length(*bytes.first_chunk().unwrap()), Ok(56));
+        assert_eq!(parse(&bytes), Ok(hello()));
+    }
+
+    #[test]
+    fn another_version_another_frame_and_names_that_are_none_are_refused() {
+        let bytes = hello().encode();
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = byte;
+            parse(&bytes)
+        };
+        assert_eq!(changed(16, 2), Err(HelloError::Version(2)));
+        assert_eq!(changed(4, 1), Err(HelloError::Other));
+        assert_eq!(changed(12, b'w'), Err(HelloError::Other));
+        assert_eq!(changed(18, 200), Err(HelloError::Other));
+        assert_eq!(changed(20, b'\n'), Err(HelloError::Name));
+        assert_eq!(changed(20, 0xFF), Err(HelloError::Name));
+        assert_eq!(changed(18, 0), Err(HelloError::Name));
+        assert_eq!(length(*b"GET "), Err(HelloError::Other));
+    }
+
+    #[test]
+    fn a_hello_that_ends_early_is_refused() {
+        let whole = hello().encode();
+        let payload = &whole[12..];
+        for length in 0..payload.len() {
+            assert!(parse(&frame::encode(Kind::Hello, 0, b"", &payload[..length])).is_err(), "{length}");
+        }
+    }
+}

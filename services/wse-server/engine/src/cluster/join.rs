@@ -1,0 +1,156 @@
+//! How a connection becomes a link: TLS if there is any, a hello from each end, and the mesh's consent. All of it has a
+//! deadline, and takes no memory to speak of.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{
+    counters::RefuseReason,
+    frame::{self, LENGTH},
+    hello::{self, Hello, HelloError},
+    link,
+    mesh::Mesh,
+    peer::{Link, Side},
+};
+
+/// What the first byte of a TLS record is: a handshake, or an alert.
+const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
+/// What a socket holds of what we write: beyond it a slow peer shows.
+const SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// Why a connection became no link.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) reason: RefuseReason,
+    pub(super) why: String,
+}
+
+impl Refused {
+    pub(super) fn new(reason: RefuseReason, why: impl ToString) -> Self {
+        Self { reason, why: why.to_string() }
+    }
+
+    fn lost(error: std::io::Error) -> Self {
+        Self::new(RefuseReason::Lost, error)
+    }
+
+    fn tls(error: std::io::Error) -> Self {
+        Self::new(RefuseReason::Tls, format!("TLS failed: {error}"))
+    }
+}
+
+impl From<HelloError> for Refused {
+    fn from(error: HelloError) -> Self {
+        let reason = match error {
+            HelloError::Version(_) => RefuseReason::Version,
+            HelloError::Other | HelloError::Name => RefuseReason::Hello,
+        };
+        Self::new(reason, error)
+    }
+}
+
+/// Makes a connection that we dialled a link.
+pub(super) async fn dialled(mesh: &Arc<Mesh>, address: &str, stream: TcpStream) -> Result<Link, Refused> {
+    let remote = prepare(&stream).map_err(Refused::lost)?;
+    match mesh.tls() {
+        None => introduce(mesh, address, remote, stream).await,
+        Some(tls) => {
+            let stream = tls.connect(address, stream).await.map_err(Refused::tls)?;
+            introduce(mesh, address, remote, stream).await
+        }
+    }
+}
+
+/// The dialler speaks first.
+async fn introduce<S>(mesh: &Arc<Mesh>, address: &str, remote: SocketAddr, mut stream: S) -> Result<Link, Refused>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    stream.write_all(&mesh.hello()).await.map_err(Refused::lost)?;
+    stream.flush().await.map_err(Refused::lost)?;
+    let hello = read_hello(&mut stream).await?;
+    enter(mesh, &hello, Side::Ours, remote, Some(address), stream, Bytes::new())
+        .map_err(|(reason, _)| Refused::new(reason, reason.label()))
+}
+
+/// Makes a connection that somebody dialled a link.
+pub(super) async fn accepted(mesh: &Arc<Mesh>, stream: TcpStream) -> Result<(), Refused> {
+    let remote = prepare(&stream).map_err(Refused::lost)?;
+    match mesh.tls() {
+        None => be_introduced(mesh, remote, stream).await,
+        Some(tls) => {
+            let stream = tls.accept(stream).await.map_err(Refused::tls)?;
+            be_introduced(mesh, remote, stream).await
+        }
+    }
+}
+
+async fn be_introduced<S>(mesh: &Arc<Mesh>, remote: SocketAddr, mut stream: S) -> Result<(), Refused>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let hello = read_hello(&mut stream).await?;
+    let Err((reason, mut stream)) = enter(mesh, &hello, Side::Theirs, remote, None, stream, mesh.hello()) else {
+        return Ok(());
+    };
+    if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate) {
+        // So that the dialler knows whom it has a link with already.
+        stream.write_all(&mesh.hello()).await.map_err(Refused::lost)?;
+        stream.shutdown().await.map_err(Refused::lost)?;
+    }
+    Err(Refused::new(reason, reason.label()))
+}
+
+/// Lets a link in, if the mesh consents, and serves it.
+fn enter<S>(
+    mesh: &Arc<Mesh>,
+    hello: &Hello,
+    side: Side,
+    remote: SocketAddr,
+    address: Option<&str>,
+    stream: S,
+    first: Bytes,
+) -> Result<Link, (RefuseReason, S)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match mesh.admit(hello, side, remote, address) {
+        Err(reason) => Err((reason, stream)),
+        Ok((peer, link)) => {
+            mesh.tasks.spawn(link::serve(Arc::clone(mesh), peer, link.clone(), stream, first));
+            Ok(link)
+        }
+    }
+}
+
+async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Hello, Refused> {
+    let mut bytes = [0; LENGTH + hello::LONGEST];
+    stream.read_exact(&mut bytes[..LENGTH]).await.map_err(Refused::lost)?;
+    let first = *bytes.first_chunk::<LENGTH>().expect("it is longer");
+    if TLS_RECORDS.contains(&first[0]) && first[1] == 3 {
+        return Err(Refused::new(RefuseReason::Tls, "it speaks TLS, this instance's links are plain"));
+    }
+    let end = LENGTH + hello::length(first)?;
+    stream.read_exact(&mut bytes[LENGTH..end]).await.map_err(Refused::lost)?;
+    match frame::parse(&bytes[..end]) {
+        Ok(Some((frame, _))) => Ok(Hello::parse(&frame)?),
+        Ok(None) | Err(_) => Err(HelloError::Other.into()),
+    }
+}
+
+/// Sets a connection's options. Returns where the other end is.
+fn prepare(stream: &TcpStream) -> std::io::Result<SocketAddr> {
+    let keepalive = TcpKeepalive::new().with_time(std::time::Duration::from_secs(10));
+    let keepalive = keepalive.with_interval(std::time::Duration::from_secs(5));
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    stream.peer_addr()
+}

@@ -1,0 +1,121 @@
+//! Publications that no peer got, the last of them kept for whoever asks why.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::lock::lock;
+
+/// How many are kept.
+const MOST: usize = 1000;
+/// How many bytes of them.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A publication that a peer didn't get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterLetter {
+    /// What it was published to.
+    pub topic: String,
+    /// Its text.
+    pub payload: String,
+    /// Where the peer can be reached, or its name.
+    pub peer: String,
+    /// Why it didn't get it.
+    pub reason: &'static str,
+}
+
+impl ClusterLetter {
+    fn size(&self) -> usize {
+        self.topic.len() + self.payload.len()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct DeadLetters {
+    kept: Mutex<Kept>,
+    /// Dropped since the log was told last.
+    untold: AtomicU64,
+    started: Instant,
+    /// The second, since the start, in which the log may be told again.
+    next_told: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    letters: VecDeque<ClusterLetter>,
+    bytes: usize,
+}
+
+impl DeadLetters {
+    pub(super) fn new() -> Self {
+        let started = Instant::now();
+        Self { kept: Mutex::default(), untold: AtomicU64::new(0), started, next_told: AtomicU64::new(0) }
+    }
+
+    /// Publications were dropped; `letters` are the last of them. The log is told once a second at most.
+    pub(super) fn add(&self, dropped: u64, letters: impl Iterator<Item = ClusterLetter>, reason: &str, peer: &str) {
+        {
+            let mut kept = lock(&self.kept);
+            for letter in letters {
+                kept.bytes += letter.size();
+                kept.letters.push_back(letter);
+                while kept.letters.len() > MOST || kept.bytes > MOST_BYTES {
+                    let oldest = kept.letters.pop_front().expect("there is one, or there were no bytes");
+                    kept.bytes -= oldest.size();
+                }
+            }
+        }
+        let untold = self.untold.fetch_add(dropped, Ordering::Relaxed) + dropped;
+        let second = self.started.elapsed().as_secs();
+        let next = self.next_told.load(Ordering::Relaxed);
+        let may_tell = second >= next
+            && self.next_told.compare_exchange(next, second + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if may_tell {
+            self.untold.fetch_sub(untold, Ordering::Relaxed);
+            tracing::warn!(dropped = untold, reason, peer, "publications for peers were dropped");
+        }
+    }
+
+    /// Takes all that are kept, oldest first.
+    pub(super) fn take(&self) -> Vec<ClusterLetter> {
+        std::mem::take(&mut *lock(&self.kept)).letters.into()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.kept).letters.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter(number: usize, bytes: usize) -> ClusterLetter {
+        ClusterLetter { topic: number.to_string(), payload: "x".repeat(bytes), peer: "p".into(), reason: "overflow" }
+    }
+
+    #[test]
+    fn the_last_thousand_are_kept_and_taken_once() {
+        let letters = DeadLetters::new();
+        letters.add(1200, (0..1200).map(|number| letter(number, 1)), "overflow", "p");
+        assert_eq!(letters.len(), MOST);
+        let taken = letters.take();
+        assert_eq!((taken[0].topic.as_str(), taken[999].topic.as_str()), ("200", "1199"));
+        assert!(letters.take().is_empty());
+    }
+
+    #[test]
+    fn large_ones_are_kept_in_smaller_number() {
+        let letters = DeadLetters::new();
+        letters.add(40, (0..40).map(|number| letter(number, 1 << 20)), "overflow", "p");
+        assert_eq!(letters.take().last().map(|letter| letter.topic.clone()), Some("39".into()));
+        letters.add(40, (0..40).map(|number| letter(number, 1 << 20)), "overflow", "p");
+        assert!((10..=16).contains(&letters.len()));
+    }
+}

@@ -1,0 +1,204 @@
+//! One link: what waits for the peer is written, what it sends is read, until one of them ends.
+
+use std::{
+    io::{self, ErrorKind, IoSlice},
+    sync::Arc,
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf},
+    task::yield_now,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    counters::add,
+    frame::{self, FrameError, Kind},
+    hello::NUMBERS,
+    intake::Intake,
+    mesh::Mesh,
+    peer::{Link, Peer},
+    queue::Batch,
+};
+use crate::{lock::lock, publications::Publications};
+
+/// What is read at once: a frame may be longer, and grows the buffer.
+const READ_BYTES: usize = 128 << 10;
+/// What is written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Why a link is over.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer closed it")]
+    Closed,
+    #[error("the peer has left")]
+    Left,
+    #[error("nothing came for too long")]
+    Silent,
+    #[error("the peer took nothing for too long")]
+    Stuck,
+    #[error("another link took its place")]
+    Retired,
+    #[error("it was cut")]
+    Cut,
+    #[error("this instance stops")]
+    Stopped,
+    #[error("{0}")]
+    Broken(io::Error),
+    #[error("the peer sent {0}")]
+    Malformed(FrameError),
+}
+
+/// Serves a link until it is over. `first` is written before anything else.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
+    mesh: Arc<Mesh>,
+    peer: Arc<Peer>,
+    link: Link,
+    stream: S,
+    first: Bytes,
+) {
+    let (reader, writer) = tokio::io::split(stream);
+    let end = {
+        let reading = read(&mesh, &peer, &link, reader);
+        let writing = write(&mesh, &peer, &link, writer, first);
+        tokio::pin!(reading);
+        tokio::select! {
+            end = &mut reading => end,
+            end = writing => match end {
+                // What is on its way from the peer is read: it stops writing as well. To hang up before that would make
+                // the kernel take back what was written.
+                end @ (End::Retired | End::Stopped) => timeout(mesh.config.timing.farewell, reading).await.unwrap_or(end),
+                end => end,
+            },
+            () = link.cut.cancelled() => End::Cut,
+        }
+    };
+    if matches!(end, End::Malformed(_)) {
+        add(&mesh.counters.malformed, 1);
+    }
+    mesh.ended(&peer, &link);
+    tracing::info!(peer = peer.name(), instance = &*peer.instance, %end, "a link is over");
+}
+
+async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut reader: ReadHalf<S>) -> End {
+    let mut arrivals = peer.arrivals.lock().await;
+    let mut intake = Intake::new(Arc::clone(mesh), Arc::clone(peer), link);
+    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    loop {
+        loop {
+            mesh.room().await;
+            let Some(shared) = mesh.shared.upgrade() else { return End::Stopped };
+            match intake.take(&shared, &buffer, &mut arrivals) {
+                Ok(progress) if progress.has_left => return End::Left,
+                Ok(progress) if progress.used == 0 => break,
+                Ok(progress) => {
+                    buffer.advance(progress.used);
+                    // There may be more at once: pings and other links have their turn before that.
+                    yield_now().await;
+                }
+                Err(error) => return End::Malformed(error),
+            }
+        }
+        buffer.reserve(READ_BYTES);
+        match timeout(mesh.config.timing.dead, reader.read_buf(&mut buffer)).await {
+            Err(_) => return End::Silent,
+            Ok(Ok(0)) => return End::Closed,
+            Ok(Ok(bytes)) => add(&mesh.counters.bytes_received, bytes as u64),
+            Ok(Err(error)) => return End::Broken(error),
+        }
+    }
+}
+
+async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer: WriteHalf<S>, first: Bytes) -> End {
+    let mut parts = vec![first];
+    let mut next_ping = Instant::now();
+    loop {
+        let is_stopping = mesh.stop.is_cancelled();
+        let is_pinging = Instant::now() >= next_ping;
+        let Some((batch, ping)) = take(peer, link, is_pinging) else {
+            // The peer reads what was written to its end.
+            let _ = writer.shutdown().await;
+            return End::Retired;
+        };
+        if is_pinging {
+            next_ping = Instant::now() + mesh.config.timing.heartbeat;
+        }
+        let count = batch.count.filter(|_| link.capabilities & NUMBERS != 0);
+        let is_done = batch.is_empty();
+        let written = Written { bytes: batch.bytes(), publications: &mesh.publications };
+        add(&mesh.counters.sent, batch.messages());
+        parts.extend(batch.control);
+        parts.extend(count.map(|count| frame::encode(Kind::Count, 0, b"", &count.encode())));
+        parts.extend(batch.chunks.into_iter().map(|chunk| chunk.bytes));
+        parts.extend(ping);
+        if is_stopping && is_done {
+            parts.push(frame::encode(Kind::Shutdown, 0, b"", b""));
+        }
+        if parts.is_empty() {
+            tokio::select! {
+                () = peer.wake.notified() => {}
+                () = sleep_until(next_ping) => {}
+                () = link.retired.cancelled() => {}
+                () = mesh.stop.cancelled() => {}
+            }
+            continue;
+        }
+        match write_all(mesh, &mut writer, &parts).await {
+            Ok(()) => drop(written),
+            Err(error) if error.kind() == ErrorKind::TimedOut => return End::Stuck,
+            Err(error) => return End::Broken(error),
+        }
+        parts.clear();
+        if is_stopping && is_done {
+            let _ = writer.shutdown().await;
+            return End::Stopped;
+        }
+    }
+}
+
+/// What is to be written next, with a ping behind it if it is time. `None`: another link has taken this one's place.
+fn take(peer: &Peer, link: &Link, is_pinging: bool) -> Option<(Batch, Option<Bytes>)> {
+    let mut queue = lock(&peer.queue);
+    let batch = queue.take(link.id, WRITE_BYTES)?;
+    let ping = is_pinging.then(|| {
+        let numbers = link.capabilities & NUMBERS != 0;
+        let payload = if numbers { queue.taken().encode() } else { Bytes::new() };
+        frame::encode(Kind::Ping, 0, b"", &payload)
+    });
+    Some((batch, ping))
+}
+
+/// Publications that are being written: they count as backlog until then.
+struct Written<'a> {
+    bytes: usize,
+    publications: &'a Publications,
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        self.publications.settle(self.bytes);
+    }
+}
+
+/// Writes all parts, as few writes as they take.
+///
+/// # Errors
+/// The stream's, and `TimedOut` if the peer takes nothing for too long.
+async fn write_all<S: AsyncWrite>(mesh: &Mesh, writer: &mut WriteHalf<S>, parts: &[Bytes]) -> io::Result<()> {
+    let stuck = |_| io::Error::from(ErrorKind::TimedOut);
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut left = &mut slices[..];
+    // Empty ones in front would be taken for a write of nothing.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let bytes = timeout(mesh.config.timing.dead, writer.write_vectored(left)).await.map_err(stuck)??;
+        if bytes == 0 {
+            return Err(ErrorKind::WriteZero.into());
+        }
+        add(&mesh.counters.bytes_sent, bytes as u64);
+        IoSlice::advance_slices(&mut left, bytes);
+    }
+    timeout(mesh.config.timing.dead, writer.flush()).await.map_err(stuck)?
+}

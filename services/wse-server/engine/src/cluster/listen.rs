@@ -1,0 +1,50 @@
+//! The cluster port: strangers come in, are few at a time, and have a deadline.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use super::{
+    counters::RefuseReason,
+    join::{self, Refused},
+    mesh::Mesh,
+};
+
+/// Connections that haven't introduced themselves. One more, and the oldest of them makes way.
+const MOST_STRANGERS: usize = 64;
+/// After an error of the listener's, which is a lack of descriptors or memory.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Accepts connections until it is dropped.
+pub(super) async fn serve(mesh: Arc<Mesh>, listener: TcpListener) {
+    let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept on the cluster port");
+                sleep(BREATH).await;
+                continue;
+            }
+        };
+        strangers.retain(|stranger| !stranger.is_finished());
+        if strangers.len() >= MOST_STRANGERS {
+            strangers.pop_front().inspect(AbortHandle::abort);
+            mesh.counters.refuse(RefuseReason::Crowded);
+        }
+        strangers.push_back(mesh.tasks.spawn(receive(Arc::clone(&mesh), stream)).abort_handle());
+    }
+}
+
+async fn receive(mesh: Arc<Mesh>, stream: TcpStream) {
+    let late = |_| Err(Refused::new(RefuseReason::Timeout, "it took too long to introduce itself"));
+    let joined = timeout(mesh.config.timing.handshake, join::accepted(&mesh, stream)).await;
+    if let Err(Refused { reason, why }) = joined.unwrap_or_else(late) {
+        mesh.counters.refuse(reason);
+        tracing::debug!(reason = reason.label(), why, "somebody didn't become a peer");
+    }
+}

@@ -1,0 +1,379 @@
+//! All peers of an instance: who is let in, who of two links stays, what goes to whom, and who is given up.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    addresses::AddressBook,
+    config::{ClusterConfig, MOST_PEERS},
+    counters::{ClusterStats, Counters, DropReason, RefuseReason, add},
+    frame,
+    hello::{self, Hello},
+    interest::Budget,
+    letters::{ClusterLetter, DeadLetters},
+    peer::{ClusterPeer, Link, Peer, Side, State},
+    queue::Chunk,
+    routes::Routes,
+    tls::Tls,
+    wants::Wants,
+};
+use crate::{clock, lock::lock, publications::Publications, random, server::Shared};
+
+/// Most links that others may dial.
+const MOST_INBOUND: usize = 128;
+
+/// See the module.
+pub(crate) struct Mesh {
+    /// Our name: a UUID of version 7, as text.
+    pub(super) instance: Arc<str>,
+    pub(super) config: ClusterConfig,
+    /// What this instance can do.
+    capabilities: u32,
+    /// Where others reach us, for them to pass on.
+    pub(super) advertised: Option<String>,
+    pub(super) shared: Weak<Shared>,
+    pub(super) publications: Publications,
+    pub(super) counters: Counters,
+    pub(super) letters: DeadLetters,
+    pub(super) tls: RwLock<Option<Arc<Tls>>>,
+    pub(super) wants: Mutex<Wants>,
+    pub(super) routes: Routes,
+    pub(super) addresses: Mutex<AddressBook>,
+    peers: Mutex<HashMap<Arc<str>, Arc<Peer>>>,
+    budget: Budget,
+    queue_limit: usize,
+    next_link: AtomicU64,
+    inbound: AtomicUsize,
+    /// Everything is to end.
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+impl Mesh {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        config: ClusterConfig,
+        advertised: Option<String>,
+        tls: Option<Tls>,
+    ) -> Self {
+        let presence = if shared.presence.is_some() { hello::PRESENCE } else { 0 };
+        let mut addresses = AddressBook::default();
+        advertised.iter().for_each(|own| addresses.add_own(own));
+        Self {
+            instance: random::id(clock::now_millis()).to_string().into(),
+            config,
+            capabilities: presence
+                | hello::ROUTING
+                | hello::COMPRESSION
+                | hello::RECOVERY
+                | hello::NUMBERS
+                | hello::STAMPS,
+            advertised,
+            shared: Arc::downgrade(shared),
+            publications: shared.publications.clone(),
+            counters: Counters::default(),
+            letters: DeadLetters::new(),
+            tls: RwLock::new(tls.map(Arc::new)),
+            wants: Mutex::default(),
+            routes: Routes::default(),
+            addresses: Mutex::new(addresses),
+            peers: Mutex::default(),
+            budget: Budget::default(),
+            queue_limit: match shared.config.max_outbound_queue_bytes {
+                0 => usize::MAX,
+                limit => limit,
+            },
+            next_link: AtomicU64::new(0),
+            inbound: AtomicUsize::new(0),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(super) fn hello(&self) -> Bytes {
+        Hello { instance: self.instance.to_string(), capabilities: self.capabilities }.encode()
+    }
+
+    /// What links are secured with now, if they are.
+    pub(super) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All that are remembered.
+    pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
+        lock(&self.peers).values().cloned().collect()
+    }
+
+    /// The link with whoever answered at an address last.
+    pub(super) fn link_at(&self, address: &str) -> Option<Link> {
+        let instance = lock(&self.addresses).instance(address)?;
+        let peer = lock(&self.peers).get(&instance).cloned()?;
+        peer.link()
+    }
+
+    /// Makes a link with whoever said `hello` the one with that peer.
+    ///
+    /// Of two links that both ends dialled, the one stays that the instance with the lower name dialled; both ends decide
+    /// so, whichever they hear of first. Of two that the same end dialled, the first stays: the other end may have been told
+    /// two addresses of one instance.
+    pub(super) fn admit(
+        &self,
+        hello: &Hello,
+        side: Side,
+        remote: std::net::SocketAddr,
+        address: Option<&str>,
+    ) -> Result<(Arc<Peer>, Link), RefuseReason> {
+        if *hello.instance == *self.instance {
+            return Err(RefuseReason::Itself);
+        }
+        // First: somebody who is refused leaves nothing behind.
+        if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MOST_INBOUND {
+            return Err(RefuseReason::Full);
+        }
+        let peer = self.peer(&hello.instance).ok_or(RefuseReason::Full)?;
+        {
+            let state = lock(&peer.state);
+            if let Some(old) = &state.link {
+                let stays = match side {
+                    Side::Ours => *self.instance < *hello.instance,
+                    Side::Theirs => *hello.instance < *self.instance,
+                };
+                if old.side == side || !stays {
+                    drop(state);
+                    self.answered(address, &peer);
+                    return Err(RefuseReason::Duplicate);
+                }
+            }
+        }
+        if side == Side::Theirs {
+            self.inbound.fetch_add(1, Ordering::Relaxed);
+        }
+        let link = Link {
+            id: self.next_link.fetch_add(1, Ordering::Relaxed),
+            side,
+            remote,
+            capabilities: self.capabilities & hello.capabilities,
+            connected_millis: clock::now_millis(),
+            retired: CancellationToken::new(),
+            cut: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        };
+        self.take_over(&peer, &link, address);
+        Ok((peer, link))
+    }
+
+    /// The peer of that name; nothing if there are too many.
+    fn peer(&self, instance: &str) -> Option<Arc<Peer>> {
+        let mut peers = lock(&self.peers);
+        if let Some(peer) = peers.get(instance) {
+            return Some(Arc::clone(peer));
+        }
+        if peers.len() >= MOST_PEERS {
+            let since =
+                |peer: &Peer| Some(lock(&peer.state)).filter(|state| state.is_forgotten && state.link.is_none())?.left;
+            let oldest = peers.values().filter_map(|peer| Some((since(peer)?, Arc::clone(&peer.instance)))).min()?;
+            peers.remove(&oldest.1);
+        }
+        let peer = Arc::new(Peer::new(instance, self.queue_limit, Budget::clone(&self.budget)));
+        peers.insert(Arc::clone(&peer.instance), Arc::clone(&peer));
+        Some(peer)
+    }
+
+    fn take_over(&self, peer: &Arc<Peer>, link: &Link, address: Option<&str>) {
+        let before = {
+            let mut state = lock(&peer.state);
+            if state.is_forgotten {
+                lock(&peer.interest).expect_all();
+            }
+            if state.was_linked && state.link.is_none() {
+                add(&self.counters.reconnects, 1);
+            }
+            state.address = address.map(str::to_owned).or(state.address.take());
+            state.capabilities = link.capabilities;
+            (state.left, state.is_leaving, state.is_forgotten, state.was_linked) = (None, false, false, true);
+            state.link.replace(link.clone())
+        };
+        self.greet(peer, link);
+        self.introduce_users(peer);
+        if let Some(before) = before {
+            before.retired.cancel();
+        }
+        peer.wake.notify_one();
+        self.answered(address, peer);
+        self.routes.forget();
+        tracing::info!(peer = peer.name(), instance = &*peer.instance, side = ?link.side, "linked");
+    }
+
+    /// Notes who answers at an address. Whoever did before is gone: it has no other.
+    pub(super) fn answered(&self, address: Option<&str>, peer: &Peer) {
+        let before = address.and_then(|address| lock(&self.addresses).answered(address, &peer.instance));
+        let before = before.and_then(|before| lock(&self.peers).get(&before).cloned());
+        if let Some(before) = before.filter(|before| before.link().is_none()) {
+            self.give_up(&before);
+        }
+    }
+
+    /// A link is over.
+    pub(super) fn ended(&self, peer: &Peer, link: &Link) {
+        if link.side == Side::Theirs {
+            self.inbound.fetch_sub(1, Ordering::Relaxed);
+        }
+        let is_leaving = {
+            let mut state = lock(&peer.state);
+            let was_last = state.link.as_ref().is_some_and(|last| last.id == link.id);
+            if was_last {
+                (state.link, state.left) = (None, Some(Instant::now()));
+                let mut queue = lock(&peer.queue);
+                queue.assign(None, Vec::new());
+                // Publishers don't wait for a peer that is away.
+                self.publications.settle(queue.bytes());
+            }
+            was_last && state.is_leaving
+        };
+        self.routes.forget();
+        if is_leaving {
+            self.give_up(peer);
+        }
+        link.ended.cancel();
+    }
+
+    /// Gives up those that have been away for too long.
+    pub(super) fn give_up_the_lost(&self) {
+        let is_lost = |state: &State| state.left.is_some_and(|left| left.elapsed() >= self.config.timing.keep);
+        for peer in self.peers() {
+            if is_lost(&lock(&peer.state)) {
+                self.give_up(&peer);
+            }
+        }
+    }
+
+    /// Keeps nothing for a peer any more, other than its numbers.
+    pub(super) fn give_up(&self, peer: &Peer) {
+        let (chunks, unconfirmed) = {
+            let mut state = lock(&peer.state);
+            if state.link.is_some() || std::mem::replace(&mut state.is_forgotten, true) {
+                return;
+            }
+            let mut queue = lock(&peer.queue);
+            let taken = queue.taken();
+            let confirmed = state.confirmed.take();
+            lock(&peer.interest).forget();
+            (queue.give_up(), confirmed.map_or(0, |confirmed| taken.number.saturating_sub(confirmed.number)))
+        };
+        self.routes.forget();
+        add(&self.counters.unconfirmed, unconfirmed);
+        self.bury(peer, &chunks, DropReason::Gone);
+        self.lose(peer);
+        self.lose_users(peer);
+        tracing::info!(peer = peer.name(), instance = &*peer.instance, "given up");
+    }
+
+    /// Counts publications that waited, and keeps the last of them.
+    fn bury(&self, peer: &Peer, chunks: &[Chunk], reason: DropReason) {
+        let dropped = chunks.iter().map(|chunk| chunk.messages).sum();
+        if dropped == 0 {
+            return;
+        }
+        self.counters.drop(reason, dropped);
+        let name = peer.name();
+        let letters =
+            chunks.iter().rev().take(1000).rev().flat_map(|chunk| super::intake::letters(&chunk.bytes, &name, reason));
+        self.letters.add(dropped, letters, reason.label(), &name);
+    }
+
+    /// Drops one publication after another that finds no room.
+    pub(super) fn drop_now(
+        &self,
+        peer: &Peer,
+        letters: impl ExactSizeIterator<Item = (String, String)>,
+        reason: DropReason,
+    ) {
+        let dropped = letters.len() as u64;
+        self.counters.drop(reason, dropped);
+        let name = peer.name();
+        let letter = |(topic, payload)| ClusterLetter { topic, payload, peer: name.clone(), reason: reason.label() };
+        self.letters.add(dropped, letters.map(letter), reason.label(), &name);
+    }
+
+    /// Says something to all peers that there is a link with.
+    pub(super) fn tell_all(&self, capability: u32, frame: &Bytes) {
+        for peer in self.peers() {
+            self.tell(&peer, capability, frame.clone());
+        }
+    }
+
+    /// Says something to one peer, if it can. Who is too far behind with such things begins anew.
+    pub(super) fn tell(&self, peer: &Peer, capability: u32, frame: Bytes) {
+        let Some(link) = peer.link().filter(|link| link.capabilities & capability == capability) else { return };
+        if lock(&peer.queue).push_control(frame) {
+            peer.wake.notify_one();
+        } else {
+            tracing::warn!(peer = peer.name(), "too far behind: the link is cut");
+            link.cut.cancel();
+        }
+    }
+
+    /// All is over: what still waits is dropped.
+    pub(super) fn finish(&self) {
+        for peer in self.peers() {
+            let chunks = {
+                let mut queue = lock(&peer.queue);
+                if queue.owner().is_some() {
+                    self.publications.settle(queue.bytes());
+                    queue.assign(None, Vec::new());
+                }
+                queue.give_up()
+            };
+            lock(&peer.interest).forget();
+            lock(&peer.state).link = None;
+            self.bury(&peer, &chunks, DropReason::Stopped);
+        }
+        self.routes.forget();
+    }
+
+    /// The peers that there is a link with.
+    pub(super) fn told(&self) -> Vec<ClusterPeer> {
+        let mut told: Vec<_> = self.peers().iter().filter_map(|peer| peer.told()).collect();
+        told.sort_by(|one, other| one.address.cmp(&other.address));
+        told
+    }
+
+    /// One reading of all counters.
+    pub(crate) fn stats(&self) -> ClusterStats {
+        let peers = self.peers();
+        ClusterStats {
+            queued: peers.iter().map(|peer| lock(&peer.queue).messages()).sum(),
+            peers: peers.iter().filter(|peer| peer.link().is_some()).count() as u64,
+            dead_letters: self.letters.len() as u64,
+            ..self.counters.stats()
+        }
+    }
+
+    /// Whether what comes from peers has to wait: listeners here have more than enough.
+    pub(super) fn is_congested(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.is_congested())
+    }
+
+    /// Waits until listeners here have room.
+    pub(super) async fn room(&self) {
+        while self.is_congested() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Frames that say who else there is.
+    pub(super) fn directory(&self) -> Bytes {
+        let known: Vec<String> = self.peers().iter().filter_map(|peer| lock(&peer.state).address.clone()).collect();
+        let addresses = self.advertised.iter().chain(&known).map(String::as_str);
+        frame::encode(frame::Kind::Addresses, 0, b"", &super::addresses::encode(addresses))
+    }
+}

@@ -1,0 +1,115 @@
+//! What was sent to a peer and what of it arrived: an extension of the protocol. Pure.
+//!
+//! Messages to one peer are numbered by counting: the number is not on the wire with each, but in a [`Kind::Count`] frame
+//! at a link's beginning, and in each ping. Numbers go on over all links between two instances. What is missing in them was
+//! sent and didn't arrive: it was on its way when a link broke. What a sender dropped it counts itself, and it has no
+//! number; but another session begins, so that the receiver knows that it hasn't got everything that was published.
+//!
+//! [`Kind::Count`]: super::frame::Kind::Count
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The payload of a count, and of pings and pongs where both sides number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Messages before the next one; or that have arrived.
+    pub number: u64,
+    /// The sender's session.
+    pub session: u32,
+}
+
+impl Count {
+    /// As on the wire.
+    pub fn encode(self) -> Bytes {
+        let mut out = BytesMut::with_capacity(12);
+        out.put_u64_le(self.number);
+        out.put_u32_le(self.session);
+        out.freeze()
+    }
+
+    /// `None`: it is none.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let (number, rest) = payload.split_first_chunk()?;
+        let session = rest.first_chunk()?;
+        Some(Self { number: u64::from_le_bytes(*number), session: u32::from_le_bytes(*session) })
+    }
+}
+
+/// What the sender's word on how much it has sent means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// So many messages are not here and won't come.
+    pub(super) lost: u64,
+    /// Whether all that was published for us is here.
+    pub(super) is_whole: bool,
+}
+
+/// What has arrived from a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrivals {
+    count: Option<Count>,
+}
+
+impl Arrivals {
+    /// Messages arrived.
+    pub(super) fn add(&mut self, messages: u64) {
+        if let Some(count) = &mut self.count {
+            count.number = count.number.wrapping_add(messages);
+        }
+    }
+
+    /// The sender says what it has sent.
+    pub(super) fn compare(&mut self, theirs: Count) -> Told {
+        let Some(mine) = self.count.replace(theirs) else { return Told { lost: 0, is_whole: false } };
+        // Less than before: it has forgotten us, and counts anew.
+        let lost = theirs.number.saturating_sub(mine.number);
+        Told { lost, is_whole: theirs == mine }
+    }
+
+    /// What to tell the sender; nothing before it has said anything.
+    pub(super) fn told(&self) -> Option<Count> {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(number: u64, session: u32) -> Count {
+        Count { number, session }
+    }
+
+    fn told(lost: u64, is_whole: bool) -> Told {
+        Told { lost, is_whole }
+    }
+
+    #[test]
+    fn gaps_are_counted_once_and_the_first_word_only_says_where_it_begins() {
+        let mut arrivals = Arrivals::default();
+        arrivals.add(5);
+        assert_eq!(arrivals.compare(count(100, 0)), told(0, false));
+        arrivals.add(3);
+        assert_eq!(arrivals.compare(count(103, 0)), told(0, true));
+        assert_eq!(arrivals.compare(count(110, 0)), told(7, false));
+        assert_eq!(arrivals.compare(count(110, 0)), told(0, true));
+        assert_eq!(arrivals.told(), Some(count(110, 0)));
+    }
+
+    #[test]
+    fn another_session_or_a_smaller_number_says_that_something_is_missing() {
+        let mut arrivals = Arrivals::default();
+        arrivals.compare(count(5, 0));
+        assert_eq!(arrivals.compare(count(9, 1)), told(4, false));
+        assert_eq!(arrivals.compare(count(9, 2)), told(0, false));
+        assert_eq!(arrivals.compare(count(3, 2)), told(0, false));
+        assert_eq!(arrivals.compare(count(3, 2)), told(0, true));
+    }
+
+    #[test]
+    fn counts_come_back_from_the_wire_and_other_payloads_are_none() {
+        assert_eq!(Count::parse(&count(7, 9).encode()), Some(count(7, 9)));
+        assert_eq!(Count::parse(&count(7, 9).encode()[..11]), None);
+        assert_eq!(Count::parse(b""), None);
+    }
+}

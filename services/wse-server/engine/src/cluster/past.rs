@@ -1,0 +1,31 @@
+//! What other instances published, kept for clients that come back here: when that has to be forgotten, because some of it
+//! didn't arrive.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{mesh::Mesh, peer::Peer};
+use crate::{recovery::Forgotten, server::Shared, topics};
+
+impl Mesh {
+    /// Something that a peer published didn't arrive, or may not have: what is kept of it has gaps that nobody sees.
+    pub(super) fn lose(&self, peer: &Peer) {
+        if let Some(recovery) = self.shared.upgrade().as_ref().and_then(|shared| shared.recovery.as_ref()) {
+            recovery.forget_origin(&peer.instance);
+        }
+    }
+
+    /// Until when a topic that nobody here wants any more is still asked for: clients that come back would miss what is
+    /// published meanwhile. `None`: nothing is kept for them.
+    pub(super) fn linger(&self, topic: &str) -> Option<Instant> {
+        let shared = self.shared.upgrade()?;
+        let recovery = shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic))?;
+        recovery.has_foreign(topic).then(|| Instant::now() + recovery.config.ttl)
+    }
+
+    /// What is published to a topic no longer comes: nobody finds what came before any more.
+    pub(super) fn forget_past(&self, topic: &str) -> Option<(Arc<Shared>, Forgotten)> {
+        let shared = self.shared.upgrade()?;
+        let forgotten = shared.recovery.as_ref()?.take_topic(topic);
+        Some((shared, forgotten))
+    }
+}

@@ -1,0 +1,285 @@
+//! What waits for one peer: the protocol's own frames first, then publications, bounded in bytes and numbered. Pure.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::numbering::Count;
+
+/// Publications are joined up to this size, so that a flood of small ones is few pieces.
+const JOINED_BYTES: usize = 64 << 10;
+/// Longer ones are shared with the other peers' queues instead of copied.
+const COPIED_BYTES: usize = 4 << 10;
+/// How much of the protocol's own frames may wait for a peer that doesn't read.
+const MOST_CONTROL_BYTES: usize = 8 << 20;
+
+/// Publications in a row, framed.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) messages: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// The last chunk, while more fits on it.
+#[derive(Debug, Default)]
+struct Open {
+    messages: u64,
+    bytes: BytesMut,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Queue {
+    control: VecDeque<Bytes>,
+    control_bytes: usize,
+    chunks: VecDeque<Chunk>,
+    open: Open,
+    bytes: usize,
+    limit: usize,
+    /// What has been taken.
+    taken: Count,
+    /// The link that takes from here.
+    owner: Option<u64>,
+    /// What the taker has told the peer last; nothing yet on this link.
+    told: Option<Count>,
+}
+
+/// What a link writes next.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// The protocol's own frames.
+    pub(super) control: Vec<Bytes>,
+    /// Behind them, publications in a row.
+    pub(super) chunks: Vec<Chunk>,
+    /// To be told before them.
+    pub(super) count: Option<Count>,
+}
+
+impl Batch {
+    /// Whether there is nothing to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.chunks.is_empty() && self.count.is_none()
+    }
+
+    pub(super) fn messages(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.messages).sum()
+    }
+
+    /// Bytes of publications.
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes.len()).sum()
+    }
+}
+
+impl Queue {
+    /// With room for `limit` bytes of publications.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            control: VecDeque::new(),
+            control_bytes: 0,
+            chunks: VecDeque::new(),
+            open: Open::default(),
+            bytes: 0,
+            limit,
+            taken: Count::default(),
+            owner: None,
+            told: None,
+        }
+    }
+
+    /// Puts framed publications in, all or none. Returns whether there was room.
+    pub(super) fn push(&mut self, frames: &Bytes, messages: u64) -> bool {
+        if self.bytes + frames.len() > self.limit {
+            self.miss();
+            return false;
+        }
+        self.bytes += frames.len();
+        let is_small = frames.len() < COPIED_BYTES;
+        if !is_small || self.open.bytes.len() + frames.len() > JOINED_BYTES {
+            self.close();
+        }
+        if is_small {
+            self.open.bytes.extend_from_slice(frames);
+            self.open.messages += messages;
+        } else {
+            self.chunks.push_back(Chunk { messages, bytes: frames.clone() });
+        }
+        true
+    }
+
+    /// Something that was published for the peer is not sent to it.
+    pub(super) fn miss(&mut self) {
+        self.taken.session = self.taken.session.wrapping_add(1);
+    }
+
+    /// Whether nothing waits: whoever takes from here may be asleep.
+    pub(super) fn is_idle(&self) -> bool {
+        self.bytes == 0 && self.control.is_empty()
+    }
+
+    fn close(&mut self) {
+        let Open { messages, bytes } = std::mem::take(&mut self.open);
+        if messages > 0 {
+            self.chunks.push_back(Chunk { messages, bytes: bytes.freeze() });
+        }
+    }
+
+    /// Puts one of the protocol's own frames in, if a link takes them. Returns false if that is too far behind.
+    pub(super) fn push_control(&mut self, frame: Bytes) -> bool {
+        if self.owner.is_none() {
+            return true;
+        }
+        if self.control_bytes + frame.len() > MOST_CONTROL_BYTES {
+            return false;
+        }
+        self.control_bytes += frame.len();
+        self.control.push_back(frame);
+        true
+    }
+
+    /// From now on `link` takes from here, these frames first; or nobody.
+    pub(super) fn assign(&mut self, link: Option<u64>, greeting: Vec<Bytes>) {
+        self.owner = link;
+        self.told = None;
+        self.control_bytes = greeting.iter().map(Bytes::len).sum();
+        self.control = greeting.into();
+    }
+
+    pub(super) fn owner(&self) -> Option<u64> {
+        self.owner
+    }
+
+    /// Takes up to `most` bytes of publications, one chunk at least if there is any, and all frames of the protocol's own.
+    /// `None`: another link takes them now.
+    pub(super) fn take(&mut self, link: u64, most: usize) -> Option<Batch> {
+        if self.owner != Some(link) {
+            return None;
+        }
+        let mut batch = Batch { control: self.control.drain(..).collect(), ..Batch::default() };
+        self.control_bytes = 0;
+        batch.count = (self.told != Some(self.taken)).then_some(self.taken);
+        let mut taken = 0;
+        loop {
+            if self.chunks.is_empty() {
+                self.close();
+            }
+            let fits = |chunk: &mut Chunk| taken == 0 || taken + chunk.bytes.len() <= most;
+            let Some(chunk) = self.chunks.pop_front_if(fits) else { break };
+            taken += chunk.bytes.len();
+            self.taken.number += chunk.messages;
+            batch.chunks.push(chunk);
+        }
+        self.bytes -= taken;
+        self.told = Some(self.taken);
+        Some(batch)
+    }
+
+    /// What has been taken: what a ping behind it tells.
+    pub(super) fn taken(&self) -> Count {
+        self.taken
+    }
+
+    /// Gives up all publications. From here on there is another session.
+    pub(super) fn give_up(&mut self) -> Vec<Chunk> {
+        self.close();
+        self.bytes = 0;
+        self.miss();
+        self.chunks.drain(..).collect()
+    }
+
+    /// Bytes of publications.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Publications that wait.
+    pub(super) fn messages(&self) -> u64 {
+        self.open.messages + self.chunks.iter().map(|chunk| chunk.messages).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: usize) -> Bytes {
+        vec![b'x'; bytes].into()
+    }
+
+    fn queue(limit: usize) -> Queue {
+        let mut queue = Queue::new(limit);
+        queue.assign(Some(1), Vec::new());
+        queue
+    }
+
+    #[test]
+    fn small_publications_are_joined_and_large_ones_shared() {
+        let mut queue = queue(1 << 20);
+        let large = frames(COPIED_BYTES);
+        for _ in 0..100 {
+            assert!(queue.push(&frames(100), 1));
+        }
+        queue.push(&large, 7);
+        queue.push(&frames(100), 1);
+        let batch = queue.take(1, 1 << 20).unwrap();
+        let shape: Vec<_> = batch.chunks.iter().map(|chunk| (chunk.messages, chunk.bytes.len())).collect();
+        assert_eq!(shape, [(100, 10_000), (7, COPIED_BYTES), (1, 100)]);
+        assert_eq!(batch.chunks[1].bytes.as_ptr(), large.as_ptr());
+        assert_eq!((batch.messages(), batch.bytes(), queue.bytes(), queue.messages()), (108, 14_196, 0, 0));
+        assert!(queue.take(1, 1).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_has_no_number_but_begins_another_session() {
+        let mut queue = queue(250);
+        assert!(queue.push(&frames(100), 1) && queue.push(&frames(100), 1));
+        let count = |number, session| Some(Count { number, session });
+        let first = queue.take(1, 1 << 20).unwrap();
+        assert_eq!((first.count, first.messages()), (count(0, 0), 2));
+        assert!(queue.push(&frames(200), 1) && !queue.push(&frames(100), 3));
+        let second = queue.take(1, 1 << 20).unwrap();
+        assert_eq!((second.count, second.messages()), (count(2, 1), 1));
+        assert!(queue.push(&frames(100), 1));
+        assert_eq!(queue.take(1, 1 << 20).unwrap().count, None);
+        assert_eq!(queue.taken(), Count { number: 4, session: 1 });
+    }
+
+    #[test]
+    fn a_batch_is_bounded_but_never_empty_if_something_waits() {
+        let mut queue = queue(1 << 20);
+        (0..4).for_each(|_| assert!(queue.push(&frames(10_000), 1)));
+        assert_eq!(queue.take(1, 25_000).unwrap().messages(), 2);
+        assert_eq!(queue.take(1, 1).unwrap().messages(), 1);
+    }
+
+    #[test]
+    fn only_the_link_that_owns_it_takes_and_a_new_one_is_told_all_anew() {
+        let mut queue = queue(1000);
+        queue.push(&frames(10), 1);
+        queue.push_control(frames(3));
+        queue.assign(Some(2), vec![frames(5)]);
+        assert!(queue.take(1, 1000).is_none());
+        let batch = queue.take(2, 1000).unwrap();
+        assert_eq!((batch.control, batch.count), (vec![frames(5)], Some(Count::default())));
+        queue.assign(None, Vec::new());
+        assert!(queue.push_control(frames(3)));
+        queue.assign(Some(3), Vec::new());
+        assert_eq!(queue.take(3, 1000).unwrap().count, Some(Count { number: 1, session: 0 }));
+    }
+
+    #[test]
+    fn frames_of_the_protocol_s_own_are_bounded() {
+        let mut queue = queue(0);
+        assert!(queue.push_control(frames(MOST_CONTROL_BYTES)) && !queue.push_control(frames(1)));
+        queue.take(1, 0);
+        assert!(queue.push_control(frames(1)));
+    }
+
+    #[test]
+    fn giving_up_begins_another_session() {
+        let mut queue = queue(1000);
+        queue.push(&frames(10), 2);
+        assert_eq!(queue.give_up().len(), 1);
+        assert_eq!((queue.bytes(), queue.messages(), queue.taken()), (0, 0, Count { number: 0, session: 1 }));
+    }
+}

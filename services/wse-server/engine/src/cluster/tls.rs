@@ -1,0 +1,127 @@
+//! TLS of links: both ends show a certificate and verify the other's; the dialler checks the name that it dialled too.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    server::WebPkiClientVerifier,
+    version::TLS13,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use super::config::{TlsFiles, split};
+
+/// Why files are no identity for a link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file that can't be read, or holds something else.
+    #[error("{argument} ({path}) is refused: {why}; give {wanted}")]
+    File {
+        /// Which of the three.
+        argument: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Files that don't belong together.
+    #[error(
+        "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
+    )]
+    Pair {
+        /// Where the certificate is.
+        certificate: PathBuf,
+        /// Where the key is.
+        key: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What links are secured with from now on.
+pub(super) struct Tls {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    pub(super) fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let chain = certificates("tls_cert", &files.certificate, "this instance's certificate and its chain in PEM")?;
+        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
+            refused("tls_key", &files.key, &error, "the certificate's private key in PEM, unencrypted")
+        })?;
+        let roots = Arc::new(roots(&files.authority)?);
+        let mismatch = |error: rustls::Error| TlsError::Pair {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            why: error.to_string(),
+        };
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| refused("tls_ca", &files.authority, &error, AUTHORITY))?;
+        let server = versions(ServerConfig::builder_with_provider(Arc::clone(&provider)))
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(mismatch)?;
+        let client = versions(ClientConfig::builder_with_provider(provider))
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(mismatch)?;
+        Ok(Self { connector: Arc::new(client).into(), acceptor: Arc::new(server).into() })
+    }
+
+    /// Secures a link that we dialled.
+    pub(super) async fn connect(&self, address: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let host = split(address).map_or(address, |(host, _)| host).to_owned();
+        let name = ServerName::try_from(host).map_err(std::io::Error::other)?;
+        Ok(self.connector.connect(name, stream).await?.into())
+    }
+
+    /// Secures a link that somebody dialled.
+    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        Ok(self.acceptor.accept(stream).await?.into())
+    }
+}
+
+const AUTHORITY: &str = "the certificates of the authorities that sign the instances' certificates, in PEM";
+
+/// TLS 1.3 alone: both ends are instances of today.
+fn versions<S: rustls::ConfigSide>(
+    builder: rustls::ConfigBuilder<S, rustls::WantsVersions>,
+) -> rustls::ConfigBuilder<S, rustls::WantsVerifier> {
+    builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3")
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("tls_ca", path, AUTHORITY)? {
+        roots.add(certificate).map_err(|error| refused("tls_ca", path, &error, AUTHORITY))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(
+    argument: &'static str,
+    path: &Path,
+    wanted: &'static str,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|error| refused(argument, path, &error, wanted))?;
+    match found.is_empty() {
+        true => Err(refused(argument, path, &"there is no certificate in it", wanted)),
+        false => Ok(found),
+    }
+}
+
+fn refused(argument: &'static str, path: &Path, why: &dyn std::fmt::Display, wanted: &'static str) -> TlsError {
+    TlsError::File { argument, path: path.into(), why: why.to_string(), wanted }
+}

@@ -1,0 +1,187 @@
+//! What other instances published, for clients that come back here: kept by topic and epoch, stamped as it was there.
+//!
+//! A log goes on only while nothing is missing: a gap in its offsets begins it anew, and whoever learns that something may
+//! be missing has it forgotten. So nobody is told that he has everything when he hasn't.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+
+use super::{LOG_BYTES, Log, Recovery};
+use crate::lock::lock;
+
+/// A log, and the instance that the publications in it come from.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) origin: Arc<str>,
+    pub(super) log: Arc<Mutex<Log>>,
+}
+
+/// By topic and epoch.
+pub(super) type Foreign = HashMap<Arc<str>, HashMap<u32, Kept>>;
+
+/// Logs that nobody finds any more, and that whoever is at work on them hasn't been told to give up yet.
+#[must_use]
+pub(crate) struct Forgotten(Vec<Arc<Mutex<Log>>>);
+
+impl Log {
+    /// Keeps a message that was stamped elsewhere. After a gap it is the first.
+    pub(crate) fn follow(&mut self, offset: i64, frame: Bytes, most: usize) {
+        let offset = offset.max(0) as u64;
+        if self.next() != offset {
+            (self.first, self.bytes) = (offset, LOG_BYTES);
+            self.frames.clear();
+        }
+        self.push(frame, most);
+    }
+}
+
+impl Recovery {
+    /// Works on the log of what `origin` publishes to a topic, a new one if there is none.
+    pub(crate) fn keep(
+        &self,
+        origin: &Arc<str>,
+        topic: &str,
+        epoch: u32,
+        now_millis: u64,
+        mut work: impl FnMut(&mut Log),
+    ) {
+        while self.work(&self.foreign_log(origin, topic, epoch), now_millis, &mut work).is_none() {}
+        self.keep_to_budget(topic);
+    }
+
+    /// Works on such a log if there is one.
+    pub(crate) fn with_foreign<T>(
+        &self,
+        topic: &str,
+        epoch: u32,
+        now_millis: u64,
+        work: impl FnOnce(&mut Log) -> T,
+    ) -> Option<T> {
+        let log = lock(&self.foreign).get(topic)?.get(&epoch).map(|kept| Arc::clone(&kept.log))?;
+        self.work(&log, now_millis, work)
+    }
+
+    fn foreign_log(&self, origin: &Arc<str>, topic: &str, epoch: u32) -> Arc<Mutex<Log>> {
+        let mut foreign = lock(&self.foreign);
+        if let Some(kept) = foreign.get(topic).and_then(|logs| logs.get(&epoch)) {
+            return Arc::clone(&kept.log);
+        }
+        let log = Arc::new(Mutex::new(Log::new(epoch)));
+        self.charge(0, LOG_BYTES);
+        let kept = Kept { origin: Arc::clone(origin), log: Arc::clone(&log) };
+        match foreign.get_mut(topic) {
+            Some(logs) => drop(logs.insert(epoch, kept)),
+            None => drop(foreign.insert(topic.into(), HashMap::from([(epoch, kept)]))),
+        }
+        log
+    }
+
+    /// Whether anything is kept that others published to a topic.
+    pub(crate) fn has_foreign(&self, topic: &str) -> bool {
+        lock(&self.foreign).contains_key(topic)
+    }
+
+    /// Forgets what `origin` published. Waits for whoever works on it.
+    pub(crate) fn forget_origin(&self, origin: &str) {
+        self.end(self.take_foreign(|_, _, kept| *kept.origin == *origin));
+    }
+
+    /// Forgets what others published to a topic, as far as that needs no waiting: [`Recovery::end`] does the rest.
+    pub(crate) fn take_topic(&self, topic: &str) -> Forgotten {
+        self.take_foreign(|other, _, _| other == topic)
+    }
+
+    pub(super) fn give_up_foreign(&self, topic: &str, epoch: u32) {
+        self.end(self.take_foreign(|other, theirs, _| other == topic && theirs == epoch));
+    }
+
+    pub(super) fn take_foreign(&self, is_over: impl Fn(&str, u32, &Kept) -> bool) -> Forgotten {
+        let mut over = Vec::new();
+        lock(&self.foreign).retain(|topic, logs| {
+            over.extend(logs.extract_if(|epoch, kept| is_over(topic, *epoch, kept)).map(|(_, kept)| kept.log));
+            !logs.is_empty()
+        });
+        Forgotten(over)
+    }
+
+    /// Ends logs, when whoever works on them is through.
+    pub(crate) fn end(&self, logs: Forgotten) {
+        for log in logs.0 {
+            let mut log = lock(&log);
+            log.is_over = true;
+            self.charge(log.bytes, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Position, RecoveryConfig};
+    use super::*;
+
+    fn recovery() -> Recovery {
+        Recovery::new(RecoveryConfig { buffer_size: 16, ..RecoveryConfig::default() })
+    }
+
+    fn keep(recovery: &Recovery, origin: &str, epoch: u32, offset: i64) {
+        let frame = Bytes::from(offset.to_string());
+        recovery.keep(&origin.into(), "a", epoch, 0, |log| log.follow(offset, frame.clone(), 16));
+    }
+
+    fn after(recovery: &Recovery, epoch: u32, offset: i64) -> Option<usize> {
+        recovery
+            .with_foreign("a", epoch, 0, |log| log.after(Position { epoch, offset }, 100).map(|missed| missed.len()))?
+    }
+
+    #[test]
+    fn what_others_published_is_replayed_from_the_first_that_came() {
+        let recovery = recovery();
+        (5..8).for_each(|offset| keep(&recovery, "o", 7, offset));
+        assert_eq!(
+            (after(&recovery, 7, 4), after(&recovery, 7, 6), after(&recovery, 7, 7)),
+            (Some(3), Some(1), Some(0))
+        );
+        assert_eq!((after(&recovery, 7, 3), after(&recovery, 7, 8), after(&recovery, 8, 6)), (None, None, None));
+        assert!(recovery.has_foreign("a") && !recovery.has_foreign("b"));
+    }
+
+    #[test]
+    fn a_gap_or_a_step_back_begins_a_log_anew() {
+        let recovery = recovery();
+        keep(&recovery, "o", 7, 5);
+        keep(&recovery, "o", 7, 7);
+        assert_eq!((after(&recovery, 7, 5), after(&recovery, 7, 6)), (None, Some(1)));
+        keep(&recovery, "o", 7, 7);
+        assert_eq!(after(&recovery, 7, 6), Some(1));
+        keep(&recovery, "o", 7, i64::MIN);
+        assert_eq!(after(&recovery, 7, -1), Some(1));
+    }
+
+    #[test]
+    fn an_origin_and_a_topic_can_be_forgotten_and_the_account_is_right() {
+        let recovery = recovery();
+        keep(&recovery, "o", 7, 5);
+        keep(&recovery, "p", 8, 5);
+        recovery.forget_origin("o");
+        assert_eq!((after(&recovery, 7, 4), after(&recovery, 8, 4)), (None, Some(1)));
+        recovery.end(recovery.take_topic("a"));
+        assert_eq!((after(&recovery, 8, 4), recovery.size()), (None, (0, 0)));
+    }
+
+    #[test]
+    fn foreign_logs_have_the_same_budget_and_the_same_end() {
+        let recovery =
+            Recovery::new(RecoveryConfig { buffer_size: 16, memory_budget: 10_000, ..RecoveryConfig::default() });
+        for epoch in 0..100 {
+            recovery.keep(&"o".into(), "a", epoch, u64::from(epoch), |log| log.follow(0, Bytes::from_static(b"x"), 16));
+            assert!(recovery.size().1 <= 10_000);
+        }
+        assert!(recovery.size().0 > 10 && after(&recovery, 0, -1).is_none());
+        recovery.forget_old(1_000_000);
+        assert_eq!(recovery.size(), (0, 0));
+    }
+}

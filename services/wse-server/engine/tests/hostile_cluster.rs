@@ -1,0 +1,250 @@
+//! Peers that mean no good: whatever comes to the cluster port, the instance goes on, and its other peers notice nothing.
+
+mod client;
+mod node;
+
+use std::{
+    io::Write,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use client::{config, until};
+use node::{NUMBERS, Node, Puppet, REFERENCE, STAMPS, cluster, hello, numbers, publish, timing};
+use wse_engine::{
+    ClusterConfig, ClusterTiming,
+    cluster::{
+        frame::{self, Kind},
+        numbering::Count,
+    },
+};
+
+/// Two good instances still reach each other.
+fn assert_well(one: &Node, other: &Node) {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let topic = format!("well {}", CALLS.fetch_add(1, Ordering::Relaxed));
+    // Some hostile peers want everything.
+    let before = one.server.topic_interest(&topic);
+    let mut client = other.subscriber(&[&topic]);
+    one.until_wanted(&topic, before + 1);
+    publish(&one.server, &topic, 0..10);
+    assert_eq!(numbers(&mut client, 10), (0..10).collect::<Vec<_>>());
+}
+
+fn quick() -> ClusterConfig {
+    ClusterConfig { timing: ClusterTiming { handshake: Duration::from_millis(300), ..timing() }, ..cluster(&[]) }
+}
+
+/// One with a good peer.
+fn with_good_peer(cluster: ClusterConfig) -> (Node, Node) {
+    let one = Node::with(config(), cluster);
+    let other = Node::new(&[one.address()]);
+    one.until_peers(1);
+    (one, other)
+}
+
+#[test]
+fn garbage_other_protocols_and_other_versions_are_turned_away_and_counted() {
+    let (one, other) = with_good_peer(cluster(&[]));
+    let mut version = hello("v", REFERENCE);
+    version[16] = 9;
+    for first in [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        b"\0\0\0\x01".to_vec(),
+        vec![0xFF; 4096],
+        frame::encode(Kind::Message, 0, b"a", b"{}").to_vec(),
+        frame::encode(Kind::Hello, 0, b"", b"WSE\0").to_vec(),
+        hello("", REFERENCE),
+        hello("a\nb", REFERENCE),
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
+        version,
+    ] {
+        let mut stranger = Puppet::stranger(one.address());
+        let _ = stranger.stream.write_all(&first);
+        stranger.until_closed();
+    }
+    until("counting", || {
+        let refused = one.stats().refused;
+        let of = |reason: &str| refused.get(reason).copied().unwrap_or_default();
+        (of("hello"), of("tls"), of("version")) == (7, 1, 1)
+    });
+    assert_eq!(one.stats().peers, 1);
+    assert_well(&one, &other);
+}
+
+#[test]
+fn who_does_not_introduce_itself_in_time_is_cut_off() {
+    let (one, other) = with_good_peer(quick());
+    let mut silent = Puppet::stranger(one.address());
+    let mut slow = Puppet::stranger(one.address());
+    slow.write(&hello("slow", REFERENCE)[..20]);
+    silent.until_closed();
+    slow.until_closed();
+    until("counting", || one.stats().refused.get("timeout") == Some(&2));
+    assert_well(&one, &other);
+}
+
+#[test]
+fn a_flood_of_strangers_makes_room_for_itself_only() {
+    let (one, other) = with_good_peer(cluster(&[]));
+    let strangers: Vec<Puppet> = (0..300).map(|_| Puppet::stranger(one.address())).collect();
+    until("crowding", || one.stats().refused.get("crowded").is_some_and(|count| *count >= 200));
+    // Among all of them a peer gets in.
+    let third = Node::new(&[one.address()]);
+    third.until_peers(1);
+    assert_well(&one, &other);
+    assert_well(&one, &third);
+    drop(strangers);
+}
+
+#[test]
+fn there_are_so_many_links_and_one_more_is_refused() {
+    let (one, other) = with_good_peer(cluster(&[]));
+    let peers: Vec<Puppet> =
+        (0..127).map(|number| Puppet::linked(one.address(), &format!("p{number}"), REFERENCE)).collect();
+    until("linking", || one.stats().peers == 128);
+    let mut late = Puppet::stranger(one.address());
+    late.write(&hello("late", REFERENCE));
+    late.until_closed();
+    until("counting", || one.stats().refused.get("full") == Some(&1));
+    assert_well(&one, &other);
+    drop(peers);
+    one.until_peers(1);
+    let _in_time = Puppet::linked(one.address(), "late", REFERENCE);
+}
+
+#[test]
+fn instances_that_come_and_go_under_ever_new_names_take_no_more_memory_than_so_many() {
+    let one = Node::with(
+        config(),
+        ClusterConfig { timing: ClusterTiming { keep: Duration::from_millis(10), ..timing() }, ..cluster(&[]) },
+    );
+    for number in 0..600 {
+        drop(Puppet::linked(one.address(), &format!("p{number}"), REFERENCE));
+        if number % 100 == 99 {
+            one.until_peers(0);
+        }
+    }
+    let other = Node::new(&[one.address()]);
+    other.until_peers(1);
+    assert_well(&one, &other);
+}
+
+#[test]
+fn a_link_ends_with_the_first_bytes_that_are_no_frame_and_with_a_bomb() {
+    let (one, other) = with_good_peer(cluster(&[]));
+    let bomb = zstd::bulk::compress(&vec![0; frame::LARGEST + 1], 1).unwrap();
+    for (number, evil) in [
+        vec![0xFF; 100],
+        b"\0\0\0\x08\x01\0\xFF\xFF\xFF\xFF\xFF\xFF".to_vec(),
+        frame::encode(Kind::Message, frame::COMPRESSED, b"a", b"no zstd").to_vec(),
+        frame::encode(Kind::Message, frame::COMPRESSED, b"a", &bomb).to_vec(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut puppet = Puppet::linked(one.address(), &format!("p{number}"), REFERENCE);
+        puppet.write(&evil);
+        puppet.until_closed();
+    }
+    until("counting", || one.stats().malformed == 4);
+    assert_well(&one, &other);
+}
+
+#[test]
+fn what_is_no_text_or_for_no_topic_is_counted_and_the_rest_arrives() {
+    let one = Node::new(&[]);
+    let mut client = one.subscriber(&["a", "*"]);
+    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    puppet.send(Kind::Message, 0, "a", b"\xFF\xFE");
+    puppet.send(Kind::Message, 0, "", b"{}");
+    puppet.send(Kind::Message, 0, &"x".repeat(60_000), b"{}");
+    puppet.send(Kind::Message, 0, "a\n", b"{}");
+    puppet.send(Kind::Message, 0, "a", b"last");
+    assert_eq!(client.text(), "last");
+    let stats = one.stats();
+    assert_eq!((stats.received, stats.delivered, stats.unfit), (5, 1, 4));
+}
+
+#[test]
+fn a_million_wishes_and_many_patterns_are_taken_or_answered_with_everything() {
+    let (one, other) = with_good_peer(cluster(&[]));
+    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    puppet.send(Kind::Resync, 0, "", b"");
+    let mut wishes = Vec::new();
+    for number in 0..1_000_000 {
+        wishes.extend_from_slice(&frame::encode(Kind::Subscribe, 0, format!("{number}").as_bytes(), b""));
+    }
+    puppet.write(&wishes);
+    one.until_wanted("999999", 1);
+    assert_eq!(one.server.topic_interest("-1"), 0);
+    puppet.send(Kind::Subscribe, 0, "one more", b"");
+    one.until_wanted("anything", 1);
+    puppet.send(Kind::Resync, 0, "", b"a");
+    one.until_wanted("anything", 0);
+    for number in 0..5000 {
+        puppet.send(Kind::Subscribe, 0, &format!("{number}*"), b"");
+    }
+    one.until_wanted("anything", 1);
+    assert_well(&one, &other);
+}
+
+#[test]
+fn addresses_out_of_nothing_are_few_and_forgotten() {
+    let config_of = |seeds| ClusterConfig { seeds, address: Some("127.0.0.1".into()), ..cluster(&[]) };
+    let one = Node::with(config(), config_of(Vec::new()));
+    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    for number in 0..50_u16 {
+        let mut list = 100_u16.to_le_bytes().to_vec();
+        for port in 0..100_u16 {
+            let address = format!("127.0.0.1:{}", 1 + (number * 100 + port) % 100);
+            list.extend((address.len() as u16).to_le_bytes());
+            list.extend(address.as_bytes());
+        }
+        puppet.send(Kind::Addresses, 0, "", &list);
+        puppet.send(Kind::Announce, 0, "no address at all", b"");
+    }
+    until("forgetting", || one.stats().refused.get("lost").is_some_and(|count| *count >= 500));
+    let other = Node::with(config(), config_of(vec![one.address().to_string()]));
+    other.until_peers(1);
+    assert_well(&one, &other);
+}
+
+#[test]
+fn counts_that_can_not_be_do_no_harm() {
+    let one = Node::new(&[]);
+    let mut client = one.subscriber(&["a"]);
+    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE | NUMBERS | STAMPS);
+    for number in [0, u64::MAX, 5, u64::MAX / 2 + 6, 0] {
+        puppet.send(Kind::Count, 0, "", &Count { number, session: 0 }.encode());
+        puppet.send(Kind::Pong, 0, "", &Count { number, session: 7 }.encode());
+    }
+    puppet.send(Kind::Count, 0, "", b"short");
+    puppet.send(Kind::Message, 0, "a", b"text");
+    assert_eq!(client.text(), "text");
+}
+
+#[test]
+fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered() {
+    let metrics = wse_engine::Config { max_publish_backlog_bytes: 1 << 20, ..config() };
+    let one = Node::with(metrics, cluster(&[]));
+    // Nothing reads for this client: what it doesn't take is backlog.
+    let mut client = one.subscriber(&["a"]);
+    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    let text = "x".repeat(10_000);
+    let message = frame::encode(Kind::Message, 0, b"a", text.as_bytes());
+    let flood = std::thread::spawn({
+        let mut stream = puppet.stream.try_clone().unwrap();
+        move || (0..5000).for_each(|_| stream.write_all(&message).unwrap())
+    });
+    // The instance still speaks.
+    for _ in 0..3 {
+        puppet.expect(Kind::Ping);
+    }
+    assert!(one.server.publish_backlog() < 8 << 20, "{}", one.server.publish_backlog());
+    for _ in 0..5000 {
+        assert_eq!(client.text().len(), text.len());
+    }
+    flood.join().unwrap();
+    assert_eq!((one.stats().received, one.stats().delivered), (5000, 5000));
+}

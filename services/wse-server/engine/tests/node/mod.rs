@@ -1,0 +1,328 @@
+//! Instances in one process, what lies between them, and a peer that does as it is told.
+
+// Each test file uses its own part of it.
+#![allow(dead_code)]
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use wse_engine::{
+    ClusterConfig, ClusterStats, ClusterTiming, Config, RecoveryConfig, Server,
+    cluster::frame::{self, Kind},
+};
+
+use crate::client::{self, Client, PATIENCE, config, start, until};
+
+/// What the reference can do.
+pub(crate) const REFERENCE: u32 = 15;
+/// What instances of ours can do besides.
+pub(crate) const NUMBERS: u32 = 1 << 16;
+pub(crate) const STAMPS: u32 = 1 << 17;
+
+/// Times that a test can wait for, and that a busy machine keeps.
+pub(crate) fn timing() -> ClusterTiming {
+    ClusterTiming {
+        handshake: Duration::from_secs(5),
+        heartbeat: Duration::from_millis(50),
+        first_pause: Duration::from_millis(20),
+        longest_pause: Duration::from_millis(100),
+        rest: Duration::from_millis(200),
+        ..ClusterTiming::default()
+    }
+}
+
+/// To dial these, and to be reached at a port of the kernel's choice.
+pub(crate) fn cluster(peers: &[SocketAddr]) -> ClusterConfig {
+    let peers = peers.iter().map(SocketAddr::to_string).collect();
+    ClusterConfig { peers, port: Some(0), timing: timing(), ..ClusterConfig::default() }
+}
+
+/// A server that is clustered.
+pub(crate) struct Node {
+    pub(crate) server: Server,
+}
+
+impl Node {
+    pub(crate) fn new(peers: &[SocketAddr]) -> Self {
+        Self::with(config(), cluster(peers))
+    }
+
+    pub(crate) fn with(config: Config, cluster: ClusterConfig) -> Self {
+        let server = start(config);
+        server.connect_cluster(cluster).unwrap();
+        Self { server }
+    }
+
+    /// With recovery.
+    pub(crate) fn with_past(peers: &[SocketAddr]) -> Self {
+        Self::with(Config { recovery: Some(RecoveryConfig::default()), ..config() }, cluster(peers))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.cluster_address().unwrap()
+    }
+
+    /// A client that has these topics.
+    pub(crate) fn subscriber(&self, topics: &[&str]) -> Client {
+        let (client, id) = Client::ready(self.server.address());
+        assert_eq!(self.server.subscribe(&id, topics, None).unwrap().len(), topics.len());
+        client
+    }
+
+    pub(crate) fn stats(&self) -> ClusterStats {
+        self.server.link_stats().cluster.unwrap()
+    }
+
+    pub(crate) fn until_peers(&self, count: u64) {
+        until("linking", || self.stats().peers == count);
+    }
+
+    /// Until so many others are known to want the topic.
+    pub(crate) fn until_wanted(&self, topic: &str, count: usize) {
+        until("wanting", || self.server.topic_interest(topic) == count);
+    }
+
+    /// Every publication was sent, was dropped, or waits.
+    pub(crate) fn assert_balanced(&self) {
+        let stats = self.stats();
+        assert_eq!(stats.published, stats.sent + stats.dropped.values().sum::<u64>() + stats.queued, "{stats:?}");
+    }
+
+    /// Until all that `sender` sent has arrived or is known to be lost.
+    pub(crate) fn until_all_of(&self, sender: &Self) {
+        until("counting", || {
+            let stats = self.stats();
+            sender.stats().queued == 0 && stats.received + stats.lost == sender.stats().sent
+        });
+    }
+}
+
+/// Two that are linked; the second dialled.
+pub(crate) fn pair() -> (Node, Node) {
+    let one = Node::new(&[]);
+    let other = Node::new(&[one.address()]);
+    one.until_peers(1);
+    other.until_peers(1);
+    (one, other)
+}
+
+/// Publishes numbers, in lists and one by one.
+pub(crate) fn publish(server: &Server, topic: &str, numbers: std::ops::Range<usize>) {
+    let text = |number: usize| format!(r#"{{"t":"tick","p":{{"n":{number}}}}}"#);
+    let (first, second) =
+        (numbers.start..numbers.start + numbers.len() / 2, numbers.start + numbers.len() / 2..numbers.end);
+    server.broadcast_many(topic, &first.map(text).collect::<Vec<_>>());
+    second.for_each(|number| server.broadcast(topic, &text(number)));
+}
+
+/// The number in the next message.
+pub(crate) fn number(client: &mut Client) -> usize {
+    let value: serde_json::Value = serde_json::from_str(&client.text()).unwrap();
+    value["p"]["n"].as_u64().unwrap() as usize
+}
+
+pub(crate) fn numbers(client: &mut Client, count: usize) -> Vec<usize> {
+    (0..count).map(|_| number(client)).collect()
+}
+
+/// Nothing but this one message comes next: what came before it would show.
+pub(crate) fn assert_next(server: &Server, topic: &str, client: &mut Client) {
+    server.broadcast_local(topic, r#"{"t":"tick","p":{"n":777777}}"#);
+    assert_eq!(number(client), 777_777);
+}
+
+/// What lies between two instances, and can be cut or blocked.
+pub(crate) struct Wire {
+    pub(crate) address: SocketAddr,
+    state: Arc<WireState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct WireState {
+    is_cut: AtomicBool,
+    is_blocked: AtomicBool,
+    is_over: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Wire {
+    /// Whoever dials its address is connected with `target`.
+    pub(crate) fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::<WireState>::default();
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if shared.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                if !shared.is_cut.load(Ordering::SeqCst) {
+                    let other = TcpStream::connect(target).unwrap();
+                    shared.join(&stream, &other);
+                    shared.join(&other, &stream);
+                }
+            }
+        });
+        Self { address, state, thread: Some(thread) }
+    }
+
+    /// From now on connections end, and no new ones come about.
+    pub(crate) fn cut(&self) {
+        self.state.is_cut.store(true, Ordering::SeqCst);
+        for stream in self.state.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn mend(&self) {
+        self.state.is_cut.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on nothing gets through, and nobody notices; or it does again.
+    pub(crate) fn block(&self, is_blocked: bool) {
+        self.state.is_blocked.store(is_blocked, Ordering::SeqCst);
+    }
+}
+
+impl WireState {
+    fn join(self: &Arc<Self>, from: &TcpStream, to: &TcpStream) {
+        let (mut from, mut to, state) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(self));
+        self.streams.lock().unwrap().push(from.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 16 << 10];
+            loop {
+                while state.is_blocked.load(Ordering::SeqCst) && !state.is_over.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let read = from.read(&mut buffer).unwrap_or(0);
+                if read == 0 || to.write_all(&buffer[..read]).is_err() {
+                    let _ = to.shutdown(Shutdown::Write);
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::SeqCst);
+        self.cut();
+        let _ = TcpStream::connect(self.address);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A peer made of bytes.
+pub(crate) struct Puppet {
+    pub(crate) stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+/// A frame that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Came {
+    pub(crate) kind: Option<Kind>,
+    pub(crate) flags: u8,
+    pub(crate) topic: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) stamp: Option<wse_engine::Position>,
+}
+
+pub(crate) fn hello(instance: &str, capabilities: u32) -> Vec<u8> {
+    let mut payload = b"WSE\0\x01\0".to_vec();
+    payload.extend((instance.len() as u16).to_le_bytes());
+    payload.extend(instance.as_bytes());
+    payload.extend(capabilities.to_le_bytes());
+    frame::encode(Kind::Hello, 0, b"", &payload).to_vec()
+}
+
+impl Puppet {
+    /// Connected, and nothing said.
+    pub(crate) fn stranger(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
+    /// Introduced.
+    pub(crate) fn linked(address: SocketAddr, instance: &str, capabilities: u32) -> Self {
+        let mut puppet = Self::stranger(address);
+        puppet.write(&hello(instance, capabilities));
+        assert_eq!(puppet.next().expect("a hello comes back").kind, Some(Kind::Hello));
+        puppet
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, kind: Kind, flags: u8, topic: &str, payload: &[u8]) {
+        self.write(&frame::encode(kind, flags, topic.as_bytes(), payload));
+    }
+
+    /// The next frame; nothing at the end.
+    pub(crate) fn next(&mut self) -> Option<Came> {
+        loop {
+            if let Some((frame, used)) = frame::parse(&self.buffer).unwrap() {
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                let came = Came {
+                    kind: Kind::of(frame.kind),
+                    flags: frame.flags,
+                    topic: text(frame.topic),
+                    payload: frame.payload.to_vec(),
+                    stamp: frame.stamp,
+                };
+                self.buffer.drain(..used);
+                return Some(came);
+            }
+            let mut chunk = [0; 16 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(read) => self.buffer.extend_from_slice(&chunk[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                    return None;
+                }
+                Err(error) => panic!("nothing came: {error}"),
+            }
+        }
+    }
+
+    /// The next frame of this type.
+    pub(crate) fn expect(&mut self, kind: Kind) -> Came {
+        loop {
+            let came = self.next().unwrap_or_else(|| panic!("hung up before {kind:?}"));
+            if came.kind == Some(kind) {
+                return came;
+            }
+        }
+    }
+
+    /// Reads until the other end hangs up.
+    pub(crate) fn until_closed(&mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+/// A client of `node` that subscribes with recovery. Returns what became of the topic.
+pub(crate) fn recover(node: &Node, topic: &str, from: Option<wse_engine::Position>) -> (Client, wse_engine::Recovered) {
+    let (client, id) = Client::ready(node.server.address());
+    let mut told = node.server.subscribe_with_recovery(&id, &[topic], from).unwrap();
+    (client, told.remove(topic).unwrap().unwrap())
+}
+
+pub(crate) fn default_client() -> Config {
+    client::config()
+}

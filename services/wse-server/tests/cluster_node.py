@@ -1,0 +1,33 @@
+"""A clustered server as a process, ours or the reference: does what its standard input says."""
+
+import json
+import socket
+import sys
+import time
+from typing import Any
+
+from wse_server import RustWSEServer
+
+
+def main() -> None:
+    """Start, print a ready line, answer each call (a line of JSON) with its result, end at the end of the input."""
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    secret = options.get("secret")
+    port = options.get("port", 0)
+    server = RustWSEServer("127.0.0.1", port, jwt_secret=secret and secret.encode(), **options.get("server", {}))
+    server.enable_drain_mode()
+    server.start()
+    # The reference listens a moment after it has started.
+    while port and socket.socket().connect_ex(("127.0.0.1", port)):
+        time.sleep(0.01)
+    server.connect_cluster(**options["cluster"])
+    ready = {"port": port or server.port, "cluster_port": options["cluster"]["cluster_port"] or server.cluster_port}
+    print(json.dumps(ready), flush=True)
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        print(json.dumps(getattr(server, name)(*arguments)), flush=True)
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()
