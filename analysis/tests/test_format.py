@@ -48,7 +48,7 @@ MODULES = {
     "pod": pod,
 }
 # Held by the operator and the workers alone; no file of a bundle has them as a type here.
-ELSEWHERE = {"Started", "ConnectionBooks", "ConnectionBook", "Interval", "ReceiverBook", "WorkerBook"}
+ELSEWHERE = {"Started", "ConnectionBooks", "ConnectionBook", "Interval", "ProcessesStats", "ReceiverBook", "WorkerBook"}
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from . import seeds, wording
+from . import seeds, seeds_fanout, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .clients import FLOODS
 from .counterparts import (
@@ -25,11 +25,13 @@ from .counterparts import (
     lasted,
     program,
     reached,
+    received,
     waited,
 )
 from .ladders import Ladder, Tier
 from .published import Count, Held, Memory, Most, Percentiles, Rates, Series, Source
 from .tables import bound_cell, validity_cell
+from .ways import WAYS
 
 S = TypeVar("S", bound=Series[Any])
 
@@ -71,7 +73,8 @@ class _Part:
 def beside(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
     """The published documents and a table for each kind of figure; nothing where no valid trial corresponds to any."""
     known = [one for one in ladders if program(one) in PROGRAMS and not one.service.startswith(_OWN_SERVICES)]
-    parts = (*_floods(known), _storms(known), _pings(known), _holds(known), _most(known), _memory(known))
+    parts = (*_floods(known), *_fanout(known))
+    parts += (_storms(known), _pings(known), _holds(known), _most(known), _memory(known))
     found = [part for part in parts if part is not None]
     documents = _documents(source for part in found for source in part.sources)
     return (documents, *(part.table for part in found)) if found else ()
@@ -92,6 +95,16 @@ def _floods(ladders: Sequence[Ladder]) -> list[_Part | None]:
         series = [one for one in seeds.FLOODS if (one.format, one.size_bytes) == message]
         own = [one for one in ladders if one.workload in FLOODS and is_closed(one) and _message(one) == message]
         parts.append(_part(_Kind(caption, ("messages/s", _PER_CORE), _rate, delivered), _levels(series, own)))
+    return parts
+
+
+def _fanout(ladders: Sequence[Ladder]) -> list[_Part | None]:
+    """A table for each way of a publication."""
+    parts = []
+    for workload, told in seeds_fanout.DELIVERIES.items():
+        own = [one for one in ladders if one.workload == workload and is_closed(one)]
+        kind = _Kind(f"Floods of a publisher: {WAYS[workload]}", ("delivered/s", _PER_CORE), _rate, received)
+        parts.append(_part(kind, _levels([told], own)))
     return parts
 
 

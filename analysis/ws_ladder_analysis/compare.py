@@ -92,11 +92,12 @@ def compare(ladders: Sequence[Ladder]) -> tuple[Comparison, ...]:
     for _, group in groupby(ladders, key=key):
         first, *others = group
         for other in others:
-            found.extend(_ladders(first, other))
+            found.extend(between(first, other))
     return tuple(found)
 
 
-def _ladders(first: Ladder, other: Ladder) -> Iterator[Comparison]:
+def between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
+    """Compares two ladders, tier by tier."""
     theirs = {tier.connections: tier for tier in other.tiers}
     for tier in first.tiers:
         against = theirs.get(tier.connections)

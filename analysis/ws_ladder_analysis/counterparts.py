@@ -41,6 +41,11 @@ def delivered(tier: Tier) -> Counterpart:
     return Counterpart(cells, Count.RECEIVED, _witness(tier), apart)
 
 
+def received(tier: Tier) -> Counterpart:
+    """What receivers got of what a service published."""
+    return Counterpart(_rates(tier, figure("delivered_per_second")), Count.NUMBERED, _witness(tier))
+
+
 def accepted(tier: Tier) -> Counterpart:
     """How fast connections opened."""
     return Counterpart(_rates(tier, figure("accepted_per_second")), Count.OPENED, _witness(tier))

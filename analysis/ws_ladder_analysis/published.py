@@ -30,6 +30,8 @@ class Count(StrEnum):
     RECEIVED = "what the service read and no application saw"
     WRITTEN = "what a client wrote"
     BUFFERED = "what a client put into its buffers"
+    PARSED = "every message that a client parsed, a backlog from before the window with them"
+    NUMBERED = "published messages that a receiver got, by their numbers"
     # Connections.
     OPENED = "connections that were told ready and sent their greeting"
     LASTED = "connections that stayed open, with every ping accounted for"

@@ -22,6 +22,14 @@ READING = (
     "Histograms of workers and repeats are added, never averaged. A value is exact to three digits.",
 )
 
+WAYS = (
+    "One instance publishes and has no connections, the other has them all; between them is Redis, or a connection of "
+    "theirs. The service’s CPU and memory are those of both, of that Redis and of what started them: what a way costs "
+    "is what all of these cost. The last tables say which of them.",
+    "A flood through a link may run ahead of its subscribers no further than one in a single instance may: its "
+    "publisher looks at how far the other instance is.",
+)
+
 BESIDE = (
     "What others published for the same kind of load and as many connections, what that really counted, and what this "
     "run has beside it. The published figures can’t be repeated here: they are of one large machine that client and "
@@ -59,5 +67,6 @@ GLOSSARY = (
     ("validity", "valid, or invalid with its reasons; an invalid trial has no verdict"),
     ("bound by", "what limited a closed load: the service, the generator, both or neither"),
     ("capacity", "the highest load that meets the objective"),
+    ("link", "what carries publications from the instance that publishes to another: Redis, or a cluster’s connection"),
     ("books", "the equations that account for every message"),
 )

@@ -27,6 +27,7 @@ from .frames import frames
 from .ladders import Ladder, ladders, objectives
 from .load import Bundle, read_bundle
 from .pods import pods
+from .ways import ways
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Report:
     capacity: tuple[Table, ...]
     unusable: Table | None
     sections: tuple[Section, ...]
+    # Ways from a publisher to its subscribers side by side; empty where the run has but one.
+    ways: tuple[Table, ...]
     # Published figures and ours; empty where none correspond.
     beside: tuple[Table, ...]
     books: tuple[Table, ...]
@@ -103,6 +106,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         capacity=tuple(filter(None, [brackets.brackets(bundle.run), brackets.bounds(bundle.run)])),
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
+        ways=ways(found),
         beside=beside(found),
         books=tuple(tables.books(ladder) for ladder in found if ladder.sample is not None),
         books_held=_books_held(bundle),

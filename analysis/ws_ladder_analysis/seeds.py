@@ -6,8 +6,9 @@ client counted is no delivery.
 
 Where each number was taken from: a `Source` names its document and the test or the paragraph in it. `RUST` is the
 stress test with the Rust client (tests 1 to 7), `TYPESCRIPT` that with the TypeScript client, `OVERVIEW` the page of
-headline numbers, `FANOUT` the page on fan-out, here for its memory table alone. What a number counted was read in the
-clients and the server program that made it, its version in the history of their repository.
+headline numbers, `FANOUT` the page on fan-out, here for its memory table alone (`seeds_fanout.py` has the rest). What a
+number counted was read in the clients and the server program that made it, its version in the history of their
+repository.
 """
 
 from __future__ import annotations

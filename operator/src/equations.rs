@@ -9,8 +9,8 @@ use bench_format::{
     books::{Books, Equation, compare_connections},
     fanout::{self, Told},
     merge::Merged,
-    result::{MessageCounts, Witness},
-    service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
+    result::{MessageCounts, Reading, ServiceReadings, Witness},
+    service::{ApplicationStats, ConnectionBook, LinksStats, ServiceStats},
 };
 
 use crate::registry::BookKeeping;
@@ -76,14 +76,22 @@ impl ServiceDelta {
         }
     }
 
-    /// What the service says of what it sent to subscribers. `last_of_window`: its publisher's number when the window ended.
-    pub fn told(&self, keeping: BookKeeping, last_of_window: Option<u64>, publisher: Option<&PublisherStats>) -> Told {
+    /// What the service says of what it sent to subscribers, by its readings around the trial and at the window's end.
+    pub fn told(&self, keeping: BookKeeping, readings: &ServiceReadings) -> Told {
+        let publisher = |reading: &'_ Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
+        let links = |reading: &'_ Option<Reading>| reading.as_ref().and_then(|reading| reading.links.clone());
+        let (before, after) = (publisher(&readings.before), publisher(&readings.after));
         Told {
             // A service with totals only may not count what it publishes.
             sent: (keeping == BookKeeping::Connections).then_some(self.sent),
             dropped: self.send_dropped.clone(),
-            last_of_window,
-            publisher: publisher.cloned(),
+            last_of_window: publisher(&readings.window_end).and_then(|publisher| publisher.last_sequence),
+            published: before
+                .zip(after.as_ref())
+                .map(|(before, after)| after.published.saturating_sub(before.published)),
+            publisher: after,
+            links: links(&readings.after)
+                .map(|after| after.since(&links(&readings.before).unwrap_or_else(LinksStats::default))),
         }
     }
 
@@ -493,7 +501,7 @@ mod tests {
     fn broken_publisher(change: impl FnOnce(&mut ReceiverBook, &mut ServiceDelta)) -> Vec<String> {
         let (mut merged, mut delta, service) = publisher();
         change(merged.books[0].receiver.as_mut().unwrap(), &mut delta);
-        let told = delta.told(BookKeeping::Connections, Some(99), None);
+        let told = delta.told(BookKeeping::Connections, &ServiceReadings::default());
         let mut messages = merged.messages.clone();
         complete(&merged, &mut messages, Witness::Receiver, &delta, &told);
         let books = books(&merged, &messages, &delta, Some(&service), BookKeeping::Connections, &told);

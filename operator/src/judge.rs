@@ -5,7 +5,7 @@ use bench_format::{
     merge::Merged,
     plan::{Load, Message, Objective, Thresholds},
     pod::Pod,
-    result::{Reading, Reason, ServiceReadings, TrialResult, Validity, Witness},
+    result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
     service::ConnectionBook,
     trial::TrialId,
 };
@@ -82,9 +82,7 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         Witness::Application if delta.application.is_none() => Witness::None,
         witness => witness,
     };
-    let publisher = |reading: &'_ Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
-    let last_of_window = publisher(&measured.readings.window_end).and_then(|publisher| publisher.last_sequence);
-    let told = delta.told(measured.keeping, last_of_window, publisher(&measured.readings.after).as_ref());
+    let told = delta.told(measured.keeping, &measured.readings);
     let mut messages = merged.messages.clone();
     equations::complete(&merged, &mut messages, witness, &delta, &told);
     let connections = measured.connections.as_deref();
@@ -162,6 +160,8 @@ pub(crate) mod fixture {
             periods: None,
             stats,
             publisher: None,
+            links: None,
+            processes: Default::default(),
             inference: None,
             companions: Default::default(),
         }
@@ -291,6 +291,7 @@ mod tests {
     use bench_format::{
         plan::{Figure, Objective},
         result::BoundBy,
+        service::{LinkStats, LinksStats},
     };
 
     use super::{
@@ -319,6 +320,39 @@ mod tests {
         assert_eq!(figures.service_cpu_seconds_per_million, Some(50.0));
     }
 
+    /// The same over Redis, which carried so many of its 2 600 publications and says that it dropped the rest.
+    fn over_redis(sent: u64) -> Measured {
+        let mut measured = publisher();
+        let readings = &mut measured.readings;
+        readings.before.as_mut().unwrap().links =
+            Some(LinksStats { redis: Some(LinkStats::default()), ..LinksStats::default() });
+        let dropped = [("queue_full".to_owned(), 2600 - sent)].into();
+        let link =
+            LinkStats { published: 2600, sent, dropped, received: sent, delivered: sent, ..LinkStats::default() };
+        readings.after.as_mut().unwrap().links = Some(LinksStats { redis: Some(link), ..LinksStats::default() });
+        measured
+    }
+
+    #[test]
+    fn a_publication_that_a_link_dropped_by_name_is_an_outcome() {
+        let mut measured = over_redis(2595);
+        let after = measured.readings.after.as_mut().unwrap();
+        after.stats.messages.send_dropped.clear();
+        let (result, _) = judge(&measured).unwrap();
+        assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
+        assert_eq!((result.messages.dropped["link_queue_full"], result.messages.lost), (5, 0));
+    }
+
+    #[test]
+    fn a_publication_that_a_link_lost_in_silence_makes_the_trial_invalid() {
+        let mut measured = over_redis(2600);
+        assert_eq!(judge(&measured).unwrap().0.validity, Validity::Valid);
+        measured.readings.after.as_mut().unwrap().links.as_mut().unwrap().redis.as_mut().unwrap().received -= 1;
+        let (result, _) = judge(&measured).unwrap();
+        let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
+        assert!(reasons[0].detail.starts_with("sent = received + lost (redis): 2600 against 2599"), "{reasons:?}");
+    }
+
     #[test]
     fn a_publisher_at_another_rate_than_the_plans_says_nothing_of_it() {
         let mut measured = publisher();
@@ -333,6 +367,15 @@ mod tests {
         assert_eq!(said(open), format!("{words} 500 messages per second"));
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
         assert_eq!(said(closed), format!("{words} as fast as it can"));
+    }
+
+    #[test]
+    fn a_publisher_that_goes_another_way_than_the_workload_asks_for_says_nothing_of_it() {
+        let mut measured = publisher();
+        measured.trial.workload = "fanout-redis".into();
+        let (result, _) = judge(&measured).unwrap();
+        let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
+        assert_eq!(reasons[0].detail, "the service publishes by \"\", and fanout-redis is about \"pubsub\"");
     }
 
     #[test]

@@ -134,7 +134,7 @@ enum Watched<T> {
 
 impl<B: Backend> Trial<'_, B> {
     async fn run(mut self) -> Result<Measured, Error> {
-        self.client.find_publisher().await;
+        self.client.find_pages().await;
         let before = readings::read(&self.client, self.backend).await?;
         if self.spec.keeping == BookKeeping::Connections {
             // Connections of an earlier trial on this process: handed out once, so they don't come again.
@@ -251,8 +251,8 @@ impl<B: Backend> Trial<'_, B> {
         }
     }
 
-    /// Waits until the service has counted all that was sent and nothing of it is on its way to the application; at the
-    /// latest until the drain's deadline, or until its counters stand still.
+    /// Waits until the service has counted all that was sent and nothing of it is on its way to the application, nor of what
+    /// it published between its instances; at the latest until the drain's deadline, or until its counters stand still.
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
         let sent: u64 = uploads.iter().map(sent_by).sum();
         let deadline = Instant::now() + self.spec.plan.drain;
@@ -260,7 +260,7 @@ impl<B: Backend> Trial<'_, B> {
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
             let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            if settled(&delta, sent) {
+            if settled(&delta, sent) && self.client.links_rest().await.unwrap_or(true) {
                 return;
             }
             stats.uptime_seconds = 0.0;

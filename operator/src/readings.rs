@@ -1,10 +1,12 @@
 //! What a service says of itself over its metrics port, and what the kernel says of it at the same moment.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
     result::{ProcessReading, Reading},
-    service::{ConnectionBook, ConnectionBooks, PublisherStats, ServiceStats},
+    service::{
+        ConnectionBook, ConnectionBooks, LinksStats, ProcessStats, ProcessesStats, PublisherStats, ServiceStats,
+    },
 };
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
@@ -16,6 +18,12 @@ use crate::{
 
 /// Longest wait for an answer; a service at its limit answers late.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What it published, by itself.
+const PUBLISHER: &str = "/stats/publisher";
+/// What its instances sent to each other.
+const LINKS: &str = "/stats/links";
+/// Its processes.
+const PROCESSES: &str = "/stats/processes";
 
 /// Why a service could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +54,8 @@ pub enum Error {
 pub struct ServiceClient {
     http: Client,
     base: String,
-    /// Whether it has a publisher that is read with the rest.
-    publishes: bool,
+    /// Pages that not every service has, and this one has: they are read with the rest.
+    pages: Vec<&'static str>,
 }
 
 impl ServiceClient {
@@ -55,7 +63,7 @@ impl ServiceClient {
     pub fn new(metrics_address: &str) -> Self {
         // A proxy between us and a service on this machine is never meant.
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base: format!("http://{metrics_address}"), publishes: false }
+        Self { http, base: format!("http://{metrics_address}"), pages: Vec::new() }
     }
 
     /// Whether it accepts connections.
@@ -80,11 +88,15 @@ impl ServiceClient {
         self.get::<ConnectionBooks>("/stats/connections").await.map(|books| books.connections)
     }
 
-    /// Asks whether it publishes by itself: from then on its publisher is read with its counters. One that doesn't answer at
-    /// all is found out when these are read.
-    pub async fn find_publisher(&mut self) {
-        let answer = self.http.get(format!("{}/stats/publisher", self.base)).send().await;
-        self.publishes = answer.is_ok_and(|answer| answer.status() == StatusCode::OK);
+    /// Asks for the pages that not every service has: from then on those that it has are read with its counters. One that
+    /// doesn't answer at all is found out when these are read.
+    pub async fn find_pages(&mut self) {
+        for path in [PUBLISHER, LINKS, PROCESSES] {
+            let answer = self.http.get(format!("{}{path}", self.base)).send().await;
+            if answer.is_ok_and(|answer| answer.status() == StatusCode::OK) {
+                self.pages.push(path);
+            }
+        }
     }
 
     /// What its publisher has published, if it has one.
@@ -92,7 +104,40 @@ impl ServiceClient {
     /// # Errors
     /// When it doesn't answer by the contract.
     pub async fn publisher(&self) -> Result<Option<PublisherStats>, Error> {
-        if self.publishes { self.get("/stats/publisher").await.map(Some) } else { Ok(None) }
+        self.get_if_there(PUBLISHER).await
+    }
+
+    /// What its instances sent to each other, if there are several.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn links(&self) -> Result<Option<LinksStats>, Error> {
+        let links = self.get_if_there::<LinksStats>(LINKS).await?;
+        Ok(links.filter(|links| links.by_name().next().is_some()))
+    }
+
+    /// Its processes, if it tells them apart.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn processes(&self) -> Result<BTreeMap<String, ProcessStats>, Error> {
+        let found = self.get_if_there::<ProcessesStats>(PROCESSES).await?;
+        Ok(found.map(|found| found.processes).unwrap_or_default())
+    }
+
+    /// Whether nothing of what it published is on the way between its instances any more. Where there is one instance, there
+    /// is no such way.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract.
+    pub async fn links_rest(&self) -> Result<bool, Error> {
+        let Some(links) = self.links().await? else { return Ok(true) };
+        let publishes = self.publisher().await?.is_some_and(|publisher| publisher.publishing);
+        Ok(!publishes && links.at_rest())
+    }
+
+    async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Option<T>, Error> {
+        if self.pages.contains(&path) { self.get(path).await.map(Some) } else { Ok(None) }
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
@@ -117,7 +162,7 @@ impl ServiceClient {
 pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Reading, Error> {
     let (asked_at, before) = (unix_ns(), backend.service_usage().await?);
     let stats = client.stats().await?;
-    let publisher = client.publisher().await?;
+    let (publisher, links, processes) = (client.publisher().await?, client.links().await?, client.processes().await?);
     let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
     let inference = backend.inference_usage().await?;
     let companions = backend.companions_usage().await?;
@@ -131,6 +176,8 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         periods: after.and_then(|usage| usage.periods),
         stats,
         publisher,
+        links,
+        processes,
         inference: inference.map(of_process),
         companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
     })

@@ -17,7 +17,7 @@ use bench_format::{
 };
 
 use self::{
-    generator::{generator_cpu, generator_late, published_rate, send_rate},
+    generator::{generator_cpu, generator_late, published_mode, published_rate, send_rate},
     inference::inference_cpu,
 };
 use crate::{figures::ended_early, judge::Measured};
@@ -42,6 +42,7 @@ pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity
         reasons.extend(inference_cpu(measured));
     }
     reasons.extend(published_rate(measured));
+    reasons.extend(published_mode(measured));
     reasons.extend(service_restarted(measured));
     reasons.extend(clock_step(measured));
     reasons.extend(reading_late(measured, merged));

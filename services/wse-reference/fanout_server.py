@@ -15,8 +15,8 @@ from pathlib import Path
 from server import Service, arguments, told_metrics_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
+from bench_backpressure import Backpressure
 from bench_publisher import (
-    Backpressure,
     Publisher,
     SubscriberBooks,
     Subscribers,

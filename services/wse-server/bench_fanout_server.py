@@ -1,7 +1,9 @@
-"""The WSE engine as a publisher: every connection is a subscriber and gets every message (test 8 of the seeds).
+"""The WSE engine as a publisher: every connection is a subscriber and gets every message (tests 8 to 12 of the seeds).
 
 The contract is that of `bench_server.py`, whose server this is, with `/stats/publisher` beside it; what is published,
-and how fast, is in `bench_publisher.py`.
+and how fast, is in `bench_publisher.py`. By its `--mode` it publishes to its own connections, or to those of other
+instances too, or hands on what another one publishes: how they reach each other is in `bench_links.py`.
+`bench_fanout_pair.py` starts two of them.
 """
 
 import argparse
@@ -9,11 +11,24 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from bench_backpressure import Backpressure, Receivers
+from bench_links import (
+    LINKS,
+    MODES,
+    TOPIC,
+    Interest,
+    Other,
+    Others,
+    add_link_arguments,
+    check_link_options,
+    progress,
+)
 from bench_metrics import TEXT, MetricsPort, Page, fetch
+from bench_processes import add
 from bench_publisher import (
-    Backpressure,
     Publish,
     Publisher,
     SubscriberBooks,
@@ -25,22 +40,16 @@ from bench_server import Service, listening_arguments, metrics_port, secret_of, 
 
 # As the published benchmarks allow.
 MOST_CONNECTIONS = 150_000
-
-
-def broadcast(server: Any) -> Publish:
-    """Every message goes to every connection of this server."""
-    publish: Publish = server.broadcast_all_many
-    return publish
-
-
-MODES: dict[str, Callable[[Any], Publish]] = {"broadcast": broadcast}
-"""How a message reaches its subscribers, by the name of `--mode`."""
+# What an instance hands on may wait in its memory for the slowest of its subscribers; then it takes nothing more from
+# the link. Enough for every thread to have work.
+HAND_ON_BYTES = 4 << 20
 
 
 def main() -> None:
     """Run the service until SIGTERM or SIGINT."""
     parser = arguments()
     options = parser.parse_args()
+    check_link_options(parser, options)
     secret = secret_of(parser)
     if options.token_only:
         print(token(int(time.time()), secret))
@@ -56,51 +65,139 @@ def arguments() -> argparse.ArgumentParser:
         parser.error(f"MODE is {mode!r}: set it to one of {', '.join(MODES)}")
     parser.add_argument("--mode", choices=list(MODES), default=mode, help="how messages reach their subscribers")
     add_arguments(parser)
+    add_link_arguments(parser)
     return parser
 
 
+def publish_of(server: Any, link: str | None) -> Publish:
+    """To every connection of this server; with a link, to everybody who listens to the topic, wherever."""
+    publish: Publish = partial(server.broadcast_many, TOPIC) if link else server.broadcast_all_many
+    return publish
+
+
+class TopicBooks(SubscriberBooks):
+    """Books that let every connection listen to the topic when they are opened."""
+
+    def __init__(self, subscribers: Subscribers, listen: Callable[[str], object]) -> None:
+        super().__init__(subscribers)
+        self._listen = listen
+
+    def open(self, key: int | str, connection_id: str) -> int:
+        """Start the books of a connection: it listens from now on."""
+        self._listen(connection_id)
+        return super().open(key, connection_id)
+
+
 class FanoutService(Service):
-    """The server, its application, and the publisher between them."""
+    """The server, its application, and what publishes between them: here, or at another instance."""
 
     def __init__(self, options: argparse.Namespace, secret: bytes) -> None:
         # The engine's own metrics port is behind the one that is told.
         inner = argparse.Namespace(**vars(options) | {"metrics_port": 0, "delivery": "batch", "share_of_port": None})
+        self.options = options
+        self.mode = MODES[options.mode]
         super().__init__(inner, secret)
         self.subscribers = Subscribers()
         self.books = SubscriberBooks(self.subscribers)
-        self.options = options
+        self.link = None
+        if self.mode.link:
+            self.books = TopicBooks(self.subscribers, partial(self.server.subscribe_connection, topics=[TOPIC]))
+            self.link = LINKS[self.mode.link](options)
+        self.engine: Other | None = None
+        self.publisher: Publisher | None = None
+        self.interest: Interest | None = None
+        self.publishing = Other(options.publisher_metrics) if options.publisher_metrics else None
+        self.others = Others(options.subscriber_metrics) if options.subscriber_metrics else None
         self.metrics = MetricsPort((self.host, metrics_port(options)), self.page)
 
+    def _more_options(self) -> dict[str, Any]:
+        # What others publish waits in their links, as long as somebody here is slow.
+        return {} if self.mode.publishes else {"max_publish_backlog_bytes": HAND_ON_BYTES}
+
     def run(self) -> None:
-        """Serve and publish until a signal."""
+        """Serve, and publish or hand on, until a signal."""
         super().run()
         self.metrics.stop()
+        for other in (self.engine, self.publishing, self.others):
+            if other:
+                other.close()
 
     def page(self, path: str) -> Page:
-        """A page of the metrics port: the engine's, and the publisher's with it."""
-        if path == "/stats/publisher":
-            return 200, "application/json", json.dumps(self.publisher.stats())
-        if path == "/readyz" and self.stopping:
-            return 503, TEXT, "stopping\n"
+        """A page of the metrics port: the engine's, and those of the publisher and of the links with it."""
+        try:
+            if path == "/stats/publisher" and (self.publisher or self.publishing):
+                return _json(self._publisher_stats())
+            if path == "/stats/links" and self.link:
+                return _json(self._links_of_both())
+            if path == "/progress" and self.link:
+                return _json(progress(self._links(), self.server.publish_backlog(), self.subscribers.here))
+        except OSError as error:
+            return 503, TEXT, f"{error}\n"
+        if path == "/readyz" and (self.stopping or not self._is_connected()):
+            return 503, TEXT, "stopping\n" if self.stopping else f"not connected: {self.mode.link}\n"
         assert self.server.metrics_port is not None
         status, kind, text = fetch(self.host, self.server.metrics_port, path)
-        return status, kind, text + self.publisher.metrics() if path == "/metrics" and status == 200 else text
+        if path == "/metrics" and status == 200 and self.publisher:
+            text += self.publisher.metrics()
+        return status, kind, text
+
+    def _publisher_stats(self) -> Any:
+        if self.publisher:
+            return self.publisher.stats()
+        assert self.publishing is not None
+        return self.publishing.get("/stats/publisher")
+
+    def _links_of_both(self) -> Any:
+        """Its own links, and those of the instance that publishes: what one sent, the other received."""
+        own = self._links()
+        return add("", [own, self.publishing.get("/stats/links")]) if self.publishing else own
+
+    def _links(self) -> Any:
+        assert self.engine is not None
+        return self.engine.get("/stats/links")
+
+    def _is_connected(self) -> bool:
+        return self.link is None or self.link.is_connected(self.server)
 
     def _started(self) -> None:
         """The server listens: from now on there may be subscribers."""
+        # Asked often, so over one connection.
+        self.engine = Other(f"{self.host}:{self.server.metrics_port}")
+        if self.link:
+            self.link.connect(self.server)
+        if self.mode.publishes:
+            self._publish()
+        self.metrics.start()
+
+    def _publish(self) -> None:
         options = options_of(self.options)
-        backpressure = Backpressure(self.server, options.backlog_bytes)
-        publish = MODES[self.options.mode](self.server)
+        receivers = Receivers(self.others.backlogs) if self.others else None
+        backpressure = Backpressure(self.server, options.backlog_bytes, receivers)
+        publish = publish_of(self.server, self.mode.link)
         self.publisher = Publisher(self.options.mode, publish, self.subscribers, backpressure, options)
         self.publisher.start()
-        self.metrics.start()
+        if self.link:
+            self.interest = Interest(self.server, self.subscribers, self.others)
+            self.interest.start()
 
     def _announced_metrics_port(self) -> int:
         return self.metrics.port
 
+    def _announced(self) -> dict[str, object]:
+        """Where other instances find this one, if they can."""
+        port = self.server.cluster_port if self.mode.link == "cluster" else None
+        return {"cluster_address": f"{self.host}:{port}"} if port else {}
+
     def _before_stop(self) -> None:
         """Nothing is published to a server that says goodbye."""
-        self.publisher.stop()
+        if self.interest:
+            self.interest.stop()
+        if self.publisher:
+            self.publisher.stop()
+
+
+def _json(value: Any) -> Page:
+    return 200, "application/json", json.dumps(value)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,10 @@ def _handler(page: Callable[[str], Page]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET."""
 
+        # Whoever asks often keeps the connection, and gets an answer in one packet.
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
         def do_GET(self) -> None:
             status, kind, text = page(self.path.partition("?")[0])
             body = text.encode()

@@ -66,8 +66,11 @@ def add_metrics(texts: Iterable[str]) -> str:
 class Child:
     """One of the processes."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
+        command = [sys.executable, *command, "--stop-with-parent"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.ready: dict[str, Any] = {}
         self.metrics_address = ""
 
     def wait_until_ready(self) -> None:
@@ -80,7 +83,17 @@ class Child:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"a process of the service ended with {self.process.wait()} before it was ready")
-        self.metrics_address = json.loads(line)["metrics_address"]
+        self.ready = json.loads(line)
+        self.metrics_address = self.ready["metrics_address"]
+
+    def end(self, patience_seconds: float) -> int:
+        """Its exit code after SIGTERM; killed, if it takes longer."""
+        self.process.terminate()
+        try:
+            return self.process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
     def get(self, path: str) -> tuple[int, str]:
         """A page of its metrics port: status and body."""
@@ -160,7 +173,7 @@ class Processes:
             "--processes": 1,
             "--share-of-port": shards,
         }
-        command = [sys.executable, program, *(str(word) for pair in words.items() for word in pair)]
+        command = [program, *(str(word) for pair in words.items() for word in pair)]
         command += ["--echo"] if options.echo else ["--delivery", options.delivery]
         self.children = [Child(command) for _ in range(count)]
         for child in self.children:

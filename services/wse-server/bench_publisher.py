@@ -11,15 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench_application import Books
+from bench_backpressure import Backpressure
 
 NS_PER_SECOND = 1_000_000_000
 # A message handed over later than this is late. A sleeping thread wakes up within a tenth of it.
 LATE_NS = 1_000_000
-# Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
-BURST_MESSAGES = 256
 # In a crowd one follows the other within a fraction of it. Who floods the first subscriber may never let in the last.
 QUIET_SECONDS = 0.25
 # Between two looks at a backlog that is full.
@@ -73,16 +72,37 @@ class Subscribers:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.count = 0
+        self._here = 0
+        self._elsewhere = 0
         self._came = 0.0
 
+    @property
+    def count(self) -> int:
+        """Those of this instance, and those that others tell of."""
+        return self._here + self._elsewhere
+
+    @property
+    def here(self) -> int:
+        """Those of this instance."""
+        return self._here
+
     def add(self, number: int) -> None:
-        """So many came; less than 0, so many went."""
+        """So many came to this instance; less than 0, so many went."""
         with self._changed:
-            self.count += number
-            if number > 0:
-                self._came = time.monotonic()
-            self._changed.notify_all()
+            self._here += number
+            self._tell(came=number > 0)
+
+    def set_elsewhere(self, number: int) -> None:
+        """So many are at other instances now."""
+        with self._changed:
+            came = number > self._elsewhere
+            self._elsewhere = number
+            self._tell(came=came)
+
+    def _tell(self, *, came: bool) -> None:
+        if came:
+            self._came = time.monotonic()
+        self._changed.notify_all()
 
     def wait(self, seconds: float, quiet_seconds: float = 0.0) -> bool:
         """Whether there are any, and none came for `quiet_seconds`, now or within `seconds`."""
@@ -119,27 +139,6 @@ class SubscriberBooks(Books):
             self._here.remove(key)
             self._subscribers.add(-1)
         super().close(key)
-
-
-class Backpressure:
-    """How much a flood may publish: as long as the server's backlog is below a limit, in bytes.
-
-    The backlog is what the server has taken from the publisher and not yet written to all subscribers, each message
-    once, as the server itself tells it (`publish_backlog()`). One that doesn't is held back by nothing, and `kind` says
-    so.
-    """
-
-    def __init__(self, server: Any, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._backlog: Callable[[], int] | None = getattr(server, "publish_backlog", None)
-        self.kind = "engine" if self._backlog else "none"
-
-    def room(self, message_bytes: int) -> int:
-        """How many messages may be published now, up to a burst."""
-        if not self._backlog:
-            return BURST_MESSAGES
-        free = self._limit - self._backlog()
-        return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
 
 
 class Options(NamedTuple):
@@ -232,9 +231,10 @@ class Publisher:
 
     def _flood(self) -> None:
         """As much as the backlog allows, until nobody is left."""
+        self._backpressure.begin(self._next)
         while self._goes_on():
             size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
-            room = self._backpressure.room(size)
+            room = self._backpressure.room(size, self._next)
             if not room:
                 time.sleep(FULL_SECONDS)
                 continue

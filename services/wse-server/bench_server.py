@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from bench_application import Books, count_events, count_packed, deliver_until
 
@@ -75,6 +76,8 @@ def listening_arguments(words: str | None, max_connections: int) -> argparse.Arg
         "--max-connections", type=int, default=max_connections, help="connections beyond it are refused"
     )
     parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
+    # One of several processes: it ends when its standard input does.
+    parser.add_argument("--stop-with-parent", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -138,7 +141,7 @@ class Service:
 
         self.host: str = options.host
         self.delivery: str = options.delivery
-        self.shares_port = options.share_of_port is not None
+        self.stops_with_parent: bool = options.stop_with_parent
         self.books = Books()
         self.stopping = False
         echo = self.delivery == "echo"
@@ -151,11 +154,16 @@ class Service:
             jwt_audience=AUDIENCE,
             max_message_size=ECHO_MESSAGE_BYTES if echo else 1 << 20,
             delivery="echo" if echo else "discard" if self.delivery == "discard" else "queue",
-            share_port=self.shares_port,
+            share_port=options.share_of_port is not None,
             shards=options.share_of_port,
             metrics_port=metrics_port(options),
             metrics_host=self.host,
+            **self._more_options(),
         )
+
+    def _more_options(self) -> dict[str, Any]:
+        """Options of the server beside those of every service."""
+        return {}
 
     def run(self) -> None:
         """Start, announce, deliver until a signal, stop, and deliver the rest."""
@@ -163,7 +171,7 @@ class Service:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        if self.shares_port:
+        if self.stops_with_parent:
             threading.Thread(target=self._stop_with_parent, daemon=True).start()
         self.server.enable_drain_mode()
         if self.delivery in ("batch", "dict"):
@@ -205,8 +213,13 @@ class Service:
             "address": f"{self.host}:{self.server.port}",
             "metrics_address": metrics,
             "pid": os.getpid(),
+            **self._announced(),
         }
         print(json.dumps(line), flush=True)
+
+    def _announced(self) -> dict[str, object]:
+        """What else there is to say when it is ready."""
+        return {}
 
     def _announced_metrics_port(self) -> int | None:
         return self.server.metrics_port

@@ -9,7 +9,7 @@ from .books import Books
 from .environment import Environment
 from .plan import Load, Message, Objective
 from .pod import Pod
-from .service import PublisherStats, ServiceStats
+from .service import LinksStats, ProcessStats, PublisherStats, ServiceStats
 from .wire import FormatError, Raw, decode, tagged
 
 
@@ -285,6 +285,8 @@ class Reading:
     cpu_limit: float | None = None
     periods: int | None = None
     publisher: PublisherStats | None = None
+    links: LinksStats | None = None
+    processes: dict[str, ProcessStats] = field(default_factory=dict)
     inference: ProcessReading | None = None
     companions: dict[str, ProcessReading] = field(default_factory=dict)
 

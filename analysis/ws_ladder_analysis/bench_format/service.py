@@ -88,3 +88,35 @@ class PublisherStats:
     publishing_seconds: float
     late: int
     lateness_max_us: int
+
+
+@dataclass(frozen=True)
+class LinkStats:
+    """What one kind of link carried between the instances of a service: `published = sent + sum(dropped) + queued`."""
+
+    published: int
+    sent: int
+    dropped: dict[str, int]
+    received: int
+    delivered: int
+    lost: int
+    queued: int = 0
+    reconnects: int = 0
+    connected: int = 0
+
+
+@dataclass(frozen=True)
+class LinksStats:
+    """What carried publications between the instances of a service, all instances together."""
+
+    cluster: LinkStats | None = None
+    redis: LinkStats | None = None
+
+
+@dataclass(frozen=True)
+class ProcessStats:
+    """What the kernel says of one process of a service."""
+
+    pid: int
+    cpu_ns: int
+    rss_bytes: int

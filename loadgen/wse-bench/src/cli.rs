@@ -6,29 +6,35 @@ use std::net::IpAddr;
 use bench_format::plan::Arrivals;
 use clap::{Parser, ValueEnum};
 
-use crate::protocol::Access;
+use crate::{protocol::Access, stats::Urls, suite::Test};
 
 /// The secret of every bench server; it protects nothing.
 const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";
 /// Worker processes at most.
 pub const MOST_WORKERS: u32 = 1024;
+/// A service's metrics are so far above its port, unless somebody says something else.
+const METRICS_OFFSET: u16 = 1000;
 /// How long the published suite holds its connections at least, in seconds.
 const SHORTEST_HOLD_SECONDS: f64 = 30.0;
 
 /// Load on WSE services, accounted for message by message.
 ///
 /// Without --test it runs the suite, in this order: connection-storm, ping-latency, throughput, size-matrix,
-/// format-comparison, sustained-hold, connection-limit. fanout-broadcast needs a service that publishes and runs only when it
-/// is named. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
+/// format-comparison, sustained-hold, connection-limit. The fanout tests need a service that publishes and run only when they
+/// are named. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
     /// Host of the service.
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
-    /// Port of the service.
+    /// Port of the service; of a service of two instances that of the one that publishes.
     #[arg(long, default_value_t = 5006)]
     pub port: u16,
+    /// Port of the instance whose clients receive, in fanout-redis, fanout-cluster and fanout-cluster-tls; without it the one
+    /// above --port.
+    #[arg(long)]
+    pub port2: Option<u16>,
     /// Secret that signs the token; better given in the environment.
     #[arg(long, env = "WSE_BENCH_SECRET", default_value = BENCH_SECRET, hide_env_values = true, hide_default_value = true)]
     pub secret: String,
@@ -36,7 +42,8 @@ pub struct Cli {
     /// connection-storm (how fast connections open), ping-latency (how long an answer takes while all ask), throughput (how
     /// many messages arrive), size-matrix (the same in six sizes), format-comparison (in three formats), sustained-hold
     /// (whether connections last, and what they cost), connection-limit (how many there can be). Or fanout-broadcast: how many
-    /// of its own messages a service delivers to all connections, in order and without a gap.
+    /// of its own messages a service delivers to all connections, in order and without a gap. Or the same with messages that
+    /// are published at another instance: fanout-redis (also called fanout-multi), fanout-cluster, fanout-cluster-tls.
     #[arg(long)]
     pub test: Option<String>,
     /// Connections of each tier, separated by commas.
@@ -59,8 +66,8 @@ pub struct Cli {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch_size: u32,
     /// Offer load at this rate per second over all connections (attempts per second for a storm), whatever the service
-    /// does. Without it connections send as fast as they are served. For fanout-broadcast: what the service publishes per
-    /// second, unless --stats-url tells.
+    /// does. Without it connections send as fast as they are served. For the fanout tests: what the service publishes per
+    /// second, unless its metrics tell.
     #[arg(long)]
     pub rate: Option<f64>,
     /// How the messages of --rate are spaced.
@@ -98,6 +105,10 @@ pub struct Cli {
     /// without it nobody is witness of what reached the application.
     #[arg(long)]
     pub stats_url: Option<String>,
+    /// The same as a port of --host. Of two instances it is that of the one that publishes, by default --port + 1000, and
+    /// --stats-url that of the other, by default --port2 + 1000: both are read once one of the flags is given.
+    #[arg(long)]
+    pub metrics_port: Option<u16>,
     /// Leave out the check of the service's protocol before and after each tier, for one that takes every token or only
     /// swallows what it is sent.
     #[arg(long, conflicts_with = "coordinator")]
@@ -168,9 +179,40 @@ impl FormatFlag {
 }
 
 impl Cli {
-    /// Where the service listens.
+    /// Where connections go.
     pub fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", self.host, if self.has_two_instances() { self.receiving_port() } else { self.port })
+    }
+
+    /// Where another instance listens, which publishes; nothing where there is none.
+    pub fn publisher_address(&self) -> Option<String> {
+        self.has_two_instances().then(|| format!("{}:{}", self.host, self.port))
+    }
+
+    /// Where the service tells of itself; nothing where nobody asks for it.
+    pub fn stats_urls(&self) -> Option<Urls> {
+        let url = |port: u16| format!("http://{}:{port}", self.host);
+        let above = |port: u16| url(port.saturating_add(METRICS_OFFSET));
+        if self.stats_url.is_none() && self.metrics_port.is_none() {
+            return None;
+        }
+        if !self.has_two_instances() {
+            let service = self.stats_url.clone().or(self.metrics_port.map(url))?;
+            return Some(Urls { service, publisher: None });
+        }
+        Some(Urls {
+            service: self.stats_url.clone().unwrap_or_else(|| above(self.receiving_port())),
+            publisher: Some(self.metrics_port.map_or_else(|| above(self.port), url)),
+        })
+    }
+
+    fn receiving_port(&self) -> u16 {
+        self.port2.unwrap_or(self.port.saturating_add(1))
+    }
+
+    fn has_two_instances(&self) -> bool {
+        let test = self.test.as_deref().and_then(|name| Test::find(name).ok());
+        test.is_some_and(Test::has_two_instances)
     }
 
     /// What lets us in, and from where we come.
@@ -191,6 +233,11 @@ impl Cli {
         let positive = |name: &str, value: f64| {
             if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("--{name} {value} is not above 0")) }
         };
+        if self.port2.is_some() && !self.has_two_instances() {
+            return Err(
+                "--port2 is for the tests of two instances: fanout-redis, fanout-cluster, fanout-cluster-tls".into()
+            );
+        }
         positive("duration", self.duration)?;
         positive("hold", self.hold())?;
         positive("drain", self.drain)?;
@@ -222,6 +269,32 @@ mod tests {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         assert_eq!(cli.tiers, Some(vec![100, 500]));
         assert_eq!((cli.batch_size, cli.output), (500, Output::Markdown));
+    }
+
+    #[test]
+    fn connections_go_to_the_instance_that_does_not_publish() {
+        let cli = |line: &str| Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let published = cli("wse-bench --test fanout-cluster --port 5006 --port2 5007 --duration 10");
+        assert_eq!(published.address(), "127.0.0.1:5007");
+        assert_eq!(published.publisher_address().as_deref(), Some("127.0.0.1:5006"));
+        assert_eq!(published.stats_urls(), None);
+        assert_eq!(cli("wse-bench --test fanout-multi").address(), "127.0.0.1:5007");
+        let alone = cli("wse-bench --test fanout-broadcast --metrics-port 6006");
+        assert_eq!((alone.address(), alone.publisher_address()), ("127.0.0.1:5006".into(), None));
+        assert_eq!(alone.stats_urls(), Some(Urls { service: "http://127.0.0.1:6006".into(), publisher: None }));
+        assert!(cli("wse-bench --test fanout-broadcast --port2 5007").check().unwrap_err().contains("--port2"));
+    }
+
+    #[test]
+    fn two_instances_tell_of_themselves_at_two_ports() {
+        let urls = |line: &str| Cli::try_parse_from(line.split_whitespace()).unwrap().stats_urls().unwrap();
+        let both = |service: &str, publisher: &str| Urls {
+            service: format!("http://127.0.0.1:{service}"),
+            publisher: Some(format!("http://127.0.0.1:{publisher}")),
+        };
+        assert_eq!(urls("wse-bench --test fanout-redis --metrics-port 6006"), both("6007", "6006"));
+        assert_eq!(urls("wse-bench --test fanout-redis --stats-url http://127.0.0.1:7001"), both("7001", "6006"));
+        assert_eq!(urls("wse-bench --test fanout-redis --port2 80 --metrics-port 9"), both("1080", "9"));
     }
 
     #[test]

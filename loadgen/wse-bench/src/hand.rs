@@ -8,6 +8,7 @@ mod bench;
 mod gate;
 mod search;
 
+use anyhow::Context;
 use loadgen_core::progress::Progress;
 
 use self::{
@@ -36,9 +37,16 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     for check in machine.checks(&plan.need(&tests, &machine)) {
         eprintln!("{check}");
     }
-    preflight::check_connectivity(&cli.address(), &cli.access())?;
+    if let Some(publisher) = cli.publisher_address() {
+        preflight::check_publisher(&publisher)?;
+    }
+    let connected = preflight::check_connectivity(&cli.address(), &cli.access());
+    match cli.publisher_address() {
+        Some(_) => connected.context("no instance that hands on what the other publishes; its port is --port2")?,
+        None => connected?,
+    }
     let mut bench = Bench::new(cli, &machine)?;
-    let mut printer = Printer::new(cli.output, cli.stats_url.is_some());
+    let mut printer = Printer::new(cli.output, cli.stats_urls().is_some());
     let mut clean = true;
     for test in tests {
         clean &= match test {

@@ -20,7 +20,7 @@ use bench_format::{
         BoundBy, ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence,
         WorkerResult,
     },
-    service::{ApplicationStats, ConnectionBooks, MessageStats, PublisherStats},
+    service::{ApplicationStats, ConnectionBooks, LinksStats, MessageStats, PublisherStats},
 };
 use loadgen_core::neighbour::Room;
 use serde::Serialize;
@@ -109,6 +109,9 @@ pub struct Measured {
     /// The publisher's books after the trial; only of a service that publishes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publisher: Option<PublisherStats>,
+    /// What carried its messages between the service's instances, over the whole trial; only where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinksStats>,
     /// Failures by kind, where they are counted apart from messages.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, u64>,
@@ -129,6 +132,8 @@ pub struct ServiceView {
     pub connections: Option<ConnectionBooks>,
     /// What a service that publishes by itself said of that.
     pub publisher: Option<PublisherView>,
+    /// What its instances sent to each other over the whole trial.
+    pub links: Option<LinksStats>,
 }
 
 /// What a publisher said around a trial.
@@ -136,6 +141,8 @@ pub struct ServiceView {
 pub struct PublisherView {
     /// Its books after the trial.
     pub after: PublisherStats,
+    /// Messages published over the whole trial.
+    pub published: u64,
     /// Messages published between two readings at the window's edges, and the seconds between them.
     pub window: Option<(u64, f64)>,
     /// Its last number at the window's end.
@@ -151,6 +158,8 @@ impl ServiceView {
             dropped: self.whole.send_dropped.clone(),
             last_of_window: self.publisher.as_ref().and_then(|publisher| publisher.last_of_window),
             publisher: self.publisher.as_ref().map(|publisher| publisher.after.clone()),
+            published: self.publisher.as_ref().map(|publisher| publisher.published),
+            links: self.links.clone(),
         }
     }
 }
@@ -252,6 +261,7 @@ impl Measured {
             books: books(&merged, &messages, results, service, witness),
             service: service.map(|view| view.whole.clone()),
             publisher: service.and_then(|view| view.publisher.as_ref()).map(|publisher| publisher.after.clone()),
+            links: service.and_then(|view| view.links.clone()),
             failures: merged.failures.window.clone(),
             workers: results.iter().map(|result| result.evidence.clone()).collect(),
             connections: merged.connections,

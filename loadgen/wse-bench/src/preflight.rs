@@ -2,14 +2,30 @@
 
 mod machine;
 
+use std::{net::TcpStream, time::Duration};
+
+use anyhow::Context;
 use bench_format::{
     plan::{Load, Message},
     trial::{Assignment, TrialId},
 };
-use loadgen_core::trial::AtOnce;
+use loadgen_core::{connect::resolve, trial::AtOnce};
 
 pub use self::machine::{Check, Machine, Need};
 use crate::{protocol::Access, workloads::Workload};
+
+/// Longest wait for an answer to a SYN.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks whether anything listens where the publishing one of two instances should.
+///
+/// # Errors
+/// When nothing does; with the way out.
+pub fn check_publisher(address: &str) -> anyhow::Result<()> {
+    TcpStream::connect_timeout(&resolve(address)?, PATIENCE).map(drop).with_context(|| {
+        format!("no instance that publishes listens at {address}: start it there, or give its port with --port")
+    })
+}
 
 /// Opens one connection and closes it again.
 ///

@@ -162,10 +162,10 @@ fn sentence(outcome: &Outcome, with_service: bool) -> String {
         (Load::Open { rate_per_second, .. }, Test::SustainedHold) => {
             format!("open loop, each connection pinged every {} s", f64::from(asked.tier) / rate_per_second)
         }
-        (Load::Open { rate_per_second, .. }, Test::FanoutBroadcast) => {
+        (Load::Open { rate_per_second, .. }, test) if test.workload().receives() => {
             format!("the service publishes {rate_per_second} per second to every connection, each due at its time")
         }
-        (Load::Closed { .. }, Test::FanoutBroadcast) => flood(outcome),
+        (Load::Closed { .. }, test) if test.workload().receives() => flood(outcome),
         (Load::Open { rate_per_second, arrivals }, _) => {
             format!("open loop, {rate_per_second} per second ({})", format!("{arrivals:?}").to_lowercase())
         }

@@ -18,6 +18,7 @@ const TIERS: [u32; 9] = [100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_
 const MORE_STORM_TIERS: [u32; 2] = [75_000, 100_000];
 const FORMAT_TIERS: [u32; 4] = [100, 1000, 5000, 10_000];
 const FANOUT_TIERS: [u32; 11] = [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000];
+const LINKED_FANOUT_TIERS: [u32; 8] = [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000];
 const HOLD_TIERS: [u32; 5] = [1000, 5000, 10_000, 30_000, 50_000];
 /// Nominal sizes of the matrix, in bytes; see `payload` for what they come to.
 const SIZES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
@@ -51,7 +52,16 @@ pub enum Test {
     ConnectionLimit,
     /// How many of its own messages a service delivers.
     FanoutBroadcast,
+    /// The same, published at another instance that Redis connects with the receivers'.
+    FanoutRedis,
+    /// The same, published at another instance that is connected with the receivers'.
+    FanoutCluster,
+    /// The same over an encrypted connection.
+    FanoutClusterTls,
 }
+
+/// What tests are called besides their names: by the published benchmarks, in some of their versions.
+const ALIASES: [(&str, Test); 1] = [("fanout-multi", Test::FanoutRedis)];
 
 /// When the measured window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +103,7 @@ pub struct Step {
 
 impl Test {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::ConnectionStorm,
         Self::PingLatency,
         Self::Throughput,
@@ -102,12 +112,15 @@ impl Test {
         Self::SustainedHold,
         Self::ConnectionLimit,
         Self::FanoutBroadcast,
+        Self::FanoutRedis,
+        Self::FanoutCluster,
+        Self::FanoutClusterTls,
     ];
 
     /// Those that one service can serve one after the other, in the order in which the suite runs them: one that publishes is
     /// another service.
     pub fn suite() -> Vec<Self> {
-        Self::ALL.into_iter().filter(|test| *test != Self::FanoutBroadcast).collect()
+        Self::ALL.into_iter().filter(|test| !test.workload().receives()).collect()
     }
 
     /// Its name in flags and results.
@@ -121,15 +134,19 @@ impl Test {
             Self::SustainedHold => "sustained-hold",
             Self::ConnectionLimit => "connection-limit",
             Self::FanoutBroadcast => "fanout-broadcast",
+            Self::FanoutRedis => "fanout-redis",
+            Self::FanoutCluster => "fanout-cluster",
+            Self::FanoutClusterTls => "fanout-cluster-tls",
         }
     }
 
-    /// By name.
+    /// By name, or by what else it is called.
     ///
     /// # Errors
     /// When there is none; the error lists those that exist.
     pub fn find(name: &str) -> anyhow::Result<Self> {
-        match Self::ALL.into_iter().find(|test| test.name() == name) {
+        let known = Self::ALL.into_iter().map(|test| (test.name(), test)).chain(ALIASES);
+        match known.into_iter().find_map(|(known, test)| (known == name).then_some(test)) {
             Some(test) => Ok(test),
             None => bail!("there is no test {name:?}; known are {}", Self::ALL.map(Self::name).join(", ")),
         }
@@ -142,7 +159,14 @@ impl Test {
             Self::PingLatency | Self::SustainedHold | Self::ConnectionLimit => Workload::PingLatency,
             Self::Throughput | Self::SizeMatrix | Self::FormatComparison => Workload::Throughput,
             Self::FanoutBroadcast => Workload::FanoutBroadcast,
+            Self::FanoutRedis => Workload::FanoutRedis,
+            Self::FanoutCluster | Self::FanoutClusterTls => Workload::FanoutCluster,
         }
+    }
+
+    /// Whether the service consists of two instances: one publishes, and connections are those of the other.
+    pub fn has_two_instances(self) -> bool {
+        self.workload().receives() && self != Self::FanoutBroadcast
     }
 
     /// Its tiers: those asked for; else the published ones, as far as `most` connections allow. A search has none.
@@ -163,6 +187,7 @@ impl Test {
             Self::SustainedHold => HOLD_TIERS.into(),
             Self::ConnectionLimit => Vec::new(),
             Self::FanoutBroadcast => FANOUT_TIERS.into(),
+            Self::FanoutRedis | Self::FanoutCluster | Self::FanoutClusterTls => LINKED_FANOUT_TIERS.into(),
         }
     }
 
@@ -230,7 +255,11 @@ impl Test {
             Workload::Throughput => {
                 Message { format: cli.format.name().into(), size_bytes: cli.size, coalesce: cli.coalesce }
             }
-            Workload::ConnectionStorm | Workload::PingLatency | Workload::FanoutBroadcast => Message::default(),
+            Workload::ConnectionStorm
+            | Workload::PingLatency
+            | Workload::FanoutBroadcast
+            | Workload::FanoutRedis
+            | Workload::FanoutCluster => Message::default(),
         }
     }
 }
@@ -283,6 +312,17 @@ mod tests {
         assert_eq!(published, [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000]);
         let step = &steps("wse-bench --tiers 10 --rate 200", Test::FanoutBroadcast)[0];
         assert!(matches!(step.load, Load::Open { rate_per_second: 200.0, .. }), "{:?}", step.load);
+    }
+
+    #[test]
+    fn tests_of_two_instances_have_the_published_names_and_tiers() {
+        let names = Test::ALL.into_iter().filter(|test| test.has_two_instances()).map(Test::name);
+        assert_eq!(names.collect::<Vec<_>>(), ["fanout-redis", "fanout-cluster", "fanout-cluster-tls"]);
+        assert_eq!(Test::find("fanout-multi").unwrap(), Test::FanoutRedis);
+        for test in [Test::FanoutRedis, Test::FanoutCluster, Test::FanoutClusterTls] {
+            assert_eq!(test.tiers(&cli("wse-bench"), 1_000_000), [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000]);
+            assert!(test.workload().receives() && !Test::suite().contains(&test));
+        }
     }
 
     #[test]

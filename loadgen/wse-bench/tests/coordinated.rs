@@ -125,7 +125,8 @@ fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
     let (url, seen, _runtime) = coordinator(trials);
     assert_eq!(work(&url), Some(0));
     let seen = seen.lock().unwrap();
-    let known = ["connection-storm", "ping-latency", "throughput", "fanout-broadcast"];
+    let known =
+        ["connection-storm", "ping-latency", "throughput", "fanout-broadcast", "fanout-redis", "fanout-cluster"];
     assert_eq!(seen.registrations[0].workloads, known);
     let [pings, flood, storm] = &seen.results[..] else { panic!("{} results", seen.results.len()) };
     assert_eq!((pings.witness, pings.messages.delivered), (Witness::Reply, 6));
@@ -145,11 +146,10 @@ fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
 #[test]
 fn a_trial_that_makes_no_sense_is_reported_at_the_barrier_and_the_worker_goes_on() {
     let service = Service::start(Flaw::None);
-    let trials =
-        vec![assignment(service.port, "fanout-cluster", None), assignment(service.port, "ping-latency", Some(1))];
+    let trials = vec![assignment(service.port, "battle-load", None), assignment(service.port, "ping-latency", Some(1))];
     let (url, seen, _runtime) = coordinator(trials);
     assert_eq!(work(&url), Some(0));
     let seen = seen.lock().unwrap();
-    assert!(seen.ready[0].problem.as_ref().unwrap().contains("fanout-cluster"));
+    assert!(seen.ready[0].problem.as_ref().unwrap().contains("battle-load"));
     assert_eq!(seen.results.len(), 1);
 }

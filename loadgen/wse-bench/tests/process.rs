@@ -115,10 +115,26 @@ fn nobody_there_is_exit_code_1_in_words() {
 }
 
 #[test]
+fn of_two_instances_the_one_that_is_not_there_is_named_with_its_flag() {
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (publisher, gone) = (listen(), listen().local_addr().unwrap().port());
+    let there = publisher.local_addr().unwrap().port();
+    for (port, port2, words) in [
+        (gone, there, format!("no instance that publishes listens at 127.0.0.1:{gone}: start it there")),
+        (there, gone, "no instance that hands on what the other publishes; its port is --port2".into()),
+    ] {
+        let output = wse_bench(&format!("--test fanout-cluster --port {port} --port2 {port2}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&words), "{said}");
+    }
+}
+
+#[test]
 fn bad_usage_is_exit_code_2_and_names_what_is_known() {
     for (arguments, words) in [
         (
-            "--test fanout-cluster",
+            "--test battle-load",
             "known are connection-storm, ping-latency, throughput, size-matrix, format-comparison, sustained-hold",
         ),
         ("--duration 0", "not above 0"),

@@ -1,6 +1,7 @@
 //! Whether the generator kept its own schedule: the rules of open-loop trials. Pure.
 
 use bench_format::{
+    fanout::publisher_mode,
     merge::Merged,
     plan::{Figure, Load},
     result::{Reason, ReasonKind},
@@ -88,6 +89,17 @@ pub(super) fn published_rate(measured: &Measured) -> Option<Reason> {
     (told != planned).then(|| {
         let words = format!("the service publishes {}, and the plan's load is {}", pace(told), pace(planned));
         reason(ReasonKind::SendRate, words)
+    })
+}
+
+/// Where the service publishes, each workload is about one way from the publisher to its subscribers.
+pub(super) fn published_mode(measured: &Measured) -> Option<Reason> {
+    let told = &measured.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
+    let workload = &measured.trial.workload;
+    let wanted = publisher_mode(workload)?;
+    (told != wanted).then(|| {
+        let words = format!("the service publishes by {told:?}, and {workload} is about {wanted:?}");
+        reason(ReasonKind::Conformance, words)
     })
 }
 

@@ -12,6 +12,7 @@ mod freeze;
 mod known_delay;
 mod outside;
 mod protocol_check;
+mod publications;
 mod raw_client;
 mod run;
 mod slow_generator;

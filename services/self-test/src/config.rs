@@ -29,6 +29,9 @@ pub struct Config {
     /// Mean of the exponential part on top of the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
+    /// Messages that a publisher publishes per second (flaws `publisher…`)
+    #[arg(long, env = "RATE", default_value_t = 200.0)]
+    pub rate: f64,
     /// Seed of the delays
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -57,6 +60,12 @@ pub enum Flaw {
     Gullible,
     /// Frames are counted and thrown away, as cheaply as we know how.
     Null,
+    /// Nothing: the service publishes by itself, and every connection gets every message.
+    Publisher,
+    /// The same, but one publication in k is sent to nobody and counted nowhere.
+    PublisherSilentDrop,
+    /// The same, but one publication in k is sent to nobody and counted as sent to all.
+    PublisherLiar,
 }
 
 impl Flaw {
@@ -70,7 +79,15 @@ impl Flaw {
             Flaw::SilentDrop => "silent-drop",
             Flaw::Gullible => "gullible",
             Flaw::Null => "null",
+            Flaw::Publisher => "publisher",
+            Flaw::PublisherSilentDrop => "publisher-silent-drop",
+            Flaw::PublisherLiar => "publisher-liar",
         }
+    }
+
+    /// Whether the service publishes by itself.
+    pub fn publishes(self) -> bool {
+        matches!(self, Flaw::Publisher | Flaw::PublisherSilentDrop | Flaw::PublisherLiar)
     }
 
     /// The reason under which what never reached the application is counted.

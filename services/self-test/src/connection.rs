@@ -9,13 +9,13 @@ use std::{
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{sleep_until, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Error, Message,
+        Error, Message, Utf8Bytes,
         error::ProtocolError,
         protocol::{CloseFrame, frame::coding::CloseCode},
     },
@@ -25,6 +25,7 @@ use crate::{
     delay::Delays,
     ledger::Entry,
     protocol::{self, Kind},
+    publisher::{Publication, Publisher},
     server::Shared,
     wire::Wire,
 };
@@ -51,18 +52,22 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
     delays: Delays,
     answers: BinaryHeap<Reverse<Answer>>,
+    /// Of a service that publishes.
+    publications: Option<mpsc::UnboundedReceiver<Publication>>,
     client_closed: bool,
 }
 
 enum Event {
     Message(Option<Result<Message, Error>>),
     Due,
+    Published(Publication),
     Stop,
 }
 
 impl Connection {
     pub(crate) fn new(socket: WebSocketStream<Wire>, entry: Arc<Entry>, shared: Arc<Shared>, delays: Delays) -> Self {
-        Self { socket, entry, shared, delays, answers: BinaryHeap::new(), client_closed: false }
+        let publications = shared.publisher.as_ref().map(Publisher::listen);
+        Self { socket, entry, shared, delays, answers: BinaryHeap::new(), publications, client_closed: false }
     }
 
     /// Serves the client until one side ends it.
@@ -80,12 +85,17 @@ impl Connection {
                 biased;
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
                 message = self.socket.next() => Event::Message(message),
+                Some(publication) = published(&mut self.publications), if !self.client_closed => {
+                    Event::Published(publication)
+                }
                 _ = stop.wait_for(|stop| *stop) => Event::Stop,
             };
             match event {
                 Event::Message(Some(message)) => self.take(message?).await?,
                 Event::Message(None) => return Ok(if self.client_closed { "client" } else { "eof" }),
                 Event::Due => self.answer_due().await?,
+                Event::Published(Publication::Send(text)) => self.send(text).await?,
+                Event::Published(Publication::Pretend) => self.entry.book().sent += 1,
                 Event::Stop => return self.leave().await,
             }
         }
@@ -132,7 +142,7 @@ impl Connection {
     }
 
     /// Writes one data message through to the socket.
-    pub(crate) async fn send(&mut self, text: String) -> Result<(), Error> {
+    pub(crate) async fn send(&mut self, text: impl Into<Utf8Bytes>) -> Result<(), Error> {
         self.socket.send(Message::text(text)).await?;
         self.entry.book().sent += 1;
         Ok(())
@@ -163,6 +173,11 @@ impl Connection {
         }
         reason
     }
+}
+
+/// The next publication; never, where nothing is published.
+async fn published(publications: &mut Option<mpsc::UnboundedReceiver<Publication>>) -> Option<Publication> {
+    publications.as_mut()?.recv().await
 }
 
 /// A close frame with a code and a word.

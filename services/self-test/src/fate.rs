@@ -1,4 +1,4 @@
-//! What the flaw does to a message on its way to the application. Pure but for its counters.
+//! What the flaw does to a message on its way to the application, or to the subscribers. Pure but for its counters.
 
 use std::{
     num::NonZeroU64,
@@ -40,7 +40,8 @@ impl Fates {
     pub fn decide(&self, nth: u64) -> Fate {
         match self.flaw {
             Flaw::Drop if self.is_kth() => Fate::Drop,
-            Flaw::SilentDrop if self.is_kth() => Fate::Vanish,
+            Flaw::SilentDrop | Flaw::PublisherSilentDrop if self.is_kth() => Fate::Vanish,
+            Flaw::PublisherLiar if self.is_kth() => Fate::Lie,
             Flaw::Liar if nth == self.every.get() && !self.lied.swap(true, Ordering::Relaxed) => Fate::Lie,
             Flaw::Null => Fate::Drop,
             _ => Fate::Deliver,

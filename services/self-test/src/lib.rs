@@ -16,6 +16,7 @@
 //! | [`protocol`] | what a message is, and what is answered (pure) |
 //! | [`fate`] | what the flaw does to it (pure) |
 //! | [`delay`] | when a ping is answered (pure) |
+//! | `publisher` | what a service publishes by itself |
 //! | `null`, [`frames`] | the reader that throws everything away |
 //! | [`ledger`] | who counted what |
 //! | `metrics` | the metrics port |
@@ -30,6 +31,7 @@ pub mod ledger;
 mod metrics;
 mod null;
 pub mod protocol;
+mod publisher;
 pub mod server;
 mod upgrade;
 mod wire;

@@ -1,4 +1,4 @@
-//! The metrics port: `/stats`, `/stats/connections`, `/metrics`, `/healthz`, `/readyz`, and `/recorded`.
+//! The metrics port: `/stats`, `/stats/connections`, `/stats/publisher` where it publishes, `/metrics`, `/healthz`, `/readyz`, and `/recorded`.
 //!
 //! It has a thread of its own: a flood keeps every thread of the service busy for as long as it lasts, and readings at
 //! the edges of a window must not wait for its end.
@@ -22,7 +22,7 @@ use axum::{
 use bench_format::service::ServiceStats;
 use tokio::{runtime, sync::oneshot};
 
-use crate::server::Shared;
+use crate::{publisher::Publisher, server::Shared};
 
 /// The metrics port's thread.
 pub(crate) struct Server {
@@ -56,7 +56,7 @@ pub(crate) fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Resul
 
 /// The routes of the contract, and `/recorded`: how long the service really took to answer each ping.
 fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
+    let pages = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/stats", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.ledger.stats()) }))
@@ -65,8 +65,11 @@ fn router(shared: Arc<Shared>) -> Router {
             get(|State(shared): State<Arc<Shared>>| async move { Json(shared.ledger.connections()) }),
         )
         .route("/recorded", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.recorded()) }))
-        .route("/metrics", get(metrics))
-        .with_state(shared)
+        .route("/metrics", get(metrics));
+    let publisher =
+        |State(shared): State<Arc<Shared>>| async move { Json(shared.publisher.as_ref().map(Publisher::stats)) };
+    let pages = if shared.publisher.is_some() { pages.route("/stats/publisher", get(publisher)) } else { pages };
+    pages.with_state(shared)
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> impl IntoResponse {

@@ -39,6 +39,7 @@ use crate::{
     metrics,
     null::Readers,
     protocol,
+    publisher::Publisher,
     upgrade::{Admission, Door, upgrade},
     wire::Wire,
 };
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) fates: Fates,
+    pub(crate) publisher: Option<Publisher>,
     /// Whether new connections are taken.
     pub(crate) accepting: AtomicBool,
     recorded: Mutex<Recorder>,
@@ -119,6 +121,7 @@ impl Service {
         };
         let shared = Arc::new(Shared {
             fates: Fates::new(config.flaw, config.every),
+            publisher: config.flaw.publishes().then(|| Publisher::new(config.rate)),
             door: Door::new(config.secret.as_deref(), config.flaw),
             ledger,
             accepting: AtomicBool::new(true),
@@ -127,6 +130,12 @@ impl Service {
             config,
         });
         let (stop, stopped) = watch::channel(false);
+        let (publishing, told) = (shared.clone(), stopped.clone());
+        tokio::spawn(async move {
+            if let Some(publisher) = &publishing.publisher {
+                publisher.run(&publishing.fates, told).await;
+            }
+        });
         let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));
         let metrics = metrics::serve(metrics_listener.into_std()?, shared.clone())?;
         let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers };

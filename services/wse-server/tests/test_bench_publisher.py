@@ -7,9 +7,8 @@ import time
 
 import pytest
 
+from bench_backpressure import BURST_MESSAGES, Backpressure
 from bench_publisher import (
-    BURST_MESSAGES,
-    Backpressure,
     Message,
     Options,
     Publisher,

@@ -21,6 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("timeline-entry", of::<timeline::TimelineEntry>())?;
     write("service-stats", of::<service::ServiceStats>())?;
     write("service-publisher", of::<service::PublisherStats>())?;
+    write("service-links", of::<service::LinksStats>())?;
+    write("service-processes", of::<service::ProcessesStats>())?;
     write("service-connections", of::<service::ConnectionBooks>())
 }
 

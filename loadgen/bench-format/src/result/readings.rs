@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::service::{ConnectionBook, PublisherStats, ServiceStats};
+use crate::service::{ConnectionBook, LinksStats, ProcessStats, PublisherStats, ServiceStats};
 
 /// Readings of the service around a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +62,12 @@ pub struct Reading {
     /// What it has published; absent where it publishes nothing by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<PublisherStats>,
+    /// What carried that between its instances; absent where it consists of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinksStats>,
+    /// Its processes by name, where it tells them apart. `cpu_ns` and `rss_bytes` are of all of them and of what started them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub processes: BTreeMap<String, ProcessStats>,
     /// The inference simulator behind it at the same moment; absent where there is none or it can't be read.
     #[serde(default)]
     pub inference: Option<ProcessReading>,

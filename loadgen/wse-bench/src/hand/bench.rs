@@ -4,10 +4,7 @@ use std::{collections::HashSet, process::Command, thread, time::Duration};
 
 use anyhow::anyhow;
 use bench_format::{
-    plan::Load,
-    result::WorkerResult,
-    service::{ApplicationStats, ServiceStats},
-    trial::Assignment,
+    fanout::publisher_mode, plan::Load, result::WorkerResult, service::ApplicationStats, trial::Assignment,
 };
 use loadgen_core::{clock::monotonic_ns, crew::Crew, memory::KernelMemory, neighbour::Neighbour};
 
@@ -54,7 +51,7 @@ struct Before {
 
 impl<'a> Bench<'a> {
     pub(super) fn new(cli: &'a Cli, machine: &'a Machine) -> anyhow::Result<Self> {
-        let stats = cli.stats_url.as_deref().map(Stats::new).transpose()?;
+        let stats = cli.stats_urls().as_ref().map(Stats::new).transpose()?;
         let open_at_rest = stats.as_ref().map(Stats::read).transpose()?.map(|now| now.stats.connections.open);
         Ok(Self { cli, machine, crew: None, stats, rss_at_rest_bytes: None, open_at_rest })
     }
@@ -94,11 +91,15 @@ impl<'a> Bench<'a> {
 
     /// The step at the pace of the service's own publisher, where it has one.
     fn paced(&self, step: &Step) -> Result<Step, String> {
-        let Some(publisher) = self.stats.as_ref().filter(|_| step.workload == Workload::FanoutBroadcast) else {
+        let Some(publisher) = self.stats.as_ref().filter(|_| step.workload.receives()) else {
             return Ok(step.clone());
         };
         let publisher = publisher.publisher().map_err(|error| format!("{error:#}"))?;
         let publisher = publisher.ok_or("the service publishes nothing by itself: start the one that does")?;
+        if let Some(wanted) = publisher_mode(step.workload.name()).filter(|wanted| *wanted != publisher.mode) {
+            let (told, name) = (&publisher.mode, step.workload.name());
+            return Err(format!("the service publishes by {told:?}, and {name} is about {wanted:?}"));
+        }
         match (&step.load, publisher.rate_per_second) {
             (Load::Open { rate_per_second, .. }, Some(rate)) if *rate_per_second == rate => Ok(step.clone()),
             (Load::Open { rate_per_second, .. }, told) => {
@@ -179,7 +180,7 @@ impl<'a> Bench<'a> {
         });
         let service = match (&self.stats, &before.stats) {
             (Some(stats), Some((earlier, others))) => {
-                Some(view(stats, &earlier.stats, others, noted.readings, results, self.cli.drain)?)
+                Some(view(stats, earlier, others, noted.readings, results, self.cli.drain)?)
             }
             _ => None,
         };
@@ -208,12 +209,13 @@ fn crew_of<'c>(crew: &'c mut Option<(u32, Crew)>, workers: u32, cli: &Cli) -> an
 /// What the service says of a trial once everything of it has reached its end.
 fn view(
     stats: &Stats,
-    before: &ServiceStats,
+    earlier: &Timed,
     others: &HashSet<String>,
     readings: Option<thread::JoinHandle<anyhow::Result<[Timed; 2]>>>,
     results: &[WorkerResult],
     drain_seconds: f64,
 ) -> anyhow::Result<ServiceView> {
+    let before = &earlier.stats;
     let books = results.iter().flat_map(|result| &result.books);
     let expected = books.map(|book| book.sent + book.unnumbered).sum();
     let after = stats.settled(before, expected, Duration::from_secs_f64(drain_seconds))?;
@@ -227,6 +229,7 @@ fn view(
     let publisher = after.publisher.clone().map(|after| {
         let published = edges.as_ref().and_then(|[from, to]| from.publisher.as_ref().zip(to.publisher.as_ref()));
         PublisherView {
+            published: after.published - earlier.publisher.as_ref().map_or(0, |before| before.published),
             after,
             window: published
                 .zip(edges.as_ref())
@@ -252,5 +255,6 @@ fn view(
         window,
         connections,
         publisher,
+        links: after.links.map(|after| after.since(&earlier.links.clone().unwrap_or_default())),
     })
 }

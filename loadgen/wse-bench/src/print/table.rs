@@ -38,9 +38,11 @@ pub(super) fn columns(test: Test, open_loop: bool, with_service: bool) -> Vec<Co
         Test::FormatComparison => formats(with_service),
         Test::SustainedHold => hold(),
         Test::ConnectionLimit => limit(),
-        Test::FanoutBroadcast => fanout(open_loop, with_service),
+        Test::FanoutBroadcast | Test::FanoutRedis | Test::FanoutCluster | Test::FanoutClusterTls => {
+            fanout(open_loop, with_service)
+        }
     });
-    if open_loop && !matches!(test, Test::ConnectionStorm | Test::ConnectionLimit | Test::FanoutBroadcast) {
+    if open_loop && !matches!(test, Test::ConnectionStorm | Test::ConnectionLimit) && !test.workload().receives() {
         columns.push(("delay p50", |row| latency(row, "delay_ns", "p50")));
         columns.push(("delay p99", |row| latency(row, "delay_ns", "p99")));
     }

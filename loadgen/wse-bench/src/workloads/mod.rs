@@ -1,7 +1,7 @@
 //! The workloads by name: what an assignment means to each.
 
 mod connection_storm;
-mod fanout_broadcast;
+mod fanout;
 mod ping_latency;
 mod throughput;
 
@@ -37,11 +37,22 @@ pub enum Workload {
     Throughput,
     /// How many of its own messages a service delivers.
     FanoutBroadcast,
+    /// The same, published at another instance that Redis connects with the receivers'.
+    FanoutRedis,
+    /// The same, published at another instance that is connected with the receivers'.
+    FanoutCluster,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::ConnectionStorm, Self::PingLatency, Self::Throughput, Self::FanoutBroadcast];
+    pub const ALL: [Self; 6] = [
+        Self::ConnectionStorm,
+        Self::PingLatency,
+        Self::Throughput,
+        Self::FanoutBroadcast,
+        Self::FanoutRedis,
+        Self::FanoutCluster,
+    ];
 
     /// Its name in flags, plans and results.
     pub fn name(self) -> &'static str {
@@ -50,6 +61,8 @@ impl Workload {
             Self::PingLatency => "ping-latency",
             Self::Throughput => "throughput",
             Self::FanoutBroadcast => "fanout-broadcast",
+            Self::FanoutRedis => "fanout-redis",
+            Self::FanoutCluster => "fanout-cluster",
         }
     }
 
@@ -74,14 +87,19 @@ impl Workload {
         match self {
             Self::ConnectionStorm | Self::PingLatency => Witness::Reply,
             Self::Throughput => Witness::Application,
-            Self::FanoutBroadcast => Witness::Receiver,
+            Self::FanoutBroadcast | Self::FanoutRedis | Self::FanoutCluster => Witness::Receiver,
         }
+    }
+
+    /// Whether the service publishes, and connections receive.
+    pub fn receives(self) -> bool {
+        self.witness() == Witness::Receiver
     }
 
     /// Whether its service's protocol can be checked around it. One that publishes to everybody floods whoever checks, and
     /// what it sends to a check would be missing from the receivers' books.
     pub fn allows_check(self) -> bool {
-        self != Self::FanoutBroadcast
+        !self.receives()
     }
 
     /// What the threads do, and what the connections are for.
@@ -101,7 +119,7 @@ impl Workload {
             Self::ConnectionStorm => Ok(connection_storm::plan(&assignment.load)),
             Self::PingLatency => Ok(ping_latency::plan(&assignment.load)),
             Self::Throughput => throughput::plan(&assignment.load, &assignment.message),
-            Self::FanoutBroadcast => Ok(fanout_broadcast::plan(&assignment.load)),
+            Self::FanoutBroadcast | Self::FanoutRedis | Self::FanoutCluster => Ok(fanout::plan(&assignment.load)),
         }
     }
 
@@ -130,7 +148,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = Workload::find("fanout").unwrap_err().to_string();
-        let known = "connection-storm, ping-latency, throughput, fanout-broadcast";
+        let known = "connection-storm, ping-latency, throughput, fanout-broadcast, fanout-redis, fanout-cluster";
         assert_eq!(error, format!(r#"there is no workload "fanout"; known are {known}"#));
     }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bench_format::histogram::{Histogram, Recorder};
-use bench_format::service::{ServiceStats, Started};
-use futures_util::SinkExt;
+use bench_format::service::{PublisherStats, ServiceStats, Started};
+use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{Client, get_json, service, stats_when};
@@ -120,4 +120,58 @@ async fn the_gullible_service_lets_in_whoever_comes_and_is_honest_otherwise() {
     let stats = stats_when(&started, |stats| stats.messages.received == 100).await;
     assert_eq!((stats.messages.delivered, sum(&stats), stats.connections.rejected.len()), (100, 5050, 0));
     service.stop().await.unwrap();
+}
+
+/// What two subscribers of a publisher get until one of them has `number`, and what the service then says that it sent.
+async fn published(flaw: &str, number: u64) -> ([Vec<u64>; 2], u64) {
+    let service = service(&["--flaw", flaw, "--every", "10", "--rate", "2000"]).await;
+    let started = service.started();
+    let mut got = [Vec::new(), Vec::new()];
+    let mut clients = [Client::open(&started).await, Client::open(&started).await];
+    for (client, got) in clients.iter_mut().zip(&mut got) {
+        while got.last() < Some(&number) {
+            let message = client.json().await;
+            assert_eq!(message["t"], "fanout_tick");
+            got.push(message["p"]["seq"].as_u64().unwrap());
+        }
+    }
+    for client in &mut clients {
+        client.socket.close(None).await.unwrap();
+        while let Some(Ok(_)) = client.socket.next().await {}
+    }
+    let stats = stats_when(&started, |stats| stats.connections.open == 0).await;
+    service.stop().await.unwrap();
+    (got, stats.messages.sent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_sends_all_numbers_to_all_and_says_so_at_its_metrics_port() {
+    let service = service(&["--flaw", "publisher", "--rate", "1000"]).await;
+    let started = service.started();
+    let publisher = || -> PublisherStats { get_json(&started.metrics_address, "/stats/publisher") };
+    assert_eq!((publisher().published, publisher().rate_per_second), (0, Some(1000.0)));
+    let mut client = Client::open(&started).await;
+    let first = client.json().await["p"]["seq"].as_u64().unwrap();
+    assert_eq!(client.json().await["p"]["seq"], first + 1);
+    assert!(publisher().last_sequence > Some(first));
+    service.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_drops_in_silence_leaves_out_one_in_k_for_everybody() {
+    let (got, _) = published("publisher-silent-drop", 50).await;
+    for numbers in got {
+        assert!(numbers.iter().all(|number| number % 10 != 9), "{numbers:?}");
+        assert!(numbers.len() as u64 >= (numbers.last().unwrap() - numbers[0]) * 9 / 10, "{numbers:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_lies_counts_as_sent_what_nobody_got() {
+    let (got, sent) = published("publisher-liar", 200).await;
+    assert!(got.iter().flatten().all(|number| number % 10 != 9), "{got:?}");
+    // Two greetings, and of each ten numbers one that never came.
+    let expected: u64 = got.iter().map(|numbers| 1 + numbers.last().unwrap() - numbers[0] + 1).sum();
+    let came: u64 = got.iter().map(|numbers| 1 + numbers.len() as u64).sum();
+    assert!(sent >= expected && expected > came, "{sent} against {expected} and {came}");
 }

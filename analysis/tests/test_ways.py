@@ -1,0 +1,102 @@
+"""Publications that take different ways to their subscribers, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bundles import Json, TrialSpec, bundle, edit, open_load
+from tests.test_fanout import FLOOD
+from ws_ladder_analysis.beside import beside
+from ws_ladder_analysis.cells import Table
+from ws_ladder_analysis.checks import check
+from ws_ladder_analysis.ladders import ladders
+from ws_ladder_analysis.load import read_bundle
+from ws_ladder_analysis.ways import ways
+
+REDIS = replace(FLOOD, service="wse-server-fanout-redis", workload="fanout-redis", lost=0, due=20_000)
+CLUSTER = replace(REDIS, service="wse-server-fanout-cluster", workload="fanout-cluster", due=40_000)
+SECOND_NS = 1_000_000_000
+
+
+def processes(spec: TrialSpec) -> list[TrialSpec]:
+    """As many as an interval needs."""
+    return [replace(spec, process=number) for number in (1, 2, 3)]
+
+
+def tables(folder: Path, *specs: TrialSpec) -> tuple[Table, ...]:
+    """What a run with these trials has of it."""
+    return ways(ladders(read_bundle(bundle(folder, list(specs)))))
+
+
+def texts(table: Table) -> list[list[str]]:
+    """Its cells."""
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_a_run_with_one_way_has_nothing_to_set_side_by_side(tmp_path: Path) -> None:
+    assert tables(tmp_path, *processes(REDIS)) == ()
+
+
+def test_the_most_that_each_way_delivered_stands_with_what_it_lost(tmp_path: Path) -> None:
+    lossy = replace(FLOOD, tier=10)
+    peaks, *_ = tables(tmp_path, FLOOD, lossy, REDIS, CLUSTER)
+    rows = {row[0]: row[1:] for row in texts(peaks)}
+    assert list(rows) == ["one instance", "Redis", "cluster"]
+    assert rows["Redis"][1] == "100"
+    assert (rows["one instance"][3], rows["Redis"][3]) == ("400", "0")
+
+
+def test_a_cluster_stands_beside_redis_with_an_interval(tmp_path: Path) -> None:
+    _, compared = tables(tmp_path, *processes(CLUSTER), *processes(REDIS))
+    assert compared.caption == "flood: wse-server-fanout-cluster beside wse-server-fanout-redis"
+    rates = [row for row in texts(compared) if row[1] == "delivered per second"]
+    assert [row[4].replace("\u00a0", " ") for row in rates] == ["2.00 ×"]
+    assert rates[0][-1] == "wse-server-fanout-cluster is better"
+
+
+def test_at_a_pace_there_is_no_rate_to_compare_but_a_latency(tmp_path: Path) -> None:
+    def paced(spec: TrialSpec) -> TrialSpec:
+        return replace(spec, variant="paced", load=open_load(200), latencies={"response_ns": (1e6, 0.4)})
+
+    (compared,) = tables(tmp_path, *processes(paced(CLUSTER)), *processes(paced(REDIS)))
+    figures = {row[1] for row in texts(compared)}
+    assert "p99 of response" in figures
+    assert "delivered per second" not in figures
+
+
+def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
+    folder = bundle(tmp_path, [REDIS, CLUSTER])
+    names = {"publisher": 1, "subscriber": 2, "redis": 4}
+    for file in folder.glob("trials/**/fanout-redis/**/result.json"):
+
+        def tell(result: Json) -> None:
+            for at, seconds in (("window_start", 0), ("window_end", 1)):
+                result["service"][at]["processes"] = {
+                    name: {"pid": pid, "cpu_ns": seconds * pid * SECOND_NS, "rss_bytes": 1}
+                    for name, pid in names.items()
+                }
+
+        edit(file, tell)
+    *_, cost = ways(ladders(read_bundle(folder)))
+    assert "by process" in cost.caption
+    assert [column.title for column in cost.columns][2:] == list(names)
+    (row,) = texts(cost)
+    # 20 000 deliveries: 1, 2 and 4 s are 50, 100 and 200 s for a million.
+    assert [cell.replace("\u00a0", " ") for cell in row[2:]] == ["50.0 s", "100 s", "200 s"]
+
+
+def test_each_way_stands_beside_its_published_figure_without_a_ratio(tmp_path: Path) -> None:
+    folder = bundle(tmp_path, [FLOOD, REDIS, CLUSTER])
+    found = {table.caption: table for table in beside(ladders(read_bundle(folder)))}
+    theirs = {"one instance": "4.30", "Redis": "1.60", "cluster": "1.90"}
+    for way, figure in theirs.items():
+        table = found[f"Floods of a publisher: {way}"]
+        published, ours = texts(table)
+        assert published[2].startswith(figure)
+        assert ours[-1].startswith("not comparable, because theirs is every message that a client parsed")
+
+
+def test_an_honest_bundle_has_no_disagreement(tmp_path: Path) -> None:
+    found = check(read_bundle(bundle(tmp_path, [FLOOD, *processes(REDIS), *processes(CLUSTER)])))
+    assert [one.words for one in found.disagreements] == []

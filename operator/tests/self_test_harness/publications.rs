@@ -1,0 +1,98 @@
+//! Every way of losing what a service publishes must show in the books, and an honest publisher must not be accused.
+
+use bench_format::{
+    books::Equation,
+    result::{ReasonKind, TrialResult, Validity},
+};
+
+use crate::run::{Checked, Tries, ensure, reasons, sound};
+
+/// The k of the registry's publishers with a flaw.
+const EVERY: u64 = 50;
+const SENT: &str = "sent (service) = read (workers)";
+const LOST: &str = "lost = 0";
+
+type Check = fn(&TrialResult) -> Checked;
+
+/// Each service with the check that only its own result may pass.
+const CHECKS: [(&str, Check); 3] = [
+    ("self-test-publisher", check_honest),
+    ("self-test-publisher-silent-drop", check_silent_drop),
+    ("self-test-publisher-liar", check_liar),
+];
+
+fn check_honest(result: &TrialResult) -> Checked {
+    sound(result)?;
+    let messages = &result.messages;
+    ensure(messages.delivered > 0 && messages.delivered == messages.due, || format!("not all arrived: {messages:?}"))?;
+    ensure(messages.dropped.is_empty() && messages.lost == 0, || format!("drops: {messages:?}"))
+}
+
+/// What nobody sent and nobody tells of is lost, to the message, and nothing else is wrong.
+fn check_silent_drop(result: &TrialResult) -> Checked {
+    check_lost(result)?;
+    ensure(broken(result) == [LOST], || format!("{:?}", broken(result)))
+}
+
+/// The receivers miss as much, and besides the service says that it sent it.
+fn check_liar(result: &TrialResult) -> Checked {
+    check_lost(result)?;
+    ensure(broken(result) == [SENT, LOST], || format!("{:?}", broken(result)))?;
+    let sent =
+        result.books.equations.iter().find(|equation| equation.name == SENT).ok_or("nobody counts what was sent")?;
+    // A publication behind a connection's last message is one that it pretends to have sent, too, and nobody misses.
+    let (pretended, connections) = (sent.left.saturating_sub(sent.right), result.connections.open);
+    ensure((result.messages.lost..=result.messages.lost + 2 * connections).contains(&pretended), || {
+        format!("{pretended} are missing, and {} are lost", result.messages.lost)
+    })
+}
+
+/// About one in k of what was due never came, the trial is invalid for that alone and nobody judged it.
+fn check_lost(result: &TrialResult) -> Checked {
+    ensure(reasons(result) == [ReasonKind::Unaccounted], || format!("{:?}", result.validity))?;
+    ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
+    let (messages, connections) = (&result.messages, result.connections.open);
+    let expected = messages.due / EVERY;
+    ensure(messages.lost.abs_diff(expected) <= connections, || format!("not one in {EVERY}: {messages:?}"))?;
+    ensure(messages.lost > 0 && messages.dropped.is_empty(), || format!("{messages:?}"))
+}
+
+fn broken(result: &TrialResult) -> Vec<&str> {
+    let broken = result.books.equations.iter().filter(|equation: &&Equation| !equation.holds());
+    broken.map(|equation| equation.name.as_str()).collect()
+}
+
+#[test]
+fn every_way_of_losing_a_publication_is_told_from_every_other() {
+    let mut tries = Tries::of("publications");
+    for (own, _) in CHECKS {
+        let (result, run) = tries.trial(own, "standard");
+        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        for (service, check) in CHECKS {
+            let checked = check(&result);
+            assert_eq!(
+                checked.is_ok(),
+                service == own,
+                "{own} under the check of {service}: {checked:?}\n{}",
+                run.output
+            );
+        }
+        if own == "self-test-publisher" {
+            refuses_cooked_books(&result);
+        }
+    }
+}
+
+/// An honest result with one number changed is refused.
+fn refuses_cooked_books(honest: &TrialResult) {
+    let cook = |change: fn(&mut TrialResult)| {
+        let mut cooked = honest.clone();
+        change(&mut cooked);
+        check_honest(&cooked)
+    };
+    assert!(cook(|result| result.messages.delivered -= 1).is_err());
+    assert!(cook(|result| result.messages.lost += 1).is_err());
+    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
+    assert!(cook(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
+    assert_eq!(cook(|_| ()), Ok(()));
+}

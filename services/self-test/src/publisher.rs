@@ -1,0 +1,222 @@
+//! A service that publishes by itself: numbered messages to all connections, each due at a time that is fixed before.
+//!
+//! The flaw decides what becomes of each publication before any connection hears of it, so that a loss is the same for all.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bench_format::service::PublisherStats;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+use crate::fate::{Fate, Fates};
+
+/// Nobody listens: between two looks whether somebody does.
+const IDLE: Duration = Duration::from_millis(20);
+/// What is handed over later than this is late, in microseconds.
+const LATE_US: u64 = 1000;
+
+/// What a connection is told to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Publication {
+    /// Send it.
+    Send(Utf8Bytes),
+    /// Don't, and say that it was sent.
+    Pretend,
+}
+
+/// Books and listeners of the publisher.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    rate_per_second: f64,
+    listeners: Mutex<Vec<mpsc::UnboundedSender<Publication>>>,
+    publishing: AtomicBool,
+    published: AtomicU64,
+    bytes: AtomicU64,
+    publishing_us: AtomicU64,
+    late: AtomicU64,
+    lateness_max_us: AtomicU64,
+}
+
+impl Publisher {
+    /// One that keeps this rate, once it runs.
+    pub(crate) fn new(rate_per_second: f64) -> Self {
+        Self {
+            rate_per_second,
+            listeners: Mutex::default(),
+            publishing: AtomicBool::new(false),
+            published: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            publishing_us: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            lateness_max_us: AtomicU64::new(0),
+        }
+    }
+
+    /// What is published from now on.
+    pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Publication> {
+        let (listener, publications) = mpsc::unbounded_channel();
+        self.listeners.lock().expect("no holder of this lock can panic").push(listener);
+        publications
+    }
+
+    /// Publishes while somebody listens, until it is told to stop.
+    pub(crate) async fn run(&self, fates: &Fates, mut stop: watch::Receiver<bool>) {
+        let publish = async {
+            loop {
+                while !self.has_listeners() {
+                    sleep_until(Instant::now() + IDLE).await;
+                }
+                self.publishing.store(true, Ordering::Release);
+                self.keep_pace(fates).await;
+                self.publishing.store(false, Ordering::Release);
+            }
+        };
+        tokio::select! {
+            () = publish => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        self.publishing.store(false, Ordering::Release);
+    }
+
+    /// `/stats/publisher`.
+    pub(crate) fn stats(&self) -> PublisherStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        let published = read(&self.published);
+        PublisherStats {
+            mode: "broadcast".into(),
+            rate_per_second: Some(self.rate_per_second),
+            backpressure: "schedule".into(),
+            publishing: self.publishing.load(Ordering::Acquire),
+            published,
+            bytes: read(&self.bytes),
+            first_sequence: (published > 0).then_some(0),
+            last_sequence: published.checked_sub(1),
+            publishing_seconds: read(&self.publishing_us) as f64 / 1e6,
+            late: read(&self.late),
+            lateness_max_us: read(&self.lateness_max_us),
+        }
+    }
+
+    /// Message after message when each is due, until nobody is left.
+    async fn keep_pace(&self, fates: &Fates) {
+        let (start, start_unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        for nth in 0_u64.. {
+            let after = Duration::from_secs_f64(nth as f64 / self.rate_per_second);
+            sleep_until(start + after).await;
+            if !self.has_listeners() {
+                return;
+            }
+            self.publish((start_unix + after).as_micros(), fates);
+            let late_us = (start + after).elapsed().as_micros() as u64;
+            self.late.fetch_add(u64::from(late_us > LATE_US), Ordering::Relaxed);
+            self.lateness_max_us.fetch_max(late_us, Ordering::Relaxed);
+            self.publishing_us.fetch_add((1e6 / self.rate_per_second) as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self, due_unix_us: u128, fates: &Fates) {
+        let number = self.published.load(Ordering::Relaxed);
+        let text = format!(
+            r#"{{"c":"U","t":"fanout_tick","p":{{"seq":{number},"ts_us":{due_unix_us},"s":"ES","px":5234.75,"q":2}}}}"#
+        );
+        self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+        let publication = match fates.decide(number + 1) {
+            Fate::Deliver => Some(Publication::Send(text.into())),
+            Fate::Lie => Some(Publication::Pretend),
+            Fate::Drop | Fate::Vanish => None,
+        };
+        // Before anybody hears of it: no receiver may be ahead of these books.
+        self.published.store(number + 1, Ordering::Release);
+        if let Some(publication) = publication {
+            let mut listeners = self.listeners.lock().expect("no holder of this lock can panic");
+            listeners.retain(|listener| listener.send(publication.clone()).is_ok());
+        }
+    }
+
+    fn has_listeners(&self) -> bool {
+        let mut listeners = self.listeners.lock().expect("no holder of this lock can panic");
+        listeners.retain(|listener| !listener.is_closed());
+        !listeners.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Flaw;
+
+    /// What a listener is told while so many messages are published.
+    async fn told(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
+        let publisher = Publisher::new(1000.0);
+        let fates = Fates::new(flaw, 10.try_into().unwrap());
+        let mut listener = publisher.listen();
+        for _ in 0..publications {
+            publisher.publish(1_700_000_000_000_000, &fates);
+        }
+        let mut told = Vec::new();
+        while let Ok(publication) = listener.try_recv() {
+            told.push(match publication {
+                Publication::Send(text) => {
+                    let message: serde_json::Value = serde_json::from_str(&text).unwrap();
+                    message["p"]["seq"].as_u64()
+                }
+                Publication::Pretend => None,
+            });
+        }
+        (told, publisher.stats())
+    }
+
+    #[tokio::test]
+    async fn an_honest_publisher_sends_every_number() {
+        let (told, stats) = told(Flaw::Publisher, 25).await;
+        assert_eq!(told, (0..25).map(Some).collect::<Vec<_>>());
+        assert_eq!((stats.published, stats.first_sequence, stats.last_sequence), (25, Some(0), Some(24)));
+    }
+
+    #[tokio::test]
+    async fn one_in_k_is_sent_to_nobody_and_counted_as_published() {
+        let (told, stats) = told(Flaw::PublisherSilentDrop, 25).await;
+        assert_eq!(told, (0..25).filter(|number| ![9, 19].contains(number)).map(Some).collect::<Vec<_>>());
+        assert_eq!(stats.published, 25);
+    }
+
+    #[tokio::test]
+    async fn a_liar_pretends_that_one_in_k_was_sent() {
+        let (told, stats) = told(Flaw::PublisherLiar, 25).await;
+        assert_eq!((told.len(), told.iter().filter(|number| number.is_none()).count(), stats.published), (25, 2, 25));
+    }
+
+    #[tokio::test]
+    async fn it_publishes_while_somebody_listens_and_numbers_go_on() {
+        let publisher = std::sync::Arc::new(Publisher::new(1000.0));
+        let (stop, stopped) = watch::channel(false);
+        let running = publisher.clone();
+        let run = tokio::spawn(async move {
+            running.run(&Fates::new(Flaw::Publisher, 10.try_into().unwrap()), stopped).await;
+        });
+        for _ in 0..2 {
+            let before = publisher.stats();
+            assert!(!before.publishing, "{before:?}");
+            let mut listener = publisher.listen();
+            for number in before.published..before.published + 10 {
+                let Some(Publication::Send(text)) = listener.recv().await else { panic!("it ended") };
+                assert!(text.contains(&format!(r#""seq":{number},"#)), "{text}");
+            }
+            drop(listener);
+            while publisher.stats().publishing {
+                tokio::task::yield_now().await;
+            }
+        }
+        stop.send_replace(true);
+        run.await.unwrap();
+    }
+}

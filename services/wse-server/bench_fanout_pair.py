@@ -1,0 +1,269 @@
+"""Two instances of the fan-out service and the link between them, told as one service (tests 10 to 12 of the seeds).
+
+One publishes and has no clients, the other has all clients and publishes nothing; what one sends, the other hands on,
+through a Redis of their own or a connection of theirs. This one serves nobody: it starts them, waits until they are
+connected, tells where the clients go, and puts their books beside each other on one metrics port. What the service
+costs is what all of them cost, the Redis and this one with them; `/stats/processes` tells them apart.
+"""
+
+import argparse
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench_fanout_server import MOST_CONNECTIONS
+from bench_links import INSTANCES_OWN
+from bench_metrics import TEXT, MetricsPort, Page
+from bench_processes import Child, add, add_metrics
+from bench_publisher import add_arguments
+from bench_redis import PrivateRedis
+from bench_redis import version as redis_version
+from bench_server import listening_arguments, metrics_port
+from bench_tls import FOLDER, NOWHERE, Tls, generate
+
+PROGRAM = str(Path(__file__).with_name("bench_fanout_server.py"))
+MODES = {"redis": ("pubsub", "subscribe"), "cluster": ("cluster", "cluster-subscribe")}
+"""Modes of the publishing and of the subscribing instance, by the link between them."""
+CONNECTED_SECONDS = 30
+# All of them together have the five seconds of the contract.
+STOP_SECONDS = 2
+# A process's CPU clock in the words of clock_gettime(2): its id, inverted, above three bits that say what is measured.
+CPU_OF_ALL_THREADS = 2
+
+
+def main() -> None:
+    """Run both instances until SIGTERM or SIGINT."""
+    parser = arguments()
+    options = parser.parse_args()
+    if options.version:
+        print(version(options.link))
+        return
+    if options.tls and options.link != "cluster":
+        parser.error("--tls is for --link cluster")
+    try:
+        sys.exit(Pair(options).run())
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line; LINK and TLS are read where a flag is missing."""
+    environment = os.environ
+    parser = listening_arguments(__doc__, MOST_CONNECTIONS)
+    link = environment.get("LINK") or None
+    if link is not None and link not in MODES:
+        parser.error(f"LINK is {link!r}: set it to one of {', '.join(MODES)}")
+    parser.add_argument("--link", choices=list(MODES), default=link, required=link is None, help="what is between them")
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        default=environment.get("TLS", "") not in ("", "0"),
+        help=f"encrypt that, with certificates that are made in {FOLDER}",
+    )
+    parser.add_argument("--version", action="store_true", help="print what it consists of and exit")
+    add_arguments(parser)
+    return parser
+
+
+def version(link: str) -> str:
+    """Of the engine, and of the Redis between the instances."""
+    import wse_server
+
+    return f"{wse_server.__version__} with {redis_version()}" if link == "redis" else str(wse_server.__version__)
+
+
+class Pair:
+    """The processes of the service, and what they are together."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.host = "127.0.0.1" if options.host == "localhost" else options.host
+        self.redis: PrivateRedis | None = None
+        self.publisher: Child | None = None
+        self.subscriber: Child | None = None
+        # What ends the service: a signal (None), or the end of one of them (its name).
+        self.ends: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def run(self) -> int:
+        """Start all, announce them as one, serve until a signal comes or one ends; returns the exit code.
+
+        Raises:
+            RuntimeError: they did not get connected.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        try:
+            self._start()
+            self._wait_until_connected()
+            metrics = MetricsPort((self.host, metrics_port(self.options)), self.page)
+            metrics.start()
+            self._announce(metrics.port)
+            ended = self.ends.get()
+            metrics.stop()
+            if ended is not None:
+                print(f"the {ended} ended", file=sys.stderr)
+            return 0 if ended is None else 1
+        finally:
+            self._end()
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.ends.put(None)
+
+    def _start(self) -> None:
+        """The subscriber first: then the publisher knows where it is."""
+        options = self.options
+        publishes, subscribes = MODES[options.link]
+        # What this one was told is nothing that an instance should hear again.
+        shared = {name: value for name, value in os.environ.items() if name not in INSTANCES_OWN}
+        more: list[str] = []
+        if options.link == "redis":
+            self.redis = PrivateRedis()
+            shared["REDIS_URL"] = self.redis.url
+            threading.Thread(target=self._watch, args=("redis", self.redis.process), daemon=True).start()
+        elif options.tls:
+            more = _tls_arguments(generate(Path(FOLDER), [self.host]))
+        ports = ["--port", str(options.port), "--max-connections", str(options.max_connections)]
+        listens = ["--cluster-port", "0"] if options.link == "cluster" else []
+        self.subscriber = self._instance("subscriber", shared, ["--mode", subscribes, *ports, *listens, *more])
+        dials = ["--peers", _reachable(self.subscriber.ready["cluster_address"])] if options.link == "cluster" else []
+        ahead = ["--subscriber-metrics", self.subscriber.metrics_address]
+        words = ["--mode", publishes, "--port", "0", "--max-connections", "1", *ahead, *dials, *more]
+        self.publisher = self._instance("publisher", shared, words + _publisher_arguments(options))
+
+    def _instance(self, name: str, environment: dict[str, str], words: list[str]) -> Child:
+        child = Child([PROGRAM, "--host", self.host, "--metrics-port", "0", *words], environment)
+        threading.Thread(target=self._watch, args=(name, child.process), daemon=True).start()
+        child.wait_until_ready()
+        return child
+
+    def _watch(self, name: str, process: Any) -> None:
+        process.wait()
+        self.ends.put(name)
+
+    def _wait_until_connected(self) -> None:
+        deadline = time.monotonic() + CONNECTED_SECONDS
+        while (page := self._ready())[0] != 200:
+            if not self.ends.empty():
+                ended = self.ends.get()
+                if ended is None:
+                    sys.exit(0)
+                raise RuntimeError(f"the {ended} ended before both were connected")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not connected within {CONNECTED_SECONDS} s: {page[2].strip()}")
+            time.sleep(0.01)
+
+    def _announce(self, metrics: int) -> None:
+        assert self.subscriber is not None
+        line = {
+            "event": "ready",
+            "address": self.subscriber.ready["address"],
+            "metrics_address": f"{self.host}:{metrics}",
+            "pid": os.getpid(),
+        }
+        print(json.dumps(line), flush=True)
+
+    def page(self, path: str) -> Page:
+        """A page of the metrics port: the subscriber's own, unless both have a part in it."""
+        assert self.publisher is not None
+        assert self.subscriber is not None
+        both = (self.publisher, self.subscriber)
+        try:
+            if path == "/healthz":
+                return 200, TEXT, "ok\n"
+            if path == "/readyz":
+                return self._ready()
+            if path == "/stats/processes":
+                return _json({"processes": self._processes()})
+            if path == "/stats/publisher":
+                return _page(path, *self.publisher.get(path))
+            if path in ("/stats/links", "/metrics"):
+                answers = [child.get(path) for child in both]
+                worst = max(answers, key=lambda answer: answer[0])
+                if worst[0] != 200:
+                    return _page(path, *worst)
+                bodies = [body for _, body in answers]
+                return (
+                    (200, TEXT, add_metrics(bodies))
+                    if path == "/metrics"
+                    else _json(add("", [*map(json.loads, bodies)]))
+                )
+            return _page(path, *self.subscriber.get(path))
+        except OSError as error:
+            return 503, TEXT, f"an instance does not answer: {error}\n"
+
+    def _ready(self) -> Page:
+        """Whether both are; else what one of them says."""
+        assert self.publisher is not None
+        assert self.subscriber is not None
+        try:
+            answers = [child.get("/readyz") for child in (self.publisher, self.subscriber)]
+        except OSError as error:
+            return 503, TEXT, f"an instance does not answer: {error}\n"
+        status, body = max(answers, key=lambda answer: answer[0])
+        return status, TEXT, body
+
+    def _processes(self) -> dict[str, dict[str, int]]:
+        processes: dict[str, Any] = {
+            "publisher": self.publisher,
+            "subscriber": self.subscriber,
+            "redis": self.redis,
+        }
+        found = {name: _usage(one.process.pid) for name, one in processes.items() if one is not None}
+        return found | {"launcher": _usage(os.getpid())}
+
+    def _end(self) -> None:
+        """The publisher first: nothing more is on its way then; and its Redis when nobody needs it any more."""
+        for child in (self.publisher, self.subscriber):
+            if child is not None:
+                child.end(STOP_SECONDS)
+        if self.redis is not None:
+            self.redis.stop()
+            self.redis.remove()
+
+
+def _publisher_arguments(options: argparse.Namespace) -> list[str]:
+    words = ["--message-size", str(options.message_size), "--backlog-bytes", str(options.backlog_bytes)]
+    if options.rate is not None:
+        words += ["--rate", str(options.rate)]
+    return words + (["--publish-always"] if options.publish_always else [])
+
+
+def _tls_arguments(tls: Tls) -> list[str]:
+    return ["--tls-cert", tls.cert, "--tls-key", tls.key, "--tls-ca", tls.ca]
+
+
+def _reachable(address: str) -> str:
+    """Where somebody on this machine finds what listens there."""
+    host, _, port = address.rpartition(":")
+    return f"127.0.0.1:{port}" if host in NOWHERE else address
+
+
+def _usage(pid: int) -> dict[str, int]:
+    """What a process has used: CPU in all of its threads, and memory that is resident now."""
+    try:
+        cpu_ns = time.clock_gettime_ns((~pid << 3) | CPU_OF_ALL_THREADS)
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        # It ended just now; that ends the service, too.
+        return {"pid": pid, "cpu_ns": 0, "rss_bytes": 0}
+    return {"pid": pid, "cpu_ns": cpu_ns, "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+
+
+def _page(path: str, status: int, body: str) -> Page:
+    return status, "application/json" if status == 200 and path.startswith("/stats") else TEXT, body
+
+
+def _json(value: Any) -> Page:
+    return 200, "application/json", json.dumps(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""How an instance of the fan-out service reaches others: through Redis, or through a cluster of its own connections.
+
+An instance that publishes sends to one topic; an instance that subscribes lets all of its connections listen to it.
+Everything here is outside the hot path: connecting, asking who listens elsewhere, telling how far one is.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench_backpressure import Backlog
+from bench_metrics import ANSWER_SECONDS
+from bench_publisher import Subscribers
+from bench_tls import FOLDER, Tls, generate
+
+TOPIC = "bench_topic"
+DEFAULT_REDIS = "redis://127.0.0.1:6379"
+# The published benchmarks' cluster ports are 2000 above those of the clients.
+CLUSTER_OFFSET = 2000
+# Between two questions who listens elsewhere: somebody who comes or goes is known that late.
+INTEREST_SECONDS = 0.1
+
+
+class Mode(NamedTuple):
+    """What an instance does."""
+
+    publishes: bool
+    link: str | None
+    """What connects it to others: `redis`, `cluster`, or nothing."""
+
+
+MODES = {
+    "broadcast": Mode(True, None),
+    "pubsub": Mode(True, "redis"),
+    "subscribe": Mode(False, "redis"),
+    "cluster": Mode(True, "cluster"),
+    "cluster-subscribe": Mode(False, "cluster"),
+}
+"""By the name of `--mode`: those of the published benchmarks."""
+
+
+# Variables that tell an instance what it is and where others are.
+INSTANCES_OWN = (
+    *("HOST", "PORT", "METRICS_PORT", "MODE", "RATE", "MESSAGE_SIZE", "BACKLOG_BYTES", "PUBLISH_ALWAYS"),
+    *("REDIS_URL", "PEERS", "CLUSTER_PORT", "CLUSTER_ADDR", "TLS_CERT", "TLS_KEY", "TLS_CA", "GENERATE_TLS"),
+    *("PUBLISHER_METRICS", "SUBSCRIBER_METRICS"),
+)
+
+
+class Redis:
+    """Instances connected through a Redis server."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._url: str = options.redis_url
+
+    def connect(self, server: Any) -> None:
+        """Connect a started server."""
+        server.connect_redis(self._url)
+
+    def is_connected(self, server: Any) -> bool:
+        """Whether publications get through."""
+        return bool(server.redis_connected())
+
+
+class Cluster:
+    """Instances connected to each other."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._peers: list[str] = options.peers
+        self._port: int = options.cluster_port
+        self._address: str | None = options.cluster_addr
+        self._tls = Tls(options.tls_cert, options.tls_key, options.tls_ca) if options.tls_cert else None
+        if options.generate_tls:
+            hosts = [options.host, *([self._address.rpartition(":")[0]] if self._address else [])]
+            self._tls = generate(Path(FOLDER), hosts)
+
+    def connect(self, server: Any) -> None:
+        """Connect a started server."""
+        cert, key, ca = self._tls or (None, None, None)
+        server.connect_cluster(
+            self._peers,
+            tls_cert=cert,
+            tls_key=key,
+            tls_ca=ca,
+            cluster_port=self._port,
+            cluster_addr=self._address,
+        )
+
+    def is_connected(self, server: Any) -> bool:
+        """Whether all instances that it was told of are there. Who was told of none waits to be found, and is ready for it."""
+        count: int = server.cluster_peers_count()
+        return count >= len(self._peers)
+
+
+LINKS: dict[str, Callable[[argparse.Namespace], Redis | Cluster]] = {"redis": Redis, "cluster": Cluster}
+
+
+class Other:
+    """The metrics port of another instance, over a connection that stays open."""
+
+    def __init__(self, address: str) -> None:
+        """For `host:port`."""
+        host, _, port = address.rpartition(":")
+        self.address = address
+        self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=ANSWER_SECONDS)
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> Any:
+        """A page of it, as JSON.
+
+        Raises:
+            OSError: it doesn't answer that.
+        """
+        with self._lock:
+            try:
+                # One that was idle for long, or that another process has now, was closed meanwhile.
+                if self._connection.sock is None:
+                    self._connection.connect()
+                self._connection.request("GET", path)
+                answer = self._connection.getresponse()
+                body = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                raise OSError(f"{self.address}{path} does not answer: {error}") from error
+        if answer.status != 200:
+            raise OSError(f"{self.address}{path} answers {answer.status}: {body.decode().strip()}")
+        return json.loads(body)
+
+    def close(self) -> None:
+        """Give the connection up; the next question makes another."""
+        with self._lock:
+            self._connection.close()
+
+
+class Others:
+    """The instances that subscribe, as their `/progress` tells; of one that doesn't answer, what it said last."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._others = [Other(address) for address in addresses]
+        self._last = [{"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0} for _ in addresses]
+
+    def backlogs(self) -> list[Backlog]:
+        """How far each of them is."""
+        return [Backlog(one["delivered"] + one["lost"], one["backlog_bytes"]) for one in self._look()]
+
+    def subscribers(self) -> int:
+        """How many they have, together."""
+        return sum(one["subscribers"] for one in self._look())
+
+    def close(self) -> None:
+        """Give the connections up."""
+        for other in self._others:
+            other.close()
+
+    def _look(self) -> list[dict[str, int]]:
+        for at, other in enumerate(self._others):
+            try:
+                self._last[at] = other.get("/progress")
+            except OSError:
+                # It comes back, or its subscribers don't: either shows in what is asked next.
+                continue
+        return self._last
+
+
+class Interest:
+    """Asks again and again who listens elsewhere, and tells the publisher."""
+
+    def __init__(self, server: Any, subscribers: Subscribers, others: Others | None) -> None:
+        self._server = server
+        self._subscribers = subscribers
+        self._others = others
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="interest", daemon=True)
+
+    def start(self) -> None:
+        """Begin, on a thread of its own: an answer may take its time."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(1)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(INTEREST_SECONDS):
+            instances: int = self._server.get_topic_interest(TOPIC)
+            # A crowd that still comes shows only in their own numbers.
+            crowd = self._others.subscribers() if self._others and instances else 0
+            self._subscribers.set_elsewhere(max(instances, crowd))
+
+
+def progress(links: dict[str, Any], backlog_bytes: int, subscribers: int) -> dict[str, int]:
+    """How far an instance is with what others published: `/progress`."""
+    kinds = [kind for kind in links.values() if kind]
+    return {
+        "delivered": sum(kind["delivered"] for kind in kinds),
+        "lost": sum(kind["lost"] for kind in kinds),
+        "backlog_bytes": backlog_bytes,
+        "subscribers": subscribers,
+    }
+
+
+def add_link_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of links; each is read from the variable of its name where it is missing."""
+    environment = os.environ
+
+    def add(name: str, words: str, **more: Any) -> None:
+        variable = name.lstrip("-").replace("-", "_").upper()
+        usual = more.pop("default", None)
+        parser.add_argument(name, default=environment.get(variable) or usual, help=words, **more)
+
+    add(
+        "--redis-url",
+        "Redis of the modes pubsub and subscribe; a password is better given as REDIS_URL",
+        default=DEFAULT_REDIS,
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=[environment.get("PEERS", "")],
+        help="cluster ports of other instances, HOST:PORT each, with blanks or commas between them",
+    )
+    add(
+        "--cluster-port",
+        f"port for other instances; 0 lets the kernel pick, default: the port + {CLUSTER_OFFSET}",
+        type=int,
+    )
+    add("--cluster-addr", "HOST:PORT under which others find this instance")
+    add("--tls-cert", "certificate for other instances, in PEM; with it --tls-key and --tls-ca")
+    add("--tls-key", "its key")
+    add("--tls-ca", "the authority that signed the certificates of all instances")
+    parser.add_argument(
+        "--generate-tls",
+        action="store_true",
+        default=environment.get("GENERATE_TLS", "") not in ("", "0"),
+        help=f"make these three for a day, in {FOLDER}, or take those that are there",
+    )
+    add("--publisher-metrics", "HOST:PORT of the publishing instance's metrics: this one's then tell of both")
+    add(
+        "--subscriber-metrics",
+        "HOST:PORT of the subscribing instances' metrics, with commas: a flood doesn't run ahead of them",
+        default="",
+    )
+
+
+def check_link_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Complete the options, or end with what is wrong with them."""
+    options.peers = [peer for word in options.peers for peer in word.replace(",", " ").split()]
+    options.subscriber_metrics = [one for one in options.subscriber_metrics.replace(",", " ").split() if one]
+    tls = [options.tls_cert, options.tls_key, options.tls_ca]
+    if any(tls) and not all(tls):
+        parser.error("--tls-cert, --tls-key and --tls-ca belong together")
+    if any(tls) and options.generate_tls:
+        parser.error("--generate-tls makes what --tls-cert names: give one of them")
+    if options.cluster_port is None:
+        options.cluster_port = options.port + CLUSTER_OFFSET if options.port else 0
+    if MODES[options.mode].publishes and options.publisher_metrics:
+        parser.error(f"--mode {options.mode} publishes itself: --publisher-metrics is for instances that subscribe")

@@ -1,0 +1,139 @@
+"""A Redis server of one's own: on loopback, with a password that nobody else knows, and nothing on disk."""
+
+import ctypes
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+# Where `tools/redis-env` puts one.
+OWN = Path(__file__).resolve().parents[2] / ".tools" / "redis" / "bin" / "redis-server"
+NAMES = ("redis-server", "valkey-server")
+READY_SECONDS = 10
+STOP_SECONDS = 2
+# A port that is free when it is looked for may be taken when it is used.
+ATTEMPTS = 5
+# Of prctl(2): the signal that comes when the parent is gone.
+PR_SET_PDEATHSIG = 1
+
+
+class PrivateRedis:
+    """A Redis server for as long as this process lives."""
+
+    def __init__(self) -> None:
+        """Start it, and wait until it answers.
+
+        Raises:
+            RuntimeError: there is none, or it doesn't start.
+        """
+        self._program = find()
+        self._folder = tempfile.TemporaryDirectory(prefix="wse-redis-")
+        self._password = secrets.token_hex(16)
+        for _ in range(ATTEMPTS):
+            self._port = free_port()
+            self.process = self._start()
+            if self._answers():
+                return
+            self.stop()
+        raise RuntimeError(f"{self._program} did not start within {READY_SECONDS} s")
+
+    @property
+    def url(self) -> str:
+        """Its address, with the password."""
+        return f"redis://:{self._password}@127.0.0.1:{self._port}"
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def remove(self) -> None:
+        """Forget its folder, which it needs while it runs."""
+        self._folder.cleanup()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        rules = {
+            "bind": "127.0.0.1",
+            "port": str(self._port),
+            "requirepass": self._password,
+            "save": '""',
+            "appendonly": "no",
+            "dir": self._folder.name,
+            "loglevel": "warning",
+        }
+        # Not as arguments: command lines are visible to everybody on a machine.
+        process = subprocess.Popen(
+            [self._program, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=_end_with_parent
+        )
+        assert process.stdin is not None
+        process.stdin.write("".join(f"{name} {value}\n" for name, value in rules.items()).encode())
+        process.stdin.close()
+        return process
+
+    def _answers(self) -> bool:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), 1) as connection:
+                    # A stranger on the port doesn't know the password.
+                    connection.sendall(f"AUTH {self._password}\r\n".encode())
+                    if connection.recv(64).startswith(b"+OK"):
+                        return True
+            except OSError:
+                pass
+            time.sleep(0.01)
+        return False
+
+
+def find() -> str:
+    """A Redis server's program.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    found = str(OWN) if OWN.is_file() else next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        raise RuntimeError("there is no Redis here: run tools/redis-env, or put redis-server on PATH")
+    return found
+
+
+def version() -> str:
+    """Of the program that `find` finds: `Redis 8.0.2`.
+
+    Raises:
+        RuntimeError: there is none, or it doesn't say.
+    """
+    said = subprocess.run([find(), "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^(\w+) server v=(\S+)", said)
+    if found is None:
+        raise RuntimeError(f"{find()} --version says {said!r}")
+    return f"{found[1]} {found[2]}"
+
+
+def free_port() -> int:
+    """A port of this machine on which nobody listens now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+_parent = os.getpid()
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def _end_with_parent() -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    # It may have died before the line above: then nobody will ever tell.
+    if os.getppid() != _parent:
+        os._exit(1)

@@ -1,0 +1,110 @@
+"""Certificates for tests: an authority, and one certificate that all instances of a cluster share. Made with openssl.
+
+They are for machines that nobody else uses: the authority's key lies beside what it signed.
+"""
+
+import fcntl
+import ipaddress
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+# As the published benchmarks call it, in the working directory.
+FOLDER = "wse_tls_test"
+DAYS = "1"
+# What is there is taken if it holds this much longer.
+LEAST_SECONDS = 3600
+# Any interface is no name under which somebody is found.
+NOWHERE = ("", "0.0.0.0", "::")
+
+
+class Tls(NamedTuple):
+    """Files in PEM."""
+
+    cert: str
+    key: str
+    ca: str
+
+
+def generate(folder: Path, hosts: Iterable[str]) -> Tls:
+    """Certificate, key and authority in `folder`: those that are there, if they will do for these hosts.
+
+    Raises:
+        RuntimeError: there is no openssl, or it fails.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    files = Tls(*(str(folder / name) for name in ("server.crt", "server.key", "ca.crt")))
+    names = dict.fromkeys(["localhost", "127.0.0.1", *(host.strip("[]") for host in hosts)])
+    wanted = [_alternative(name) for name in names if name not in NOWHERE]
+    # Two instances that start together must not make two authorities.
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_good(files, wanted):
+            _make(folder, wanted)
+    return files
+
+
+def _alternative(name: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(name).compressed}"
+    except ValueError:
+        return f"DNS:{name}"
+
+
+def _is_good(files: Tls, wanted: list[str]) -> bool:
+    if not all(Path(file).is_file() for file in files):
+        return False
+    command = ["x509", "-in", files.cert, "-noout", "-checkend", str(LEAST_SECONDS)]
+    if subprocess.run([_openssl(), *command], capture_output=True, check=False).returncode != 0:
+        return False
+    shown = _run("x509", "-in", files.cert, "-noout", "-ext", "subjectAltName")
+    found = {word.strip().replace("IP Address:", "IP:") for line in shown.splitlines()[1:] for word in line.split(",")}
+    return found.issuperset(wanted)
+
+
+def _make(folder: Path, wanted: list[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        new = Path(temporary)
+        at = {name: str(new / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.crt")}
+        rsa = ["-newkey", "rsa:2048", "-nodes"]
+        authority = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign"]
+        _run(
+            "req",
+            "-x509",
+            *rsa,
+            "-keyout",
+            at["ca.key"],
+            "-out",
+            at["ca.crt"],
+            "-days",
+            DAYS,
+            "-subj",
+            "/CN=wse-test-ca",
+            *authority,
+        )
+        _run("req", *rsa, "-keyout", at["server.key"], "-out", at["server.csr"], "-subj", "/CN=localhost")
+        rules = new / "extensions"
+        # Each instance is both: it listens, and it dials.
+        rules.write_text(f"subjectAltName={','.join(wanted)}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        signed = ["-CA", at["ca.crt"], "-CAkey", at["ca.key"], "-CAcreateserial", "-days", DAYS]
+        _run("x509", "-req", "-in", at["server.csr"], *signed, "-extfile", str(rules), "-out", at["server.crt"])
+        for name, path in at.items():
+            Path(path).chmod(0o600)
+            Path(path).replace(folder / name)
+
+
+def _openssl() -> str:
+    program = shutil.which("openssl")
+    if program is None:
+        raise RuntimeError("there is no openssl on PATH: install it, or give --tls-cert, --tls-key and --tls-ca")
+    return program
+
+
+def _run(*arguments: str) -> str:
+    done = subprocess.run([_openssl(), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout

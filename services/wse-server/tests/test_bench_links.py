@@ -1,0 +1,276 @@
+"""What an instance is told of others, and how far it lets a publisher run ahead of them, without a server."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import wait_until
+
+from bench_backpressure import Backlog, Backpressure, Receivers
+from bench_fanout_server import arguments
+from bench_links import TOPIC, Cluster, Interest, Others, check_link_options, progress
+from bench_metrics import MetricsPort
+from bench_publisher import Subscribers
+
+
+def parsed(*words: str) -> Any:
+    """A command line, complete."""
+    parser = arguments()
+    options = parser.parse_args(words)
+    check_link_options(parser, options)
+    return options
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Why a command line is no good."""
+    with pytest.raises(SystemExit):
+        parsed(*words)
+    return capsys.readouterr().err
+
+
+def test_peers_may_have_blanks_or_commas_between_them() -> None:
+    peers = ["127.0.0.1:7006", "127.0.0.1:7007", "node:1"]
+    assert parsed("--mode", "cluster", "--peers", "127.0.0.1:7006,127.0.0.1:7007", "node:1").peers == peers
+
+
+def test_the_cluster_port_is_above_that_of_the_clients() -> None:
+    assert parsed("--mode", "cluster", "--port", "5006").cluster_port == 7006
+    assert parsed("--mode", "cluster", "--port", "0").cluster_port == 0
+    assert parsed("--mode", "cluster", "--port", "5006", "--cluster-port", "0").cluster_port == 0
+
+
+def test_each_flag_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "MODE": "cluster-subscribe",
+        "REDIS_URL": "redis://:secret@redis:6379/1",
+        "PEERS": "a:1, b:2",
+        "CLUSTER_PORT": "7007",
+        "CLUSTER_ADDR": "me:7007",
+        "TLS_CERT": "cert",
+        "TLS_KEY": "key",
+        "TLS_CA": "ca",
+        "PUBLISHER_METRICS": "p:1",
+        "SUBSCRIBER_METRICS": "s:1,s:2",
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    options = parsed()
+    assert (options.mode, options.redis_url, options.peers) == (told["MODE"], told["REDIS_URL"], ["a:1", "b:2"])
+    assert (options.cluster_port, options.cluster_addr) == (7007, "me:7007")
+    assert (options.tls_cert, options.tls_key, options.tls_ca) == ("cert", "key", "ca")
+    assert (options.publisher_metrics, options.subscriber_metrics) == ("p:1", ["s:1", "s:2"])
+    monkeypatch.setenv("GENERATE_TLS", "1")
+    for name in ("TLS_CERT", "TLS_KEY", "TLS_CA"):
+        monkeypatch.delenv(name)
+    assert parsed().generate_tls
+
+
+def test_what_makes_no_sense_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "belong together" in refused(capsys, "--mode", "cluster", "--peers", "a:1", "--tls-cert", "x")
+    assert "publishes itself" in refused(capsys, "--mode", "pubsub", "--publisher-metrics", "a:1")
+    tls = ["--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"]
+    assert "give one of them" in refused(capsys, "--mode", "cluster", "--peers", "a:1", *tls, "--generate-tls")
+
+
+class Peers:
+    """A server that knows how many instances are there, and how it was connected."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.told: dict[str, Any] = {}
+
+    def cluster_peers_count(self) -> int:
+        """How many are there."""
+        return self.count
+
+    def connect_cluster(self, peers: list[str], **told: Any) -> None:
+        """As it is told."""
+        self.told = told | {"peers": peers}
+
+
+@pytest.mark.parametrize("peers", [[], ["a:1"], ["a:1", "b:1"]])
+def test_a_cluster_is_connected_when_all_who_were_named_are_there(peers: list[str]) -> None:
+    cluster = Cluster(parsed("--mode", "cluster", "--cluster-port", "0", "--peers", *peers))
+    assert not cluster.is_connected(Peers(len(peers) - 1))
+    assert cluster.is_connected(Peers(len(peers)))
+
+
+def test_a_cluster_is_connected_with_what_was_told() -> None:
+    server = Peers(0)
+    tls = ["--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"]
+    Cluster(
+        parsed("--mode", "cluster", "--peers", "x:1", "--cluster-port", "0", "--cluster-addr", "y:2", *tls)
+    ).connect(server)
+    files = {"tls_cert": "a", "tls_key": "b", "tls_ca": "c"}
+    assert server.told == files | {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
+
+
+def test_progress_is_what_came_over_all_links_and_what_never_will() -> None:
+    link = {"delivered": 5, "lost": 2, "received": 5}
+    told = progress({"cluster": link, "redis": None}, 300, 7)
+    assert told == {"delivered": 5, "lost": 2, "backlog_bytes": 300, "subscribers": 7}
+
+
+class Elsewhere:
+    """An instance that subscribes, as its metrics port tells."""
+
+    def __init__(self) -> None:
+        self.told = {"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0}
+        self.asked = 0
+        self.port = MetricsPort(("127.0.0.1", 0), self._page)
+        self.port.start()
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self.port.port}"
+
+    def _page(self, path: str) -> tuple[int, str, str]:
+        self.asked += 1
+        return (200, "application/json", json.dumps(self.told)) if path == "/progress" else (404, "text/plain", "no\n")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    """One."""
+    instance = Elsewhere()
+    yield instance
+    instance.port.stop()
+
+
+def test_of_an_instance_that_does_not_answer_the_last_is_taken(
+    request: pytest.FixtureRequest, elsewhere: Elsewhere
+) -> None:
+    others = Others([elsewhere.address, "127.0.0.1:1"])
+    request.addfinalizer(others.close)
+    elsewhere.told |= {"delivered": 9, "lost": 1, "backlog_bytes": 50, "subscribers": 3}
+    assert others.backlogs() == [Backlog(10, 50), Backlog(0, 0)]
+    assert others.subscribers() == 3
+
+
+class Interested:
+    """A server that knows how many instances listen elsewhere."""
+
+    interest = 0
+
+    def get_topic_interest(self, topic: str) -> int:
+        """To the topic."""
+        assert topic == TOPIC
+        return self.interest
+
+
+def test_who_listens_elsewhere_is_a_subscriber_as_long_as_it_listens(elsewhere: Elsewhere) -> None:
+    server, subscribers = Interested(), Subscribers()
+    others = Others([elsewhere.address])
+    interest = Interest(server, subscribers, others)
+    interest.start()
+    try:
+        assert not subscribers.wait(0.2)
+        server.interest = 1
+        assert subscribers.wait(10)
+        elsewhere.told["subscribers"] = 40
+        wait_until(lambda: subscribers.count == 40)
+        server.interest = 0
+        wait_until(lambda: subscribers.count == 0)
+    finally:
+        interest.stop()
+        others.close()
+
+
+def test_a_crowd_elsewhere_is_waited_for_like_one_that_is_here() -> None:
+    subscribers = Subscribers()
+
+    def come() -> None:
+        for number in range(1, 6):
+            subscribers.set_elsewhere(number)
+            threading.Event().wait(0.02)
+
+    crowd = threading.Thread(target=come)
+    crowd.start()
+    assert subscribers.wait(30, 0.3)
+    assert subscribers.count == 5
+    crowd.join()
+
+
+class Looked(Receivers):
+    """Instances that are as far as the test says; every look is counted, and may be made at any time."""
+
+    least_seconds = most_seconds = 0.0
+    patience_seconds = 1000.0
+
+    def __init__(self, *seen: Backlog) -> None:
+        self.seen = list(seen)
+        self.looks = 0
+        super().__init__(self._now)
+
+    def _now(self) -> list[Backlog]:
+        self.looks += 1
+        return list(self.seen)
+
+
+LIMIT = 1_000
+
+
+def test_a_publisher_does_not_run_ahead_of_the_slowest_instance() -> None:
+    receivers = Looked(Backlog(500, 0), Backlog(70, 0))
+    receivers.begin(2_000)
+    assert receivers.backlog(2_000, 100, LIMIT) == 0
+    assert receivers.backlog(2_004, 100, LIMIT) == 400
+    assert receivers.looks == 1, "by what was seen first there is room for long"
+    receivers.seen = [Backlog(510, 0), Backlog(74, 0)]
+    assert receivers.backlog(2_010, 100, LIMIT) == 600
+    assert receivers.looks == 2
+
+
+def test_what_an_instance_has_not_written_yet_is_before_it_too() -> None:
+    receivers = Looked(Backlog(0, 0))
+    receivers.begin(0)
+    receivers.seen = [Backlog(10, 700)]
+    assert receivers.backlog(12, 100, LIMIT) == 900
+
+
+def test_what_never_comes_is_waited_for_only_so_long() -> None:
+    receivers = Looked(Backlog(0, 0))
+    receivers.begin(0)
+    assert receivers.backlog(10, 100, LIMIT) == 1_000
+    receivers.patience_seconds = 0.0
+    receivers.backlog(10, 100, LIMIT)
+    assert receivers.backlog(10, 100, LIMIT) == 0
+
+
+def test_a_pace_decides_how_often_one_looks() -> None:
+    receivers = Looked(Backlog(0, 0))
+    receivers.most_seconds = 1000.0
+    receivers.begin(0)
+    receivers.seen = [Backlog(1, 0)]
+    receivers.backlog(10, 100, LIMIT)
+    looks = receivers.looks
+    # A tenth of the room came back in no time; half of it takes five times as long, and that isn't over.
+    receivers._looked += 1000.0
+    receivers.backlog(12, 100, LIMIT)
+    assert receivers.looks == looks
+
+
+class Waiting:
+    """A server with a backlog of its own."""
+
+    backlog = 0
+
+    def publish_backlog(self) -> int:
+        """In bytes."""
+        return self.backlog
+
+
+def test_a_flood_has_the_room_that_is_left_here_and_elsewhere() -> None:
+    server, receivers = Waiting(), Looked(Backlog(0, 0))
+    backpressure = Backpressure(server, LIMIT, receivers)
+    backpressure.begin(0)
+    assert (backpressure.kind, backpressure.room(100, 0), backpressure.room(100, 7)) == ("receivers", 10, 3)
+    server.backlog = 900
+    assert backpressure.room(100, 7) == 1
+    server.backlog = LIMIT
+    looks = receivers.looks
+    assert backpressure.room(100, 50) == 0
+    assert receivers.looks == looks, "who has no room here need not ask elsewhere"
