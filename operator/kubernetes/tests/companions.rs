@@ -141,7 +141,8 @@ async fn what_each_companion_uses_is_told_apart_by_name_and_pod() {
 async fn a_companion_that_never_becomes_ready_is_named_with_its_event_and_log_and_nothing_stays_up() {
     let bench = Bench::new().await;
     bench.cluster.never_ready("wsl--publisher");
-    let mut operator = bench.operator(Duration::from_millis(300)).await;
+    // The companion before it has to become ready within that.
+    let mut operator = bench.operator(Duration::from_secs(2)).await;
     let Err(Error::NotReady { name, reason, log }) = operator.start_service(&bench.spec()).await else {
         panic!("it became ready")
     };
