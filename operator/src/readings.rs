@@ -165,6 +165,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
     let (publisher, links, processes) = (client.publisher().await?, client.links().await?, client.processes().await?);
     let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
     let inference = backend.inference_usage().await?;
+    let companions = backend.companions_usage().await?;
     Ok(Reading {
         unix_ns: middle(asked_at, answered_at),
         pid: after.map(|usage| usage.pid),
@@ -178,6 +179,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         links,
         processes,
         inference: inference.map(of_process),
+        companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
     })
 }
 
