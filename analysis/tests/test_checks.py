@@ -81,7 +81,7 @@ def test_what_companions_use_is_the_services_and_none_of_them_may_be_another_pro
     def words(name: str, change: Callable[[Json], object]) -> str:
         return " ".join(changed(tmp_path / name, CLOSED, companions(change)))
 
-    assert "service_cpu_seconds is" in words("left-out", lambda result: None)
+    assert "service_cpu_seconds is" in words("left-out", lambda _: None)
     assert "service_cpu_seconds is" not in words("honest", honest)
     assert "process changed" not in words("honest-again", honest)
     assert "process changed" in words("restarted", restarted)

@@ -92,7 +92,7 @@ class Cluster:
         )
 
     def is_connected(self, server: Any) -> bool:
-        """Whether all instances that it was told of are there. Who was told of none waits to be found, and is ready for it."""
+        """Whether all instances that it was told of are there. Who was told of none is ready to be found."""
         count: int = server.cluster_peers_count()
         return count >= len(self._peers)
 
