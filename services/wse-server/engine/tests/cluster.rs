@@ -145,9 +145,10 @@ fn an_address_of_its_own_and_a_second_one_of_a_peer_are_noticed() {
     let other = Node::with(client::config(), config);
     until("noticing", || {
         let refused = other.stats().refused;
-        refused.get("self").is_some() && refused.get("duplicate").is_some()
+        refused.contains_key("self") && refused.contains_key("duplicate")
     });
     assert_eq!((one.stats().peers, other.stats().peers), (1, 1));
+    assert_eq!((one.stats().reconnects, other.stats().reconnects), (0, 0));
 }
 
 #[test]
