@@ -147,7 +147,9 @@ fn an_address_of_its_own_and_a_second_one_of_a_peer_are_noticed() {
         let refused = other.stats().refused;
         refused.contains_key("self") && refused.contains_key("duplicate")
     });
-    assert_eq!((one.stats().peers, other.stats().peers), (1, 1));
+    one.until_peers(1);
+    other.until_peers(1);
+    assert_eq!((one.stats().reconnects, other.stats().reconnects), (0, 0));
 }
 
 #[test]

@@ -99,8 +99,19 @@ impl Mesh {
         }
     }
 
-    pub(super) fn hello(&self) -> Bytes {
-        Hello { instance: self.instance.to_string(), capabilities: self.capabilities }.encode()
+    /// What we say first; `more`: capabilities of this one hello.
+    pub(super) fn hello(&self, more: u32) -> Bytes {
+        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | more }.encode()
+    }
+
+    /// Somebody at an address says that there is a link already.
+    pub(super) fn refused_by(&self, hello: &Hello, address: &str) -> RefuseReason {
+        if *hello.instance == *self.instance {
+            return RefuseReason::Itself;
+        }
+        let known = lock(&self.peers).get(&*hello.instance).cloned();
+        known.inspect(|peer| self.answered(Some(address), peer));
+        RefuseReason::Duplicate
     }
 
     /// What links are secured with now, if they are.
