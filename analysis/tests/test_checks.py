@@ -57,6 +57,36 @@ def test_every_kind_of_trial_agrees_with_itself(tmp_path: Path, spec: TrialSpec)
     assert found(bundle(tmp_path, [spec])) == []
 
 
+def companions(change: Callable[[Json], object]) -> Callable[[Json], None]:
+    """Gives every reading a broker that uses half a second of CPU in the window, and changes the result on top."""
+
+    def changed_result(result: Json) -> None:
+        process = {"pid": 9, "rss_bytes": 1, "cpu_limit": 1.0, "throttled_periods": None, "periods": None}
+        used = {"before": 0, "window_start": 100_000_000, "window_end": 600_000_000, "after": 600_000_000}
+        for moment, cpu_ns in used.items():
+            result["service"][moment]["companions"] = {"redis": process | {"cpu_ns": cpu_ns}}
+        change(result)
+
+    return changed_result
+
+
+def test_what_companions_use_is_the_services_and_none_of_them_may_be_another_process(tmp_path: Path) -> None:
+    def honest(result: Json) -> None:
+        result["figures"]["service_cpu_seconds"] += 0.5
+
+    def restarted(result: Json) -> None:
+        honest(result)
+        result["service"]["after"]["companions"]["redis"]["pid"] = 10
+
+    def words(name: str, change: Callable[[Json], object]) -> str:
+        return " ".join(changed(tmp_path / name, CLOSED, companions(change)))
+
+    assert "service_cpu_seconds is" in words("left-out", lambda _: None)
+    assert "service_cpu_seconds is" not in words("honest", honest)
+    assert "process changed" not in words("honest-again", honest)
+    assert "process changed" in words("restarted", restarted)
+
+
 def test_a_service_that_somebody_else_started_has_no_figures_of_its_process_and_its_books_are_checked(
     tmp_path: Path,
 ) -> None:

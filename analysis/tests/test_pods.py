@@ -27,6 +27,14 @@ def test_without_pods_there_is_no_table(example_bundle: Bundle) -> None:
     assert pods(trial.result for trial in example_bundle.trials if trial.result is not None) is None
 
 
+def test_companions_are_told_apart_by_what_they_are(example_bundle: Bundle) -> None:
+    result = next(trial.result for trial in example_bundle.trials if trial.result is not None)
+    kinds = [replace(SERVICE, name=name, role=PodRole.COMPANION, companion=name) for name in ("redis", "publisher")]
+    table = pods([replace(result, pods=[SERVICE, *kinds])])
+    assert table is not None
+    assert [row[0].text for row in table.rows] == ["service", "companion redis", "companion publisher"]
+
+
 def test_pods_that_differ_only_by_name_share_a_row_and_their_throttling_is_summed(example_bundle: Bundle) -> None:
     result = next(trial.result for trial in example_bundle.trials if trial.result is not None)
     other = replace(SERVICE, name="wsl-wse-server-xyz", throttled_periods=4)

@@ -314,7 +314,9 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: f
     seconds = window if window < planned * ENDED_EARLY else between
     again = {"received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds}
     if start.cpu_ns is not None and end.cpu_ns is not None:
-        again["service_cpu_seconds"] = (end.cpu_ns - start.cpu_ns) / 1e9
+        both = [name for name in start.companions if name in end.companions]
+        of_companions = sum(end.companions[name].cpu_ns - start.companions[name].cpu_ns for name in both)
+        again["service_cpu_seconds"] = (end.cpu_ns - start.cpu_ns + of_companions) / 1e9
     before, after = start.stats.application, end.stats.application
     if result.witness is Witness.APPLICATION and after is not None:
         again["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
@@ -339,9 +341,14 @@ def _readings(result: TrialResult) -> Claims:
         placed = messages.consumed + messages.delivered + sum(messages.dropped.values()) + messages.queued
         if result.validity.valid:
             yield f"{name}, the service received {messages.received} but placed {placed}", messages.received == placed
-    pids = {reading.pid for reading in named.values() if reading is not None}
+    pids = {_processes(reading) for reading in named.values() if reading is not None}
     if result.validity.valid:
         yield "it is called valid although the service's process changed", len(pids) <= 1
+
+
+def _processes(reading: Reading) -> tuple[object, ...]:
+    """The service's process and those of its companions: none of them may become another."""
+    return (reading.pid, *sorted((name, process.pid) for name, process in reading.companions.items()))
 
 
 def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tuple[Objective, ...]) -> Claims:

@@ -40,7 +40,7 @@ def _row(kind: Pod, known: list[Pod], throttled: list[int] | None) -> tuple[Cell
     promised = kind.qos_class == _PROMISED
     digest = kind.image_digest.rpartition("@")[2].rpartition(":")[2]
     return (
-        Cell(kind.role.value),
+        Cell(f"{kind.role.value} {kind.companion}" if kind.companion else kind.role.value),
         Cell(wording.count(len(known))),
         _text(kind.node),
         Cell(kind.qos_class, tone=Tone.PLAIN if promised else Tone.WARN) if kind.qos_class else NOTHING,

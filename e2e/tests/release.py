@@ -16,8 +16,8 @@ HELM_4 = str(ROOT / ".tools/bin/helm")
 LADDER = ROOT / "target/release/ladder"
 
 # What the operator scales, and what it makes run.
-SCALED = "app.kubernetes.io/component in (service,inference)"
-STARTED = "app.kubernetes.io/component in (service,inference,worker)"
+SCALED = "app.kubernetes.io/component in (service,companion,inference)"
+STARTED = "app.kubernetes.io/component in (service,companion,inference,worker)"
 
 INSTALL_SECONDS = 120
 RUN_SECONDS = 150

@@ -191,7 +191,7 @@ pub struct Whereabouts {
     pub machines: Vec<Environment>,
     /// Which CPUs each role has.
     pub cpu_roles: BTreeMap<String, String>,
-    /// Pods of the service and the workers that run.
+    /// Pods of the service, of what stands behind it, and of the workers that run.
     pub pods: Vec<Pod>,
 }
 
@@ -214,7 +214,11 @@ pub trait Backend {
     async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
         Ok(None)
     }
-    /// How the service, or the inference behind it, ended; absent while both run or when none was started.
+    /// What each companion of the service has used so far, by name; none where it has none.
+    async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
+        Ok(BTreeMap::new())
+    }
+    /// How the service, or what stands behind it, ended; absent while all of it runs or when none was started.
     fn service_ended(&mut self) -> Option<Ended>;
     /// How a worker ended; absent while all run.
     fn worker_ended(&mut self) -> Option<Ended>;

@@ -75,10 +75,11 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
     let duration = if ended_early(measured, merged) { figures.window_seconds } else { between };
-    let cpu_ns = start.cpu_ns.zip(end.cpu_ns).map(|(start, end)| end.saturating_sub(start));
+    let of_each = service_cpu(start, end);
+    let cpu_ns = of_each.as_ref().map(|of_each| of_each.iter().map(|(cpu_ns, _)| cpu_ns).sum());
     figures.service_cpu_seconds = cpu_ns.map(seconds);
-    figures.service_cpu_share =
-        cpu_ns.zip(end.cpu_limit).and_then(|(cpu_ns, limit)| ratio(cpu_ns, duration * limit * 1e9));
+    let shares = of_each.into_iter().flatten().filter_map(|(cpu_ns, limit)| ratio(cpu_ns, duration * limit? * 1e9));
+    figures.service_cpu_share = shares.reduce(f64::max);
     if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
         let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
         figures.inference_cpu_seconds = Some(seconds(cpu_ns));
@@ -108,6 +109,17 @@ fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, wit
     // A service that hands nothing over still received something.
     let arrived = if arrived == 0 { delta.received } else { arrived };
     figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, arrived as f64 * 1000.0));
+}
+
+/// CPU that the service and each of its companions used between two readings, in nanoseconds, and the CPUs that each may use.
+/// A companion counts from its first reading; one that is gone in the later one is a problem of its own.
+fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>> {
+    let own = (end.cpu_ns?.saturating_sub(start.cpu_ns?), end.cpu_limit);
+    let companions = start.companions.iter().filter_map(|(name, from)| {
+        let to = end.companions.get(name)?;
+        Some((to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit)))
+    });
+    Some([own].into_iter().chain(companions).collect())
 }
 
 /// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
@@ -182,6 +194,8 @@ fn ratio(count: u64, by: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::result::ProcessReading;
+
     use super::*;
     use crate::judge::fixture::flood;
 
@@ -197,6 +211,24 @@ mod tests {
         assert_eq!((figures.written_per_second, figures.delivered_per_second), (Some(1000.0), Some(900.0)));
         assert_eq!(figures.service_cpu_seconds_per_million, Some(1e6 / 1800.0));
         assert_eq!((figures.service_cpu_share, figures.worker_cpu_share), (Some(0.5), Some(0.25)));
+    }
+
+    #[test]
+    fn a_companion_costs_what_the_service_costs_and_the_busiest_of_them_may_be_the_bound() {
+        let mut measured = flood();
+        let readings = &mut measured.readings;
+        let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+        for (reading, (publisher, redis)) in both.into_iter().zip([(5.0, 1.0), (5.9, 1.1)]) {
+            for (name, seconds) in [("publisher", publisher), ("redis", redis)] {
+                let cpu_ns = (seconds * 1e9) as u64;
+                let process = ProcessReading { cpu_ns, cpu_limit: 0.5, ..ProcessReading::default() };
+                reading.companions.insert(name.into(), process);
+            }
+        }
+        let figures = of(&measured);
+        // One second of the service itself, in a window of two.
+        assert_eq!(figures.service_cpu_seconds, Some(2.0));
+        assert_eq!(figures.service_cpu_share, Some(0.9));
     }
 
     #[test]

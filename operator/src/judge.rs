@@ -163,6 +163,7 @@ pub(crate) mod fixture {
             links: None,
             processes: Default::default(),
             inference: None,
+            companions: Default::default(),
         }
     }
 

@@ -290,14 +290,18 @@ fn broke_off(ended: Ended) -> Error {
 fn pods(mut pods: Vec<Pod>, uploads: &[Upload], readings: &ServiceReadings) -> Vec<Pod> {
     for pod in &mut pods {
         let upload = uploads.iter().find(|upload| Some(upload.result.worker) == pod.worker);
-        let between = |throttled: fn(&Reading) -> Option<u64>| {
+        let between = |throttled: &dyn Fn(&Reading) -> Option<u64>| {
             let (after, before) = (readings.after.as_ref()?, readings.before.as_ref()?);
             Some(throttled(after)?.saturating_sub(throttled(before)?))
         };
         match (pod.role, upload) {
-            (PodRole::Service, _) => pod.throttled_periods = between(|reading| reading.throttled_periods),
+            (PodRole::Service, _) => pod.throttled_periods = between(&|reading| reading.throttled_periods),
+            (PodRole::Companion, _) => {
+                let name = pod.companion.clone().unwrap_or_default();
+                pod.throttled_periods = between(&|reading| reading.companions.get(&name)?.throttled_periods);
+            }
             (PodRole::Inference, _) => {
-                pod.throttled_periods = between(|reading| reading.inference.as_ref()?.throttled_periods);
+                pod.throttled_periods = between(&|reading| reading.inference.as_ref()?.throttled_periods);
             }
             (PodRole::Worker, Some(upload)) => {
                 pod.cpus_allowed.clone_from(&upload.result.environment.cpus_allowed);

@@ -166,6 +166,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
     let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
     let inference = backend.inference_usage().await?;
+    let companions = backend.companions_usage().await?;
     Ok(Reading {
         unix_ns: middle(asked_at, answered_at),
         pid: after.map(|usage| usage.pid),
@@ -179,6 +180,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         links,
         processes,
         inference: inference.map(of_process),
+        companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
     })
 }
 

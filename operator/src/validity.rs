@@ -98,8 +98,12 @@ fn service_restarted(measured: &Measured) -> Option<Reason> {
         {
             return Some(format!("process {was} became process {is}"));
         }
+        let companion = earlier.companions.iter().find_map(|(name, was)| {
+            let is = later.companions.get(name).filter(|is| is.pid != was.pid)?;
+            Some(format!("process {} of its companion {name} became process {}", was.pid, is.pid))
+        });
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
-        (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s"))
+        companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
     });
     changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
 }
@@ -175,6 +179,7 @@ mod tests {
         books::{ConnectionCheck, Equation},
         histogram::Recorder,
         plan::Objective,
+        result::ProcessReading,
     };
 
     use super::fixture::{reasons, result};
@@ -226,6 +231,19 @@ mod tests {
         assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
         let younger = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
         assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
+    }
+
+    #[test]
+    fn a_companion_with_another_process_id_was_restarted_like_the_service() {
+        let restarted = reasons(flood(), |measured| {
+            let readings = &mut measured.readings;
+            let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+            for (reading, pid) in both.into_iter().zip([7, 8]) {
+                let process = ProcessReading { pid, ..ProcessReading::default() };
+                reading.companions.insert("redis".into(), process);
+            }
+        });
+        assert_eq!(restarted, ["ServiceRestarted: process 7 of its companion redis became process 8"]);
     }
 
     #[test]

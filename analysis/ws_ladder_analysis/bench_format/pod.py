@@ -1,4 +1,4 @@
-"""What a container orchestrator gave to a service or a worker (`pod.rs`)."""
+"""What a container orchestrator gave to a service, what stands behind it, or a worker (`pod.rs`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class PodRole(StrEnum):
     """What a pod did."""
 
     SERVICE = "service"
+    COMPANION = "companion"
     INFERENCE = "inference"
     WORKER = "worker"
 
@@ -28,3 +29,4 @@ class Pod:
     image_digest: str
     restarts: int
     throttled_periods: int | None
+    companion: str | None = None

@@ -288,6 +288,7 @@ class Reading:
     links: LinksStats | None = None
     processes: dict[str, ProcessStats] = field(default_factory=dict)
     inference: ProcessReading | None = None
+    companions: dict[str, ProcessReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

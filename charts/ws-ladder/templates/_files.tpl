@@ -39,6 +39,15 @@ into 1e+06.
 {{- with .inference -}}
 {{- $_ := set $target "inference" (dict "deployment" . "ports" (dict "http" 9000 "evidence" 9101)) -}}
 {{- end -}}
+{{- $companions := list -}}
+{{- range .companions -}}
+{{- $companion := index $.Values.companions .name -}}
+{{- $ports := dict "evidence" 9101 -}}
+{{- with $companion.ports.metrics }}{{ $_ := set $ports "metrics" (int64 .) }}{{ end -}}
+{{- $image := include "ws-ladder.image" (dict "root" $ "image" $companion.image) -}}
+{{- $companions = append $companions (dict "name" .name "deployment" .deployment "image" $image "ports" $ports) -}}
+{{- end -}}
+{{- with $companions }}{{ $_ := set $target "companions" . }}{{ end -}}
 {{- $targets = append $targets $target -}}
 {{- end -}}
 {{- $jobs := list -}}

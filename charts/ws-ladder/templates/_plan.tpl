@@ -15,9 +15,19 @@ other key by key here.
 {{- if not (hasKey .root.Values.protocols $service.protocol) -}}
 {{- fail (printf "services.%s.protocol: no protocol %q; known: %s" .name $service.protocol (keys .root.Values.protocols | sortAlpha | join ", ")) -}}
 {{- end -}}
+{{- $seen := dict -}}
+{{- range $companion := $service.companions -}}
+{{- if not (hasKey $.root.Values.companions $companion.name) -}}
+{{- fail (printf "services.%s.companions: no companion %q; known: %s" $.name $companion.name (keys $.root.Values.companions | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- if hasKey $seen $companion.name -}}
+{{- fail (printf "services.%s.companions: %s is there twice" $.name $companion.name) -}}
+{{- end -}}
+{{- $_ := set $seen $companion.name true -}}
+{{- end -}}
 {{- end -}}
 
-{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, tiers}]. */}}
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. */}}
 {{- define "ws-ladder.climbs" -}}
 {{- $climbs := list -}}
 {{- $seen := dict -}}
@@ -43,6 +53,13 @@ other key by key here.
 {{- if $behind }}{{ $identity = list $env $behind }}{{ end -}}
 {{- end -}}
 {{- $_ := set $climb "deployment" (include "ws-ladder.deployment" (dict "root" $ "name" $service "identity" $identity)) -}}
+{{- $companions := list -}}
+{{- range $companion := (index $.Values.services $service).companions -}}
+{{- /* Two hyphens: a service might be called as another and its companion. */}}
+{{- $named := dict "root" $ "name" (printf "%s--%s" $service $companion.name) "identity" $identity -}}
+{{- $companions = append $companions (dict "name" $companion.name "deployment" (include "ws-ladder.deployment" $named) "env" ($companion.env | default dict)) -}}
+{{- end -}}
+{{- $_ := set $climb "companions" $companions -}}
 {{- $climbs = append $climbs $climb -}}
 {{- end -}}
 {{- end -}}
@@ -63,6 +80,25 @@ other key by key here.
 {{- define "ws-ladder.hasInference" -}}
 {{- range include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- with .inference }}{{ . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Something where a service of the plan has companions. */}}
+{{- define "ws-ladder.hasCompanions" -}}
+{{- range include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- range .companions }}{{ .name }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where a service and its companions find each other, for others to refer to: variables come before those that use them. */}}
+{{- define "ws-ladder.companionHosts" -}}
+{{- if .climb.companions }}
+- name: "SERVICE_HOST"
+  value: {{ printf "%s.%s.svc" .climb.deployment .root.Release.Namespace | quote }}
+{{- end -}}
+{{- range .climb.companions }}
+- name: {{ printf "%s_HOST" (.name | upper | replace "-" "_") | quote }}
+  value: {{ printf "%s.%s.svc" .deployment $.root.Release.Namespace | quote }}
 {{- end -}}
 {{- end -}}
 

@@ -1,4 +1,4 @@
-//! What a container orchestrator gave to a service, the inference behind it or a worker; absent where none had a part.
+//! What a container orchestrator gave to a service, what stands behind it, or a worker; absent where none had a part.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,10 @@ pub struct Pod {
     pub name: String,
     /// What it did.
     pub role: PodRole,
-    /// The worker's index; absent for a service and for inference.
+    /// Which companion of the service it was; absent for all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub companion: Option<String>,
+    /// The worker's index; absent for all others.
     pub worker: Option<u32>,
     /// The machine on which it ran: the `host` of one of the run's machines.
     pub node: String,
@@ -36,6 +39,8 @@ pub enum PodRole {
     /// It ran the service under test.
     #[default]
     Service,
+    /// It ran a companion: a program that belongs to the service under test, and whose CPU counts as the service's.
+    Companion,
     /// It ran the inference simulator behind the service.
     Inference,
     /// It ran a worker.

@@ -97,11 +97,11 @@ pub struct Figures {
     pub accepted_per_second: Option<f64>,
     /// Messages per write system call.
     pub messages_per_write: Option<f64>,
-    /// CPU seconds that the service used in the window.
+    /// CPU seconds that the service used in the window, its companions included.
     pub service_cpu_seconds: Option<f64>,
     /// CPU seconds that all workers used in the window.
     pub worker_cpu_seconds: Option<f64>,
-    /// Share of its CPU limit that the service used.
+    /// Share of its CPU limit that the service used; with companions that of the busiest of them.
     pub service_cpu_share: Option<f64>,
     /// Share of its CPU limit that the busiest worker used.
     pub worker_cpu_share: Option<f64>,

@@ -17,6 +17,7 @@ use loadgen_core::{
 use rustix::{
     event::epoll::EventFlags,
     io::{Errno, read, write},
+    net::sockopt::set_socket_send_buffer_size,
 };
 
 use crate::{
@@ -34,6 +35,10 @@ const READ_BUFFER: usize = 256 << 10;
 /// A number has always so many digits, so that a batch is patched in its place.
 const DIGITS: usize = 12;
 const NUMBER: &[u8] = br#""seq":"#;
+/// What is on its way to all subscribers together, in bytes, and to one at least and at most: what the kernel would let be is
+/// more than its memory for TCP, and has left the caches when it is read.
+const SEND_BUFFERS: usize = 128 << 20;
+const SEND_BUFFER: (usize, usize) = (16 << 10, 128 << 10);
 /// Length of a frame's header: messages are short.
 const HEADER: usize = 2;
 /// In a flood the clock is read after this many subscribers.
@@ -101,7 +106,9 @@ impl Publisher {
 impl End for Publisher {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.listening.accept_all(self.fanout.connections)?;
-        Ok(())
+        let share = (SEND_BUFFERS / self.sockets.len().max(1)).clamp(SEND_BUFFER.0, SEND_BUFFER.1);
+        let bound = |socket| set_socket_send_buffer_size(socket, share);
+        self.sockets.iter().try_for_each(bound).context("failed to bound a send buffer")
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {

@@ -2,7 +2,7 @@
 //!
 //! The chart made both; here they are only scaled and released, and put back as they were found. What was found is in the
 //! [`journal`](crate::journal) before it is changed. [`service`] and [`workers`] start and stop, [`logs`] keeps what pods
-//! wrote.
+//! wrote, [`pods`] tells where they ran.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bench_format::{
-    environment::Environment,
-    pod::{Pod as PodEvidence, PodRole},
-};
+use bench_format::environment::Environment;
 use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Backend, Ended, Error, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec};
 use tokio::time::{Instant, timeout_at};
@@ -23,17 +20,18 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     api::{self, ClusterApi},
     cluster_file::ClusterFile,
-    ends::{self, Role, ServicePod, WorkerPods, index_of},
+    ends::{self, Role, ServicePod, WorkerPods},
     events::{Events, Happening},
     evidence::EvidenceClient,
     journal::{Found, Journal},
     quantity,
     seen::Seen,
-    trouble::{container, pod_name},
+    trouble::pod_name,
 };
 
 mod logs;
 mod patience;
+mod pods;
 mod service;
 mod workers;
 
@@ -56,16 +54,18 @@ pub struct Kubernetes {
     /// Longest wait for a pod to run or become ready, images included.
     start_deadline: Duration,
     service: Option<Serves>,
-    /// What stands behind the service, if anything does.
-    inference: Option<Serves>,
+    /// What stands behind the service, in the order in which it was started.
+    behind: Vec<Serves>,
     workers: Option<Workers>,
     /// Machines, by node; each was asked once.
     machines: BTreeMap<String, Environment>,
 }
 
-/// A pod that serves: the service, or the inference behind it.
+/// A pod that serves: the service, or what stands behind it.
 #[derive(Debug)]
 struct Serves {
+    /// Its name, by which messages and readings call it.
+    name: String,
     known: ServicePod,
     evidence: EvidenceClient,
     cpus_allowed: String,
@@ -99,7 +99,7 @@ impl Kubernetes {
             events,
             start_deadline,
             service: None,
-            inference: None,
+            behind: Vec::new(),
             workers: None,
             machines,
         }
@@ -174,21 +174,6 @@ impl Kubernetes {
             other => other,
         }
     }
-
-    fn pods_evidence(&self) -> Vec<PodEvidence> {
-        let serving = self.service.iter().chain(&self.inference).filter_map(|serves| {
-            let pod = self.pod(&serves.known.uid)?;
-            let role = if serves.known.role == Role::Service { PodRole::Service } else { PodRole::Inference };
-            let cpus_allowed = serves.cpus_allowed.clone();
-            Some(PodEvidence { cpus_allowed, ..pod_evidence(&pod, role, None) })
-        });
-        let workers = self
-            .workers
-            .iter()
-            .flat_map(|workers| &workers.known.pods)
-            .filter_map(|(&index, (_, uid))| Some(pod_evidence(&*self.pod(uid)?, PodRole::Worker, Some(index))));
-        serving.chain(workers).collect()
-    }
 }
 
 impl Backend for Kubernetes {
@@ -214,7 +199,8 @@ impl Backend for Kubernetes {
         let mut last = None;
         for _ in 0..PUT_BACK_TRIES {
             last = None;
-            for found in self.journal.entries().to_vec() {
+            // What was changed last first: a service goes before what stands behind it.
+            for found in self.journal.entries().iter().rev().cloned().collect::<Vec<_>>() {
                 match self.restore(&found).await {
                     Ok(()) => self.journal.forget(&found),
                     Err(error) => last = Some(error),
@@ -237,15 +223,23 @@ impl Backend for Kubernetes {
     }
 
     async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
-        match &self.inference {
+        match self.behind.iter().find(|serves| serves.known.role == Role::Inference) {
             Some(inference) => inference.evidence.usage().await.map(Some),
             None => Ok(None),
         }
     }
 
+    async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
+        let mut used = BTreeMap::new();
+        for companion in self.companions() {
+            used.insert(companion.name.clone(), companion.evidence.usage().await?);
+        }
+        Ok(used)
+    }
+
     fn service_ended(&mut self) -> Option<Ended> {
-        // Inference first: a service may end because of it.
-        self.inference.iter().chain(&self.service).find_map(|Serves { known, .. }| {
+        // What stands behind it first: a service may end because of that.
+        self.behind.iter().chain(&self.service).find_map(|Serves { known, .. }| {
             ends::of_service(known, self.seen.deployment(&known.deployment).as_deref(), self.pod(&known.uid).as_deref())
         })
     }
@@ -271,21 +265,15 @@ impl Backend for Kubernetes {
     fn shares(&self) -> Shares {
         let pods = self.workers.iter().flat_map(|workers| workers.known.pods.values());
         let cpus = pods.filter_map(|(_, uid)| quantity::cpu_limit(&*self.pod(uid)?, "worker")).sum();
-        let service = self.service.as_ref().and_then(|service| self.pod(&service.known.uid));
-        let class = service.as_ref().map(|pod| qos_class(pod)).unwrap_or_default();
-        let isolation = (class != "Guaranteed").then(|| {
-            format!("the service's pod has quality of service {class}: its CPU isn't promised; set requests = limits")
-        });
-        Shares { worker_cpus: cpus, isolation, shared_with_inference: None }
+        Shares { worker_cpus: cpus, isolation: self.not_promised(), shared_with_inference: None }
     }
 
     fn whereabouts(&self) -> Whereabouts {
         let pods = self.pods_evidence();
         let mut cpu_roles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for pod in &pods {
-            let role = container_of(pod.role);
             let cpus = if pod.cpus_allowed.is_empty() { String::new() } else { format!("{} of ", pod.cpus_allowed) };
-            cpu_roles.entry(role.into()).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
+            cpu_roles.entry(pods::role_of(pod)).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
         }
         let joined = |places: BTreeSet<String>| places.into_iter().collect::<Vec<_>>().join(", ");
         Whereabouts {
@@ -299,7 +287,7 @@ impl Backend for Kubernetes {
 impl Kubernetes {
     /// Asks the API server itself, where the watches could be a moment behind.
     async fn ask_afresh(&self) -> Result<Option<Ended>, api::Error> {
-        for Serves { known, .. } in self.inference.iter().chain(&self.service) {
+        for Serves { known, .. } in self.behind.iter().chain(&self.service) {
             let deployment = found(self.api.deployment(&known.deployment).await)?;
             let pod = found(self.api.pod(&known.pod).await)?;
             if let Some(ended) = ends::of_service(known, deployment.as_ref(), pod.as_ref()) {
@@ -346,35 +334,4 @@ pub fn io_words(error: &io::Error) -> String {
 fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     ["Succeeded", "Failed"].contains(&phase)
-}
-
-fn qos_class(pod: &Pod) -> String {
-    pod.status.as_ref().and_then(|status| status.qos_class.clone()).unwrap_or_default()
-}
-
-/// The container that does a pod's work, as the chart names it.
-fn container_of(role: PodRole) -> &'static str {
-    match role {
-        PodRole::Service => "service",
-        PodRole::Inference => "inference",
-        PodRole::Worker => "worker",
-    }
-}
-
-fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
-    let name = container_of(role);
-    let status = container(pod, name);
-    let asked = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == name);
-    PodEvidence {
-        name: pod_name(pod),
-        role,
-        worker: worker.or_else(|| index_of(pod)),
-        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
-        qos_class: qos_class(pod),
-        cpus_allowed: String::new(),
-        image: asked.and_then(|container| container.image.clone()).unwrap_or_default(),
-        image_digest: status.map(|status| status.image_id.clone()).unwrap_or_default(),
-        restarts: status.map_or(0, |status| u32::try_from(status.restart_count).unwrap_or(0)),
-        throttled_periods: None,
-    }
 }

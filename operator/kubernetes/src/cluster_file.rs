@@ -98,6 +98,34 @@ pub struct Target {
     /// Where the inference behind it is; absent where nothing stands behind it.
     #[serde(default)]
     pub inference: Option<InferenceTarget>,
+    /// What belongs to it, in the order in which it is started; none where it stands alone.
+    #[serde(default)]
+    pub companions: Vec<CompanionTarget>,
+}
+
+/// Where a companion of a service is: another instance of it, a broker. The chart tells their addresses to each other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompanionTarget {
+    /// Its name in the values.
+    pub name: String,
+    /// Its Deployment.
+    pub deployment: String,
+    /// Its image.
+    pub image: String,
+    /// Its ports.
+    pub ports: CompanionPorts,
+}
+
+/// Ports of a companion's pod.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompanionPorts {
+    /// `/readyz`; absent where it has no such path: then its pod being Ready has to do.
+    #[serde(default)]
+    pub metrics: Option<u16>,
+    /// The container beside it that tells what it uses.
+    pub evidence: u16,
 }
 
 /// Where the inference behind a service is. The chart tells its Service's address to the gateway.
@@ -247,8 +275,9 @@ impl ClusterFile {
     /// Every Deployment of ours, some more than once: services, and what stands behind them.
     pub fn deployments(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().flat_map(|target| {
-            let behind = target.inference.as_ref().map(|inference| inference.deployment.as_str());
-            [Some(target.deployment.as_str()), behind].into_iter().flatten()
+            let behind = target.inference.iter().map(|inference| inference.deployment.as_str());
+            let companions = target.companions.iter().map(|companion| companion.deployment.as_str());
+            behind.chain(companions).chain([target.deployment.as_str()])
         })
     }
 
@@ -324,6 +353,14 @@ impl ClusterFile {
                 let message = format!("{} pods; a trial is against one pod, give 1", target.replicas);
                 wrong(&format!("targets[{index}].replicas"), message);
             }
+            for (place, companion) in target.companions.iter().enumerate() {
+                if let Err(words) = check_companion(target, place) {
+                    wrong(
+                        &format!("targets[{index}].companions[{place}].name"),
+                        format!("{words}: {}", companion.name),
+                    );
+                }
+            }
         }
         found
     }
@@ -356,6 +393,19 @@ impl ClusterFile {
         }
         found
     }
+}
+
+/// A companion's name is that of a file, and tells it from the others.
+fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
+    let (before, name) = (&target.companions[..place], &target.companions[place].name);
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(good) {
+        return Err("not a name; use small letters, digits and `-`");
+    }
+    if before.iter().any(|other| other.name == *name) {
+        return Err("there twice");
+    }
+    Ok(())
 }
 
 /// A run id is a folder name; empty is none.
@@ -458,6 +508,28 @@ mod tests {
             assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
             assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
         }
+    }
+
+    const WITH_COMPANIONS: &str = "evidence: 9101 }, companions: [\
+        { name: redis, deployment: wsl-redis, image: r, ports: { evidence: 9101 } }, \
+        { name: publisher, deployment: wsl-publisher, image: p, ports: { metrics: 9100, evidence: 9101 } }] }";
+
+    #[test]
+    fn companions_are_known_by_their_deployments_in_the_order_of_their_start() {
+        let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
+        assert_eq!(words(PLAN, &text), Vec::<String>::new());
+        let file: ClusterFile = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(file.deployments().collect::<Vec<_>>(), ["wsl-redis", "wsl-publisher", "wsl-wse-server"]);
+        assert_eq!(file.targets[0].companions[0].ports.metrics, None);
+    }
+
+    #[test]
+    fn a_companion_that_is_there_twice_or_named_like_a_path_is_refused() {
+        let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
+        let found = words(PLAN, &text.replace("name: publisher", "name: redis"));
+        assert_eq!(found, ["cluster.yaml: targets[0].companions[1].name: there twice: redis"]);
+        let found = words(PLAN, &text.replace("name: redis", "name: ../redis"));
+        assert!(found[0].starts_with("cluster.yaml: targets[0].companions[0].name: not a name"), "{found:?}");
     }
 
     #[test]

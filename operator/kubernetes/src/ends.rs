@@ -15,7 +15,7 @@ use crate::trouble::{container, containers, disruption, ending, evicted, pod_nam
 /// Exit codes of a worker that was killed or told to stop: somebody else's doing.
 const KILLED: [i32; 2] = [137, 143];
 
-/// The pod of a service, or of the inference behind it, as it was when it became ready.
+/// The pod of a service, or of what stands behind it, as it was when it became ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePod {
     /// What it is there for, and the name of the container that does it.
@@ -37,6 +37,8 @@ pub struct ServicePod {
 pub enum Role {
     /// It is the service under test.
     Service,
+    /// It belongs to the service.
+    Companion,
     /// It stands behind the service.
     Inference,
 }
@@ -46,6 +48,7 @@ impl Role {
     pub fn word(self) -> &'static str {
         match self {
             Self::Service => "service",
+            Self::Companion => "companion",
             Self::Inference => "inference",
         }
     }
@@ -259,13 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn inference_that_goes_or_restarts_ends_the_trial_too() {
-        let known = ServicePod { role: Role::Inference, ..known() };
-        let words = |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.words);
-        assert_eq!(words(None).unwrap(), "pod p of the inference is gone");
-        let restarted = json!({"status": {"containerStatuses": [{"name": "inference", "image": "i", "imageID": "",
-            "ready": false, "restartCount": 1, "state": {"running": {}}}]}});
-        assert_eq!(words(Some(&pod(restarted))).unwrap(), "pod p: container inference was restarted");
+    fn inference_or_a_companion_that_goes_or_restarts_ends_the_trial_too() {
+        for (role, word) in [(Role::Inference, "inference"), (Role::Companion, "companion")] {
+            let known = ServicePod { role, ..known() };
+            let words = |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.words);
+            assert_eq!(words(None).unwrap(), format!("pod p of the {word} is gone"));
+            let restarted = json!({"status": {"containerStatuses": [{"name": word, "image": "i", "imageID": "",
+                "ready": false, "restartCount": 1, "state": {"running": {}}}]}});
+            assert_eq!(words(Some(&pod(restarted))).unwrap(), format!("pod p: container {word} was restarted"));
+        }
     }
 
     fn job(suspend: bool) -> Job {

@@ -95,11 +95,12 @@ pub fn last_event(uid: Option<&str>, events: &[impl AsRef<Event>]) -> Option<Str
     of_it.max_by_key(|event| time_of(event)).map(event_words)
 }
 
-/// The last warning about an object of that name, or about one whose name begins with it (a ReplicaSet, a pod).
+/// The last warning about an object of that name, or about one whose name begins with it (a ReplicaSet, a pod). What has two
+/// hyphens after it belongs to a companion of that name.
 pub fn last_warning(name: &str, events: &[impl AsRef<Event>]) -> Option<String> {
     let about = |event: &&Event| {
         let other = event.involved_object.name.as_deref().unwrap_or_default();
-        other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+        other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('-') && !rest.starts_with("--"))
     };
     let warnings = events.iter().map(AsRef::as_ref).filter(|event| event.type_.as_deref() == Some("Warning"));
     warnings.filter(about).max_by_key(|event| time_of(event)).map(event_words)
@@ -266,5 +267,9 @@ mod tests {
         let events = [Arc::new(serde_json::from_value::<Event>(value).unwrap())];
         assert_eq!(last_warning("wsl-a", &events).unwrap(), "FailedCreate: exceeded quota");
         assert_eq!(last_warning("wsl-a-5", &events), None);
+        let value = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "wsl-a--redis-5d4f"}, "type": "Warning",
+            "reason": "FailedCreate", "message": "exceeded quota"});
+        let events = [Arc::new(serde_json::from_value::<Event>(value).unwrap())];
+        assert_eq!((last_warning("wsl-a", &events), last_warning("wsl-a--redis", &events).is_some()), (None, true));
     }
 }

@@ -52,7 +52,7 @@ def test_a_breaker_closes_when_all_probes_succeed_and_opens_when_one_fails() -> 
 @pytest.mark.parametrize("options", [{"failure_threshold": 0}, {"success_threshold": -1}, {"failure_threshold": 2**32}])
 def test_a_breaker_s_thresholds_are_from_1_on(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="give a number from 1"):
-        RustCircuitBreaker(**options)  # type: ignore[arg-type]
+        RustCircuitBreaker(**options)
     for seconds in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="give seconds from 0 on"):
             RustCircuitBreaker(reset_timeout=seconds)

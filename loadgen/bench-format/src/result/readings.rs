@@ -71,6 +71,10 @@ pub struct Reading {
     /// The inference simulator behind it at the same moment; absent where there is none or it can't be read.
     #[serde(default)]
     pub inference: Option<ProcessReading>,
+    /// The companions that belong to it, at the same moment, by name: other instances, a broker. What stands above is the
+    /// service's own process without them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub companions: BTreeMap<String, ProcessReading>,
 }
 
 /// What the kernel says of a process.

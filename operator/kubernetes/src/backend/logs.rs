@@ -1,4 +1,5 @@
-//! What pods wrote, kept where the local backend keeps it: `service.log` and `workers/<index>.log` of a trial.
+//! What pods wrote, kept where the local backend keeps it: `service.log`, `inference.log`,
+//! `companion-<name>.log` and `workers/<index>.log` of a trial.
 
 use std::{fs, path::Path, time::Duration};
 

@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    path::Path,
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use bench_format::service::Started;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use operator::{
     backend::{Error, InferenceSpec, ServiceSpec, Serving, Usage},
@@ -18,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{ECHO, Kubernetes, Serves, elsewhere, is_over, logs, patience::Look};
 use crate::{
-    cluster_file::{InferenceTarget, Target},
+    cluster_file::{CompanionTarget, InferenceTarget, Target},
     ends::{self, Role, ServicePod},
     evidence::{EvidenceClient, Surroundings},
     journal::Found,
@@ -37,10 +38,10 @@ struct Place<'a> {
     name: &'a str,
     deployment: &'a str,
     replicas: i32,
-    /// The port of `/readyz`.
-    ready_port: u16,
+    /// The port of `/readyz`, where it has one.
+    ready_port: Option<u16>,
     evidence_port: u16,
-    log: &'a Path,
+    log: PathBuf,
 }
 
 impl<'a> Place<'a> {
@@ -50,9 +51,9 @@ impl<'a> Place<'a> {
             name: &spec.name,
             deployment: &target.deployment,
             replicas: target.replicas,
-            ready_port: target.ports.metrics,
+            ready_port: Some(target.ports.metrics),
             evidence_port: target.ports.evidence,
-            log: &spec.log,
+            log: spec.log.clone(),
         }
     }
 
@@ -62,14 +63,33 @@ impl<'a> Place<'a> {
             name: &spec.name,
             deployment: &target.deployment,
             replicas: 1,
-            ready_port: target.ports.http,
+            ready_port: Some(target.ports.http),
             evidence_port: target.ports.evidence,
-            log: &spec.log,
+            log: spec.log.clone(),
+        }
+    }
+
+    fn of_companion(target: &'a CompanionTarget, spec: &ServiceSpec) -> Self {
+        Self {
+            role: Role::Companion,
+            name: &target.name,
+            deployment: &target.deployment,
+            replicas: 1,
+            ready_port: target.ports.metrics,
+            evidence_port: target.ports.evidence,
+            log: spec.log.with_file_name(format!("companion-{}.log", target.name)),
+        }
+    }
+
+    fn called(&self) -> String {
+        match self.role {
+            Role::Companion => format!("companion {}", self.name),
+            Role::Service | Role::Inference => self.name.into(),
         }
     }
 
     fn not_ready(&self, reason: String) -> Error {
-        Error::NotReady { name: self.name.into(), reason, log: String::new() }
+        Error::NotReady { name: self.called(), reason, log: String::new() }
     }
 }
 
@@ -84,6 +104,7 @@ struct Up {
 }
 
 impl Kubernetes {
+    /// Starts what stands behind a service, each when the one before is ready, and then the service.
     pub(super) async fn start_service_pod(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
         let no_target = || Error::Elsewhere {
             what: format!("find the Deployment of {}", spec.trial),
@@ -91,26 +112,36 @@ impl Kubernetes {
         };
         let target = self.cluster.target(&spec.trial).cloned().ok_or_else(no_target)?;
         self.wait_until_gone("the service", |pod| self.is_of_a_service(pod)).await?;
+        let serving = self.start_all(&target, spec).await;
+        if serving.is_err() {
+            self.stop_service_pod().await;
+        }
+        serving
+    }
+
+    async fn start_all(&mut self, target: &Target, spec: &ServiceSpec) -> Result<Serving, Error> {
         // First, so that the service finds it from its first request on.
         let mut versions = BTreeMap::new();
         if let Some((target, spec)) = target.inference.as_ref().zip(spec.inference.as_ref()) {
-            let up = self.bring_up(&Place::of_inference(target, spec)).await?;
-            versions = up.versions;
-            // What was asked for, tag and all: it has no other way to tell its version.
-            versions.extend([(spec.name.clone(), spec.inference.command.concat())]);
-            self.inference = Some(up.serves);
+            let image = spec.inference.command.concat();
+            versions.extend(self.start_behind(&Place::of_inference(target, spec), image).await?);
         }
-        let served = self.start_service_alone(&target, spec).await;
-        match served {
-            Ok((started, of_service)) => {
-                versions.extend(of_service);
-                Ok(Serving { started, versions })
-            }
-            Err(error) => {
-                self.stop_service_pod().await;
-                Err(error)
-            }
+        for companion in &target.companions {
+            let place = Place::of_companion(companion, spec);
+            versions.extend(self.start_behind(&place, companion.image.clone()).await?);
         }
+        let (started, of_service) = self.start_service_alone(target, spec).await?;
+        versions.extend(of_service);
+        Ok(Serving { started, versions })
+    }
+
+    /// Starts one thing behind a service; its versions, by program. `image` is what was asked for, tag and all: it has no
+    /// other way to tell its version.
+    async fn start_behind(&mut self, place: &Place<'_>, image: String) -> Result<BTreeMap<String, String>, Error> {
+        let Up { mut versions, serves, .. } = self.bring_up(place).await?;
+        versions.insert(place.name.into(), image);
+        self.behind.push(serves);
+        Ok(versions)
     }
 
     async fn start_service_alone(
@@ -137,10 +168,15 @@ impl Kubernetes {
         Ok((started, versions))
     }
 
-    /// Stops the service, and after it what stood behind it.
+    /// Stops the service, and after it what stood behind it, the last one first.
     pub(super) async fn stop_service_pod(&mut self) {
-        for Serves { known, log, .. } in [self.service.take(), self.inference.take()].into_iter().flatten() {
-            logs::keep(&self.api, &known.pod, known.role.word(), &log).await;
+        let behind = self.behind.drain(..).rev();
+        let serving: Vec<Serves> = self.service.take().into_iter().chain(behind).collect();
+        let api = &self.api;
+        // At once: whoever is told to stop has ten seconds for everything.
+        let logs = serving.iter().map(|Serves { known, log, .. }| logs::keep(api, &known.pod, known.role.word(), log));
+        join_all(logs).await;
+        for Serves { known, .. } in &serving {
             if let Err(error) = self.api.scale(&known.deployment, 0).await {
                 eprintln!("ladder: {error}");
             }
@@ -192,7 +228,9 @@ impl Kubernetes {
         let at = |port: u16| SocketAddr::new(ip, port).to_string();
         let evidence = EvidenceClient::new(&at(place.evidence_port));
         let deadline = Instant::now() + ANSWERS;
-        answers(place, &at(place.ready_port), deadline).await?;
+        if let Some(port) = place.ready_port {
+            answers(place, &at(port), deadline).await?;
+        }
         let first = first_evidence(&evidence, deadline).await;
         let (surroundings, usage) = first.map_err(|error| place.not_ready(error.to_string()))?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -205,10 +243,11 @@ impl Kubernetes {
             pid: usage.pid,
             versions: [(format!("image of {}", place.name), image)].into(),
             serves: Serves {
+                name: place.name.into(),
                 known: as_it_is(place, &pod),
                 evidence,
                 cpus_allowed: surroundings.service_cpus_allowed,
-                log: place.log.into(),
+                log: place.log.clone(),
             },
         })
     }
@@ -216,7 +255,7 @@ impl Kubernetes {
     /// Waits for the one Ready pod.
     async fn ready_pod(&self, place: &Place<'_>) -> Result<Arc<Pod>, Error> {
         let deployment = place.deployment;
-        self.await_patiently(place.name, |seen| {
+        self.await_patiently(&place.called(), |seen| {
             let replicas = seen.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
             if replicas != Some(place.replicas) {
                 let now = replicas.map_or("gone".into(), |replicas| format!("at {replicas} replicas"));
@@ -251,9 +290,9 @@ impl Kubernetes {
         let role = place.role.word();
         let ran = |pod: &Pod| container(pod, role).is_some_and(ends::has_run);
         if let Some(pod) = self.pod_of(place.deployment).filter(|pod| ran(pod)) {
-            logs::keep(&self.api, &trouble::pod_name(&pod), role, place.log).await;
+            logs::keep(&self.api, &trouble::pod_name(&pod), role, &place.log).await;
         }
-        Error::NotReady { name, reason, log: logs::last_words(place.log) }
+        Error::NotReady { name, reason, log: logs::last_words(&place.log) }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
 //!
-//! [`server`] is the class that applications start, with what it publishes in [`topics`], other instances in
-//! [`cluster`] and [`redis`]; [`arguments`] and [`keys`] check
-//! what it is given; [`running`] is what it starts. Messages leave by [`batch`] and [`message`] (views), by [`events`]
+//! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check
+//! what it is given; [`running`] is what it starts, [`cluster`] and [`redis`] what it does with others. Messages leave by
+//! [`batch`] and [`message`] (views), by [`events`]
 //! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
 //! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
-//! books. [`utilities`] are what applications need beside the server. The typed contract is
+//! books, [`health`] tells those of the engine. [`utilities`] are what applications need beside the server. The typed contract is
 //! `python/wse_server/_wse_accel.pyi`.
 
 mod application;
@@ -14,6 +14,7 @@ mod batch;
 mod callbacks;
 mod cluster;
 mod events;
+mod health;
 mod keys;
 mod message;
 mod names;

@@ -380,23 +380,6 @@ impl RustWSEServer {
         self.running().map_or(0, |running| running.server.inbound_queue_depth())
     }
 
-    fn health_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let running = self.started()?;
-        let snapshot = py.detach(|| running.server.health_snapshot());
-        running.decoded(py, &serde_json::to_vec(&snapshot).expect("a snapshot is numbers and strings"))
-    }
-
-    fn get_connection_quality<'py>(&self, py: Python<'py>, connection_id: &str) -> PyResult<Bound<'py, PyAny>> {
-        let running = self.started()?;
-        let quality = py.detach(|| running.server.connection_quality(connection_id));
-        running.decoded(py, &serde_json::to_vec(&quality).expect("a quality is numbers and a word"))
-    }
-
-    fn prometheus_metrics(&self, py: Python<'_>) -> PyResult<String> {
-        let running = self.started()?;
-        Ok(py.detach(|| running.server.prometheus_text()))
-    }
-
     fn set_jwt_keys(&self, py: Python<'_>, keys: Document) -> PyResult<()> {
         let keys = keys.keys()?;
         let running = self.started()?;

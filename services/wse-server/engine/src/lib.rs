@@ -5,7 +5,7 @@
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
 //! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
-//! `links` where else it goes, [`cluster`] over links of its own, [`redis`] through what;
+//! `links` where else it goes: [`cluster`] over links of its own, [`redis`] through that;
 //! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
 //! [`stats`] and `http` say what became of everything, `quality` how good a connection is.
 //!
@@ -38,6 +38,8 @@ mod envelope;
 pub mod events;
 pub mod format;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod handshake;
 mod http;
 mod inbound;
@@ -84,9 +86,9 @@ pub use self::{
     priority::Level,
     quality::{Grade, Grades, Penalties, Quality},
     recovery::{Position, Recovered, RecoveryConfig},
-    redis::{AddressError, DeadLetter, RedisError, RedisStats, RedisTimes},
+    redis::{AddressError, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,
     server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
-    stats::{ClusterHealth, HealthSnapshot},
+    stats::{ClusterHealth, HealthSnapshot, RedisHealth},
     topics::{TopicAcl, TopicError},
 };

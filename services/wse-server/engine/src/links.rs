@@ -39,8 +39,8 @@ pub(crate) trait Carrier: Send + Sync {
     fn audience(&self, topic: &str) -> usize;
 }
 
-/// What became of publications on each of these ways, `/stats/links`; nothing of those that there aren't.
-#[derive(Debug, Default, Serialize)]
+/// What went to other instances and came from them: `/stats/links`. Ways that aren't used are null.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
     /// Over the cluster's links.
     pub cluster: Option<ClusterStats>,

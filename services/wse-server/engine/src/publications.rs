@@ -35,7 +35,7 @@ struct Backlog {
 /// Bytes that count while anyone has them.
 struct Held {
     bytes: Bytes,
-    _counted: Counted,
+    backlog: Arc<Backlog>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -44,24 +44,30 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// A number of bytes that count until it is dropped.
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.backlog.settle(self.bytes.len());
+    }
+}
+
+/// Bytes that wait for other instances, and count until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     bytes: usize,
-    backlog: Arc<Backlog>,
+    publications: Publications,
 }
 
 impl Counted {
     /// There are `bytes` more of them.
     pub(crate) fn grow(&mut self, bytes: usize) {
         self.bytes += bytes;
-        self.backlog.bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.publications.charge(bytes);
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.backlog.settle(self.bytes);
+        self.publications.settle(self.bytes);
     }
 }
 
@@ -85,19 +91,13 @@ impl Publications {
 
     /// Counts `bytes` until the last of their holders has dropped them.
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
-        let mut counted = self.count();
-        counted.grow(bytes.len());
-        Bytes::from_owner(Held { bytes, _counted: counted })
+        self.0.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+        Bytes::from_owner(Held { bytes, backlog: Arc::clone(&self.0) })
     }
 
-    /// Counts nothing yet: for bytes that become more while they are held.
+    /// Counts nothing yet: for bytes that become more while they wait for other instances.
     pub(crate) fn count(&self) -> Counted {
-        Counted { bytes: 0, backlog: Arc::clone(&self.0) }
-    }
-
-    /// Whether publishers wait, if they do.
-    pub(crate) fn is_full(&self) -> bool {
-        self.0.limit > 0 && self.bytes() >= self.0.limit
+        Counted { bytes: 0, publications: self.clone() }
     }
 
     /// Counts bytes that wait for other instances, until they are settled.
@@ -159,7 +159,7 @@ mod tests {
         counted.grow(4);
         assert_eq!(publications.bytes(), 7);
         drop(counted);
-        assert_eq!((publications.bytes(), publications.is_full()), (0, false));
+        assert_eq!((publications.bytes(), publications.is_full_here()), (0, false));
         // Without a limit nobody waits.
         let _held = publications.hold(Bytes::from_static(b"0123456789"));
         publications.wait(|| panic!("it asked whether to go on waiting"));

@@ -2,7 +2,7 @@
 //!
 //! A topic is the channel `wse:<topic>`; what stands in front of a publication there is [`header`]'s. [`outbox`] numbers and
 //! queues what is published, `publisher` writes it; [`interest`] knows what is wanted, `subscriber` says so and hands on what
-//! comes, after [`inbox`] has looked whether it is new. [`letters`] are what was given up. [`resp`] is the wire format: ours,
+//! comes, after [`inbox`] has looked whether it is new; `past` is what is kept of it for clients that come back. [`letters`] are what was given up. [`resp`] is the wire format: ours,
 //! because a client that queues messages without a bound on their way in could not stop reading, and because of what each of
 //! them may cost here.
 
@@ -13,6 +13,7 @@ mod inbox;
 mod interest;
 mod letters;
 mod outbox;
+mod past;
 mod publisher;
 mod recent;
 pub mod resp;
@@ -42,11 +43,10 @@ use self::{
     outbox::{Loss, Outbox},
     publisher::Ask,
 };
-pub use self::{address::AddressError, letters::DeadLetter};
+pub use self::{address::AddressError, letters::RedisDeadLetter};
 use crate::{
     links::{Carrier, Publication},
     lock::lock,
-    publications::Publications,
     server::Shared,
     stats::labelled,
 };
@@ -165,7 +165,6 @@ struct Inner {
     origin: u64,
     outbox: Outbox,
     interest: Interest,
-    publications: Publications,
     asks: mpsc::UnboundedSender<Ask>,
     received: Mutex<inbox::Books>,
     /// Whether there is a connection that publishes, and one that receives.
@@ -188,14 +187,12 @@ impl Redis {
         let address = Address::parse(url)?;
         let (asks, asked) = mpsc::unbounded_channel();
         let origin = crate::random::id(crate::clock::now_millis()).as_u64_pair().1;
-        let publications = shared.publications.clone();
         let inner = Arc::new(Inner {
             address,
             times,
             origin,
-            outbox: Outbox::new(origin, shared.config.max_outbound_queue_bytes, publications.clone()),
+            outbox: Outbox::new(origin, shared.config.max_outbound_queue_bytes, shared.publications.clone()),
             interest: Interest::default(),
-            publications,
             asks,
             received: Mutex::default(),
             publishes: AtomicBool::new(false),
@@ -256,7 +253,7 @@ impl Redis {
     }
 
     /// The last dead letters, once.
-    pub(crate) fn dead_letters(&self) -> Vec<DeadLetter> {
+    pub(crate) fn dead_letters(&self) -> Vec<RedisDeadLetter> {
         self.inner.outbox.fetch_letters()
     }
 

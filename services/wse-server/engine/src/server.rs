@@ -13,7 +13,6 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-        mpsc,
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -38,13 +37,12 @@ use crate::{
     outbound::{Command, Mailbox},
     presence::Presence,
     publications::Publications,
-    quality::Quality,
     recipients::Recipients,
     recovery::Recovery,
     redis::Redis,
     registry::Registry,
     shard::Shard,
-    stats::{Book, DropReason, HealthSnapshot},
+    stats::{Book, DropReason},
     topics::Topics,
 };
 use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
@@ -244,9 +242,9 @@ impl Server {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
-        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         let redis = self.shared.redis();
         redis.iter().for_each(|redis| redis.stop());
+        drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Stop);
         }
@@ -329,44 +327,6 @@ impl Server {
     /// The books of each connection. Closed ones are told once and then forgotten, here as on the metrics port.
     pub fn connection_books(&self) -> ConnectionBooks {
         self.shared.connection_books()
-    }
-
-    /// How good a connection is; nothing if it is unknown.
-    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
-        let key = self.shared.registry.key(connection)?;
-        let (reply, replied) = mpsc::sync_channel(1);
-        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
-        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
-    }
-
-    /// How the server is, in the names of the reference, and more.
-    pub fn health_snapshot(&self) -> HealthSnapshot {
-        let (stats, totals) = self.shared.stats_and_totals();
-        let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
-        let redis = self.shared.redis_stats().unwrap_or_default();
-        HealthSnapshot {
-            connections: stats.connections.open,
-            inbound_queue_depth: totals.depth as u64,
-            inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
-            uptime_secs: stats.uptime_seconds,
-            cluster: self.shared.cluster_health(),
-            connection_quality: self.shared.grades(),
-            recovery_enabled: self.shared.recovery.is_some(),
-            recovery_topic_count: recovery.0,
-            recovery_total_bytes: recovery.1,
-            presence_enabled: self.shared.presence.is_some(),
-            presence_topics: presence.0,
-            presence_total_users: presence.1,
-            redis_connected: redis.connected > 0,
-            redis_messages_received: redis.received,
-            redis_messages_published: redis.published,
-            redis_messages_delivered: redis.delivered,
-            redis_messages_dropped: redis.dropped.values().sum(),
-            redis_messages_lost: redis.lost,
-            redis_publish_errors: redis.publish_errors,
-            redis_reconnect_count: redis.reconnects,
-            redis_dlq_size: redis.dead_letters,
-        }
     }
 
     /// What `/metrics` tells.

@@ -3,19 +3,21 @@
 //! A shard counts in plain integers of its own and publishes them once per epoll round, together with what it hands over,
 //! so that `received = consumed + delivered + dropped + queued` holds in every reading.
 
+mod links;
+
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
 use serde::Serialize;
 use uuid::Uuid;
 
+pub use self::links::{ClusterHealth, RedisHealth};
+
 use crate::{
-    cluster::ClusterStats,
     inbound::ShardReading,
     links::LinkStats,
     priority::{Level, PerLevel},
     quality::Grades,
-    redis::RedisStats,
 };
 
 /// Declares reasons with the labels under which they are counted.
@@ -203,11 +205,14 @@ pub struct HealthSnapshot {
     pub inbound_dropped: u64,
     /// Seconds since the start.
     pub uptime_secs: f64,
+    /// How many connections are how good.
+    pub connection_quality: Grades,
     /// The cluster.
     #[serde(flatten)]
     pub cluster: ClusterHealth,
-    /// How many connections are how good.
-    pub connection_quality: Grades,
+    /// Redis.
+    #[serde(flatten)]
+    pub redis: RedisHealth,
     /// Whether publications are kept for clients that come back.
     pub recovery_enabled: bool,
     /// Topics that some are kept of.
@@ -220,72 +225,6 @@ pub struct HealthSnapshot {
     pub presence_topics: usize,
     /// Users, each once per topic.
     pub presence_total_users: usize,
-    /// Whether there is a Redis, and both connections to it.
-    pub redis_connected: bool,
-    /// Publications that came of other instances through it.
-    pub redis_messages_received: u64,
-    /// Publications that were to go to others through it.
-    pub redis_messages_published: u64,
-    /// Of those received, what was handed to subscribers of this instance.
-    pub redis_messages_delivered: u64,
-    /// Of those published, what did not get to anybody else.
-    pub redis_messages_dropped: u64,
-    /// Publications of others that are missing.
-    pub redis_messages_lost: u64,
-    /// Publications that it refused.
-    pub redis_publish_errors: u64,
-    /// How often a connection to it was made again.
-    pub redis_reconnect_count: u64,
-    /// Dead letters that can be fetched.
-    pub redis_dlq_size: u64,
-}
-
-/// How the cluster is, in the names of the reference; all 0 where there is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ClusterHealth {
-    /// Whether there is a link with any other instance.
-    pub cluster_connected: bool,
-    /// Instances that there is a link with.
-    pub cluster_peer_count: u64,
-    /// Publications sent, one per peer that got it.
-    pub cluster_messages_sent: u64,
-    /// Publications that came and were handed to subscribers here.
-    pub cluster_messages_delivered: u64,
-    /// Publications that a peer, or the subscribers here, didn't get.
-    pub cluster_messages_dropped: u64,
-    /// Publications that came.
-    pub cluster_messages_received: u64,
-    /// Publications that peers sent and that didn't come.
-    pub cluster_messages_lost: u64,
-    /// Bytes written to links.
-    pub cluster_bytes_sent: u64,
-    /// Bytes read from links.
-    pub cluster_bytes_received: u64,
-    /// Links with a peer that had one before.
-    pub cluster_reconnect_count: u64,
-    /// Frames of types that nobody knows.
-    pub cluster_unknown_message_types: u64,
-    /// Publications in the dead-letter list.
-    pub cluster_dlq_size: u64,
-}
-
-impl From<&ClusterStats> for ClusterHealth {
-    fn from(stats: &ClusterStats) -> Self {
-        Self {
-            cluster_connected: stats.peers > 0,
-            cluster_peer_count: stats.peers,
-            cluster_messages_sent: stats.sent,
-            cluster_messages_delivered: stats.delivered,
-            cluster_messages_dropped: stats.all_dropped(),
-            cluster_messages_received: stats.received,
-            cluster_messages_lost: stats.lost,
-            cluster_bytes_sent: stats.bytes_sent,
-            cluster_bytes_received: stats.bytes_received,
-            cluster_reconnect_count: stats.reconnects,
-            cluster_unknown_message_types: stats.unknown_types,
-            cluster_dlq_size: stats.dead_letters,
-        }
-    }
 }
 
 /// The Prometheus text: the contract's names, then the reference's.
@@ -324,10 +263,10 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
     text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1 as f64);
     text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
     text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
-    cluster(&mut text, &fanout.links.cluster.clone().unwrap_or_default());
+    links::cluster(&mut text, &fanout.links.cluster.clone().unwrap_or_default());
     text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
-    if let Some(redis) = &fanout.links.redis {
-        redis_counters(&mut text, redis);
+    if let Some(stats) = &fanout.links.redis {
+        links::redis(&mut text, stats);
     }
     text.0
 }
@@ -354,31 +293,6 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     text.labels("wse_slow_consumer_drops_by_level_total", "The same, by priority", "level", &Level::LABELS, &by_level);
     let limited = counters.send_dropped[SendDropReason::RateLimited as usize];
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
-}
-
-fn cluster(text: &mut Exposition, stats: &ClusterStats) {
-    text.gauge("wse_cluster_peers", "Instances linked with", stats.peers as f64);
-    text.counter("wse_cluster_messages_sent_total", "Publications sent to peers", stats.sent);
-    text.counter("wse_cluster_messages_delivered_total", "Publications of peers handed over", stats.delivered);
-    text.counter("wse_cluster_messages_dropped_total", "Publications not sent or not handed over", stats.all_dropped());
-    text.counter("wse_cluster_messages_received_total", "Publications of peers that came", stats.received);
-    text.counter("wse_cluster_messages_lost_total", "Publications of peers that didn't come", stats.lost);
-    text.counter("wse_cluster_bytes_sent_total", "Bytes written to links", stats.bytes_sent);
-    text.counter("wse_cluster_bytes_received_total", "Bytes read from links", stats.bytes_received);
-    text.counter("wse_cluster_reconnects_total", "Links with a peer that had one before", stats.reconnects);
-    let refused = stats.refused.values().sum();
-    text.counter("wse_cluster_refused_total", "Connections that became no link", refused);
-}
-
-fn redis_counters(text: &mut Exposition, redis: &RedisStats) {
-    let dropped = redis.dropped.values().sum();
-    text.gauge("wse_redis_connected", "Whether both connections to Redis are there", redis.connected as f64);
-    text.counter("wse_redis_published_total", "Publications for other instances", redis.published);
-    text.counter("wse_redis_received_total", "Publications of other instances", redis.received);
-    text.counter("wse_redis_delivered_total", "Those handed to subscribers here", redis.delivered);
-    text.counter("wse_redis_dropped_total", "Publications that got to no other instance", dropped);
-    text.counter("wse_redis_lost_total", "Publications of other instances that are missing", redis.lost);
-    text.counter("wse_redis_reconnects_total", "Connections to Redis that were made again", redis.reconnects);
 }
 
 /// What was published, as the metrics tell it.

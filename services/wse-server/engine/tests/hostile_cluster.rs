@@ -73,6 +73,19 @@ fn garbage_other_protocols_and_other_versions_are_turned_away_and_counted() {
 }
 
 #[test]
+fn a_peer_of_another_make_with_a_higher_name_is_told_ours_and_may_be_dialled() {
+    let one = Node::new(&[]);
+    let mut puppet = Puppet::stranger(one.address());
+    puppet.write(&hello("f-puppet", REFERENCE));
+    assert_eq!(puppet.next().unwrap().kind, Some(Kind::Hello));
+    puppet.until_closed();
+    until("counting", || one.stats().refused.get("order") == Some(&1));
+    let mut ours = Puppet::stranger(one.address());
+    ours.write(&hello("f-puppet", REFERENCE | NUMBERS));
+    one.until_peers(1);
+}
+
+#[test]
 fn who_does_not_introduce_itself_in_time_is_cut_off() {
     let (one, other) = with_good_peer(quick());
     let mut silent = Puppet::stranger(one.address());
@@ -104,7 +117,7 @@ fn there_are_so_many_links_and_one_more_is_refused() {
         (0..127).map(|number| Puppet::linked(one.address(), &format!("p{number}"), REFERENCE)).collect();
     until("linking", || one.stats().peers == 128);
     let mut late = Puppet::stranger(one.address());
-    late.write(&hello("late", REFERENCE));
+    late.write(&hello("0-late", REFERENCE));
     late.until_closed();
     until("counting", || one.stats().refused.get("full") == Some(&1));
     assert_well(&one, &other);
@@ -162,6 +175,7 @@ fn what_is_no_text_or_for_no_topic_is_counted_and_the_rest_arrives() {
     puppet.send(Kind::Message, 0, "a\n", b"{}");
     puppet.send(Kind::Message, 0, "a", b"last");
     assert_eq!(client.text(), "last");
+    until("counting", || one.stats().delivered == 1);
     let stats = one.stats();
     assert_eq!((stats.received, stats.delivered, stats.unfit), (5, 1, 4));
 }
@@ -246,5 +260,5 @@ fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered()
         assert_eq!(client.text().len(), text.len());
     }
     flood.join().unwrap();
-    assert_eq!((one.stats().received, one.stats().delivered), (5000, 5000));
+    until("counting", || (one.stats().received, one.stats().delivered) == (5000, 5000));
 }

@@ -14,7 +14,7 @@ use std::{
 use client::{Client, config, start, until};
 use serde_json::Value;
 use server::{RedisServer, Way};
-use wse_engine::{Config, RedisStats, RedisTimes, Server};
+use wse_engine::{Config, Position, RecoveryConfig, RedisStats, RedisTimes, Server};
 
 /// As usual, but quicker.
 fn times() -> RedisTimes {
@@ -360,6 +360,40 @@ fn a_server_that_stops_lets_redis_take_what_was_published() {
     let stats = publisher.redis_stats().unwrap();
     assert_eq!((stats.sent, stats.queued, stats.connected), (5_001, 0, 0), "{stats:?}");
     assert!(until_ends(&mut client, 1)["a"].iter().copied().eq(0..5_000));
+}
+
+#[test]
+fn a_client_that_comes_back_gets_what_another_instance_published_meanwhile_unless_some_may_be_missing() {
+    let mut redis = RedisServer::start(&[]);
+    let recovery = |seconds| {
+        let ttl = Duration::from_secs(seconds);
+        Some(RecoveryConfig { ttl, ..RecoveryConfig::default() })
+    };
+    let publisher = joined(Config { recovery: recovery(300), ..config() }, &redis.url());
+    let receiver = joined(Config { recovery: recovery(300), ..config() }, &redis.url());
+    let position = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap();
+        let epoch = u32::from_str_radix(value["e"].as_str().unwrap(), 16).unwrap();
+        Position { epoch, offset: value["o"].as_i64().unwrap() }
+    };
+    let mut client = subscriber(&receiver, &["a"]);
+    until("subscribing", || publisher.topic_interest("a") == 1);
+    publisher.broadcast("a", &tick("a", 0));
+    let last = position(&client.text());
+    drop(client);
+    until("leaving", || receiver.connection_count() == 0);
+    // Nobody is there, and it comes all the same.
+    publisher.broadcast_many("a", &[tick("a", 1), tick("a", 2)]);
+    until("receiving", || receiver.redis_stats().unwrap().received == 3);
+    let (mut client, id) = Client::ready(receiver.address());
+    let back = receiver.subscribe_with_recovery(&id, &["a"], Some(last)).unwrap();
+    assert!(back["a"].is_some_and(|recovered| recovered.recovered && recovered.count == 2), "{back:?}");
+    assert!(client.text().contains(r#""seq":1}"#) && client.text().contains(r#""seq":2}"#));
+    redis.kill();
+    until("noticing", || !receiver.redis_connected() && !publisher.redis_connected());
+    let (_client, id) = Client::ready(receiver.address());
+    let back = receiver.subscribe_with_recovery(&id, &["a"], Some(last)).unwrap();
+    assert!(back["a"].is_some_and(|recovered| !recovered.recovered), "{back:?}");
 }
 
 #[test]

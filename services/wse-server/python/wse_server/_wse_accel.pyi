@@ -218,7 +218,7 @@ class RustWSEServer:
                 them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
                 the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
                 listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
-            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are connected.
+            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are there.
                 Clients that are far away get so much per round trip.
             recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
                 that come back.
@@ -438,40 +438,6 @@ class RustWSEServer:
 
         Redis knows of those that have subscribed to it by its name, and not of those with a pattern that it fits.
         """
-    def connect_redis(self, url: str) -> None:
-        """Publish to topics of other servers too, and get what they publish, through Redis Pub/Sub.
-
-        A topic is the channel `wse:<topic>`. What others publish there in plain text comes as it is; what this server
-        publishes it does not get twice. Returns at once: two connections are made, and made again, in the background. A
-        publication that finds none for 0.3 seconds is given up: see `get_dlq_entries()`.
-
-        Args:
-            url: `redis://[[user]:password@]host[:port][/database]`, with `%XX` for what is special in a password.
-
-        Raises:
-            ValueError: it is no such URL, or one with TLS (`rediss://`). The message holds nothing of it.
-            RuntimeError: the server is not running, or has a Redis already.
-        """
-    def redis_connected(self) -> bool:
-        """Whether there is a Redis, and both connections to it, now."""
-    def get_dlq_entries(self) -> list[dict[str, str]]:
-        """The last 1000 publications that Redis did not get, each once: `channel`, `payload` and `error`.
-
-        As soon as there is a connection they are put into Redis as well, for `replay_dlq()` of any server: into the
-        list `wse:dlq:<topic>`, of 1000 at most, for seven days.
-        """
-    def replay_dlq(self, topic: str, limit: int = 1000) -> int:
-        """Publish the topic's dead letters again that Redis keeps, of whatever server, the oldest first.
-
-        They go to all servers but the one that published them first: its own subscribers had them. Redis then keeps
-        them no longer.
-
-        Returns:
-            How many.
-
-        Raises:
-            RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
-        """
     def connect_cluster(
         self,
         peers: list[str],
@@ -523,6 +489,40 @@ class RustWSEServer:
         """Take the last publications (1000 at most) that a peer didn't get.
 
         Each has `topic`, `payload`, `peer_addr` and `error`: `overflow`, `gone`, `too_big` or `stopped`.
+        """
+    def connect_redis(self, url: str) -> None:
+        """Publish to topics of other servers too, and get what they publish, through Redis Pub/Sub.
+
+        A topic is the channel `wse:<topic>`. What others publish there in plain text comes as it is; what this server
+        publishes it does not get twice. Returns at once: two connections are made, and made again, in the background. A
+        publication that finds none for 0.3 seconds is given up: see `get_dlq_entries()`.
+
+        Args:
+            url: `redis://[[user]:password@]host[:port][/database]`, with `%XX` for what is special in a password.
+
+        Raises:
+            ValueError: it is no such URL, or one with TLS (`rediss://`). The message holds nothing of it.
+            RuntimeError: the server is not running, or has a Redis already.
+        """
+    def redis_connected(self) -> bool:
+        """Whether there is a Redis, and both connections to it, now."""
+    def get_dlq_entries(self) -> list[dict[str, str]]:
+        """The last 1000 publications that Redis did not get, each once: `channel`, `payload` and `error`.
+
+        As soon as there is a connection they are put into Redis as well, for `replay_dlq()` of any server: into the
+        list `wse:dlq:<topic>`, of 1000 at most, for seven days.
+        """
+    def replay_dlq(self, topic: str, limit: int = 1000) -> int:
+        """Publish the topic's dead letters again that Redis keeps, of whatever server, the oldest first.
+
+        They go to all servers but the one that published them first: its own subscribers had them. Redis then keeps
+        them no longer.
+
+        Returns:
+            How many.
+
+        Raises:
+            RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
         """
     def get_topic_subscriber_count(self, topic: str) -> int:
         """How many connections have this name, or this pattern as it is written; members of queue groups too."""

@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn a_claim_counts_for_hearsay_alone() {
         let mut book = AddressBook::default();
-        (book.add("given:1", true), book.add("heard:1", false));
+        book.add("given:1", true);
+        book.add("heard:1", false);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         for address in ["given:1", "heard:1", "unknown:1"] {
             book.claimed(address, &one);

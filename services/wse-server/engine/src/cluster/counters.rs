@@ -15,7 +15,7 @@ macro_rules! reasons {
         pub(super) enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
+            pub(super) const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
 
             pub(super) fn label(self) -> &'static str {
                 Self::LABELS[self as usize]
@@ -59,6 +59,8 @@ reasons! {
         Itself = "self",
         /// There is a link with it already.
         Duplicate = "duplicate",
+        /// It is of another make, and its name is on the wrong side of ours: such a link stands only if the lower one dialled.
+        Order = "order",
         /// It hung up.
         Lost = "lost",
     }
@@ -79,6 +81,9 @@ macro_rules! counters {
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct ClusterStats {
             $($(#[$doc])* pub $name: u64,)*
+            /// Publications that the engine handed over, each once per peer that it is for, or once if it is for none: it
+            /// was sent, was dropped, or waits.
+            pub published: u64,
             /// Publications that a peer didn't get, by reason.
             pub dropped: BTreeMap<&'static str, u64>,
             /// Links that didn't come about, by reason.
@@ -106,10 +111,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Publications that the engine handed over, each once per peer that it is for, or once if it is for none: it was
-    /// sent, was dropped, or waits.
-    published,
-    /// Of these, those handed to a socket.
+    /// Of the publications that the engine handed over, those handed to a socket.
     sent,
     /// Of these, those for a peer that then was given up without having told that they arrived.
     unconfirmed,
@@ -133,7 +135,43 @@ counters! {
     malformed,
 }
 
+/// What became of the publications for one peer, changed with its queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeerBooks {
+    pub(super) sent: u64,
+    dropped: [u64; DropReason::LABELS.len()],
+}
+
+impl PeerBooks {
+    pub(super) fn drop(&mut self, reason: DropReason, messages: u64) {
+        self.dropped[reason as usize] += messages;
+    }
+}
+
+impl ClusterStats {
+    /// Adds what became of the publications for a peer, and of which some wait. So all of them are there in every reading.
+    pub(super) fn add(&mut self, books: &PeerBooks, queued: u64) {
+        self.sent += books.sent;
+        self.queued += queued;
+        for (label, count) in DropReason::LABELS.iter().zip(books.dropped).filter(|(_, count)| *count > 0) {
+            *self.dropped.entry(label).or_default() += count;
+        }
+        self.balance();
+    }
+
+    /// All that is counted was handed over.
+    pub(super) fn balance(&mut self) {
+        self.published = self.sent + self.queued + self.dropped.values().sum::<u64>();
+    }
+}
+
 impl Counters {
+    /// A peer is forgotten altogether.
+    pub(super) fn keep(&self, books: &PeerBooks) {
+        add(&self.sent, books.sent);
+        self.dropped.iter().zip(books.dropped).for_each(|(mine, count)| add(mine, count));
+    }
+
     pub(super) fn drop(&self, reason: DropReason, messages: u64) {
         self.dropped[reason as usize].fetch_add(messages, Ordering::Relaxed);
     }
@@ -173,5 +211,12 @@ mod tests {
         let stats = counters.stats();
         assert_eq!((stats.dropped, stats.refused), (BTreeMap::from([("gone", 3)]), BTreeMap::from([("self", 1)])));
         assert_eq!((stats.sent, stats.received), (2, 0));
+        let mut books = PeerBooks { sent: 5, ..PeerBooks::default() };
+        books.drop(DropReason::Overflow, 7);
+        let mut stats = counters.stats();
+        stats.add(&books, 4);
+        assert_eq!((stats.published, stats.sent, stats.queued), (3 + 7 + 2 + 5 + 4, 7, 4));
+        counters.keep(&books);
+        assert_eq!((counters.stats().sent, counters.stats().dropped["overflow"]), (7, 7));
     }
 }

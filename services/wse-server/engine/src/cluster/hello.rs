@@ -24,6 +24,10 @@ pub(super) const NUMBERS: u32 = 1 << 16;
 /// Ours, an extension: texts are sent as subscribers get them, completed and stamped.
 pub(super) const STAMPS: u32 = 1 << 17;
 
+/// Ours, an extension: the dialler is not let in, there is a link already. Without this word it would learn of it only when
+/// it had taken the new link for the one that stays.
+pub(super) const REFUSED: u32 = 1 << 18;
+
 /// What an instance says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {

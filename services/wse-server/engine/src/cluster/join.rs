@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     counters::RefuseReason,
     frame::{self, LENGTH},
-    hello::{self, Hello, HelloError},
+    hello::{self, Hello, HelloError, NUMBERS, REFUSED},
     link,
     mesh::Mesh,
     peer::{Link, Side},
@@ -72,9 +72,13 @@ async fn introduce<S>(mesh: &Arc<Mesh>, address: &str, remote: SocketAddr, mut s
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    stream.write_all(&mesh.hello()).await.map_err(Refused::lost)?;
+    stream.write_all(&mesh.hello(0)).await.map_err(Refused::lost)?;
     stream.flush().await.map_err(Refused::lost)?;
     let hello = read_hello(&mut stream).await?;
+    if hello.capabilities & REFUSED != 0 {
+        let reason = mesh.refused_by(&hello, address);
+        return Err(Refused::new(reason, reason.label()));
+    }
     enter(mesh, &hello, Side::Ours, remote, Some(address), stream, Bytes::new())
         .map_err(|(reason, _)| Refused::new(reason, reason.label()))
 }
@@ -96,12 +100,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let hello = read_hello(&mut stream).await?;
-    let Err((reason, mut stream)) = enter(mesh, &hello, Side::Theirs, remote, None, stream, mesh.hello()) else {
+    let Err((reason, mut stream)) = enter(mesh, &hello, Side::Theirs, remote, None, stream, mesh.hello(0)) else {
         return Ok(());
     };
-    if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate) {
+    if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate | RefuseReason::Order) {
         // So that the dialler knows whom it has a link with already.
-        stream.write_all(&mesh.hello()).await.map_err(Refused::lost)?;
+        let more = hello.capabilities & NUMBERS != 0;
+        stream.write_all(&mesh.hello(if more { REFUSED } else { 0 })).await.map_err(Refused::lost)?;
         stream.shutdown().await.map_err(Refused::lost)?;
     }
     Err(Refused::new(reason, reason.label()))

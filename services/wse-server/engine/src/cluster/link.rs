@@ -128,7 +128,6 @@ async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer:
         let count = batch.count.filter(|_| link.capabilities & NUMBERS != 0);
         let is_done = batch.is_empty();
         let written = Written { bytes: batch.bytes(), publications: &mesh.publications };
-        add(&mesh.counters.sent, batch.messages());
         parts.extend(batch.control);
         parts.extend(count.map(|count| frame::encode(Kind::Count, 0, b"", &count.encode())));
         parts.extend(batch.chunks.into_iter().map(|chunk| chunk.bytes));

@@ -99,8 +99,19 @@ impl Mesh {
         }
     }
 
-    pub(super) fn hello(&self) -> Bytes {
-        Hello { instance: self.instance.to_string(), capabilities: self.capabilities }.encode()
+    /// What we say first; `more`: capabilities of this one hello.
+    pub(super) fn hello(&self, more: u32) -> Bytes {
+        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | more }.encode()
+    }
+
+    /// Somebody at an address says that there is a link already.
+    pub(super) fn refused_by(&self, hello: &Hello, address: &str) -> RefuseReason {
+        if *hello.instance == *self.instance {
+            return RefuseReason::Itself;
+        }
+        let known = lock(&self.peers).get(&*hello.instance).cloned();
+        known.inspect(|peer| self.answered(Some(address), peer));
+        RefuseReason::Duplicate
     }
 
     /// What links are secured with now, if they are.
@@ -123,7 +134,7 @@ impl Mesh {
     /// Makes a link with whoever said `hello` the one with that peer.
     ///
     /// Of two links that both ends dialled, the one stays that the instance with the lower name dialled; both ends decide
-    /// so, whichever they hear of first. Of two that the same end dialled, the first stays: the other end may have been told
+    /// so, whichever they hear of first. (With peers of another make that is so of each link.) Of two that the same end dialled, the first stays: the other end may have been told
     /// two addresses of one instance.
     pub(super) fn admit(
         &self,
@@ -135,24 +146,23 @@ impl Mesh {
         if *hello.instance == *self.instance {
             return Err(RefuseReason::Itself);
         }
+        let is_lower = match side {
+            Side::Ours => *self.instance < *hello.instance,
+            Side::Theirs => *hello.instance < *self.instance,
+        };
+        // It would hang up at once, with all that was sent to it.
+        if hello.capabilities & hello::NUMBERS == 0 && !is_lower {
+            return Err(RefuseReason::Order);
+        }
         // First: somebody who is refused leaves nothing behind.
         if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MOST_INBOUND {
             return Err(RefuseReason::Full);
         }
         let peer = self.peer(&hello.instance).ok_or(RefuseReason::Full)?;
-        {
-            let state = lock(&peer.state);
-            if let Some(old) = &state.link {
-                let stays = match side {
-                    Side::Ours => *self.instance < *hello.instance,
-                    Side::Theirs => *hello.instance < *self.instance,
-                };
-                if old.side == side || !stays {
-                    drop(state);
-                    self.answered(address, &peer);
-                    return Err(RefuseReason::Duplicate);
-                }
-            }
+        let is_second = lock(&peer.state).link.as_ref().is_some_and(|first| first.side == side || !is_lower);
+        if is_second {
+            self.answered(address, &peer);
+            return Err(RefuseReason::Duplicate);
         }
         if side == Side::Theirs {
             self.inbound.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +191,8 @@ impl Mesh {
             let since =
                 |peer: &Peer| Some(lock(&peer.state)).filter(|state| state.is_forgotten && state.link.is_none())?.left;
             let oldest = peers.values().filter_map(|peer| Some((since(peer)?, Arc::clone(&peer.instance)))).min()?;
-            peers.remove(&oldest.1);
+            let forgotten = peers.remove(&oldest.1)?;
+            self.counters.keep(lock(&forgotten.queue).books());
         }
         let peer = Arc::new(Peer::new(instance, self.queue_limit, Budget::clone(&self.budget)));
         peers.insert(Arc::clone(&peer.instance), Arc::clone(&peer));
@@ -267,7 +278,10 @@ impl Mesh {
             let taken = queue.taken();
             let confirmed = state.confirmed.take();
             lock(&peer.interest).forget();
-            (queue.give_up(), confirmed.map_or(0, |confirmed| taken.number.saturating_sub(confirmed.number)))
+            (
+                queue.give_up(DropReason::Gone),
+                confirmed.map_or(0, |confirmed| taken.number.saturating_sub(confirmed.number)),
+            )
         };
         self.routes.forget();
         add(&self.counters.unconfirmed, unconfirmed);
@@ -277,20 +291,19 @@ impl Mesh {
         tracing::info!(peer = peer.name(), instance = &*peer.instance, "given up");
     }
 
-    /// Counts publications that waited, and keeps the last of them.
+    /// Keeps the last of the publications that waited for a peer.
     fn bury(&self, peer: &Peer, chunks: &[Chunk], reason: DropReason) {
         let dropped = chunks.iter().map(|chunk| chunk.messages).sum();
         if dropped == 0 {
             return;
         }
-        self.counters.drop(reason, dropped);
         let name = peer.name();
         let letters =
             chunks.iter().rev().take(1000).rev().flat_map(|chunk| super::intake::letters(&chunk.bytes, &name, reason));
         self.letters.add(dropped, letters, reason.label(), &name);
     }
 
-    /// Drops one publication after another that finds no room.
+    /// Keeps publications that found no room.
     pub(super) fn drop_now(
         &self,
         peer: &Peer,
@@ -298,7 +311,6 @@ impl Mesh {
         reason: DropReason,
     ) {
         let dropped = letters.len() as u64;
-        self.counters.drop(reason, dropped);
         let name = peer.name();
         let letter = |(topic, payload)| ClusterLetter { topic, payload, peer: name.clone(), reason: reason.label() };
         self.letters.add(dropped, letters.map(letter), reason.label(), &name);
@@ -331,7 +343,7 @@ impl Mesh {
                     self.publications.settle(queue.bytes());
                     queue.assign(None, Vec::new());
                 }
-                queue.give_up()
+                queue.give_up(DropReason::Stopped)
             };
             lock(&peer.interest).forget();
             lock(&peer.state).link = None;
@@ -350,12 +362,17 @@ impl Mesh {
     /// One reading of all counters.
     pub(crate) fn stats(&self) -> ClusterStats {
         let peers = self.peers();
-        ClusterStats {
-            queued: peers.iter().map(|peer| lock(&peer.queue).messages()).sum(),
+        let mut stats = ClusterStats {
             peers: peers.iter().filter(|peer| peer.link().is_some()).count() as u64,
             dead_letters: self.letters.len() as u64,
             ..self.counters.stats()
+        };
+        stats.balance();
+        for peer in peers {
+            let queue = lock(&peer.queue);
+            stats.add(queue.books(), queue.messages());
         }
+        stats
     }
 
     /// Whether what comes from peers has to wait: listeners here have more than enough.

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     compression,
-    counters::{DropReason, add},
+    counters::DropReason,
     frame::{self, COMPRESSED, Kind, LARGEST},
     hello::{COMPRESSION, RECOVERY},
     mesh::Mesh,
@@ -22,7 +22,6 @@ impl Carrier for Mesh {
     fn publish(&self, topic: &str, publications: &[Publication<'_>]) {
         let routes = self.routes.of(topic, || self.peers());
         if routes.is_empty() {
-            add(&self.counters.published, publications.len() as u64);
             return self.counters.drop(DropReason::Unwanted, publications.len() as u64);
         }
         // Those that fit together, those that don't apart: numbers are given in order.
@@ -54,9 +53,8 @@ impl Mesh {
         let mut written: Vec<(u32, Bytes)> = Vec::new();
         for Route { peer, capabilities } in routes {
             let variant = capabilities & VARIANTS;
-            add(&self.counters.published, messages);
             if !do_fit {
-                lock(&peer.queue).miss();
+                lock(&peer.queue).miss(DropReason::TooBig, messages);
                 self.drop_now(peer, letters(topic, run), DropReason::TooBig);
                 continue;
             }

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::numbering::Count;
+use super::{
+    counters::{DropReason, PeerBooks},
+    numbering::Count,
+};
 
 /// Publications are joined up to this size, so that a flood of small ones is few pieces.
 const JOINED_BYTES: usize = 64 << 10;
@@ -42,6 +45,7 @@ pub(super) struct Queue {
     owner: Option<u64>,
     /// What the taker has told the peer last; nothing yet on this link.
     told: Option<Count>,
+    books: PeerBooks,
 }
 
 /// What a link writes next.
@@ -84,13 +88,19 @@ impl Queue {
             taken: Count::default(),
             owner: None,
             told: None,
+            books: PeerBooks::default(),
         }
+    }
+
+    /// What became of all that was for the peer and no longer waits.
+    pub(super) fn books(&self) -> &PeerBooks {
+        &self.books
     }
 
     /// Puts framed publications in, all or none. Returns whether there was room.
     pub(super) fn push(&mut self, frames: &Bytes, messages: u64) -> bool {
         if self.bytes + frames.len() > self.limit {
-            self.miss();
+            self.miss(DropReason::Overflow, messages);
             return false;
         }
         self.bytes += frames.len();
@@ -107,8 +117,9 @@ impl Queue {
         true
     }
 
-    /// Something that was published for the peer is not sent to it.
-    pub(super) fn miss(&mut self) {
+    /// Publications for the peer are not sent to it.
+    pub(super) fn miss(&mut self, reason: DropReason, messages: u64) {
+        self.books.drop(reason, messages);
         self.taken.session = self.taken.session.wrapping_add(1);
     }
 
@@ -170,6 +181,7 @@ impl Queue {
             batch.chunks.push(chunk);
         }
         self.bytes -= taken;
+        self.books.sent += batch.messages();
         self.told = Some(self.taken);
         Some(batch)
     }
@@ -180,10 +192,10 @@ impl Queue {
     }
 
     /// Gives up all publications. From here on there is another session.
-    pub(super) fn give_up(&mut self) -> Vec<Chunk> {
+    pub(super) fn give_up(&mut self, reason: DropReason) -> Vec<Chunk> {
         self.close();
         self.bytes = 0;
-        self.miss();
+        self.miss(reason, self.messages());
         self.chunks.drain(..).collect()
     }
 
@@ -279,7 +291,7 @@ mod tests {
     fn giving_up_begins_another_session() {
         let mut queue = queue(1000);
         queue.push(&frames(10), 2);
-        assert_eq!(queue.give_up().len(), 1);
+        assert_eq!(queue.give_up(DropReason::Gone).len(), 1);
         assert_eq!((queue.bytes(), queue.messages(), queue.taken()), (0, 0, Count { number: 0, session: 1 }));
     }
 }

@@ -72,6 +72,8 @@ impl Copies {
 pub(super) struct Fresh<'a> {
     pub(super) topic: &'a str,
     pub(super) text: &'a str,
+    /// Who published it; 0 where it doesn't say.
+    pub(super) origin: u64,
     pub(super) stamp: Option<Position>,
 }
 
@@ -118,7 +120,8 @@ impl Inbox {
             return Ok(None);
         }
         let text = simdutf8::basic::from_utf8(text).map_err(drop)?;
-        Ok(Some(Fresh { topic, text, stamp: header.and_then(|header| header.stamp) }))
+        let stamp = header.and_then(|header| header.stamp);
+        Ok(Some(Fresh { topic, text, origin: header.map_or(0, |header| header.origin), stamp }))
     }
 
     /// Whether a number was here before. What is missing before it is counted.

@@ -16,7 +16,7 @@ pub(super) const KEPT_SECONDS: usize = 7 * 24 * 60 * 60;
 
 /// A publication that did not reach Redis, or that it refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
+pub struct RedisDeadLetter {
     /// Where it was to be published.
     pub channel: String,
     /// Its text, as subscribers would have got it.
@@ -55,9 +55,9 @@ impl Letter {
         self.topic.len() + self.text.len() + self.error.len() + size_of::<Self>()
     }
 
-    fn told(&self) -> DeadLetter {
+    fn told(&self) -> RedisDeadLetter {
         let channel = format!("{CHANNEL}{}", self.topic);
-        DeadLetter { channel, payload: self.text.to_string(), error: self.error.to_string() }
+        RedisDeadLetter { channel, payload: self.text.to_string(), error: self.error.to_string() }
     }
 
     /// As Redis keeps it: JSON.
@@ -130,7 +130,7 @@ impl Letters {
     }
 
     /// For the application, once.
-    pub(super) fn fetch(&mut self) -> Vec<DeadLetter> {
+    pub(super) fn fetch(&mut self) -> Vec<RedisDeadLetter> {
         self.unfetched.take().iter().map(|letter| letter.told()).collect()
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::{
     CHANNEL,
     header::{self, Header},
-    letters::{DeadLetter, Letter, Letters},
+    letters::{Letter, Letters, RedisDeadLetter},
     recent::Recent,
     resp,
 };
@@ -275,7 +275,7 @@ impl Outbox {
     }
 
     /// Dead letters for the application, once.
-    pub(super) fn fetch_letters(&self) -> Vec<DeadLetter> {
+    pub(super) fn fetch_letters(&self) -> Vec<RedisDeadLetter> {
         lock(&self.state).letters.fetch()
     }
 

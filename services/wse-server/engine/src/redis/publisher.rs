@@ -2,8 +2,9 @@
 //!
 //! Dead letters, questions and replays go through it too, in line with everything else.
 
+mod answers;
+
 use std::{
-    borrow::Cow,
     collections::VecDeque,
     io::IoSlice,
     pin::pin,
@@ -20,11 +21,10 @@ use tokio::{
 
 use super::{
     CHANNEL, DEAD_LETTERS, FAREWELL, Inner,
-    connection::{Connection, Dialer, Problem, refusal},
-    header::Header,
+    connection::{Connection, Dialer, Problem},
     letters::{KEPT, KEPT_SECONDS, Letter},
-    outbox::{Batch, letter},
-    resp::{self, Answer},
+    outbox::Batch,
+    resp,
 };
 
 /// Bytes that may be under way without an answer.
@@ -280,106 +280,6 @@ impl<'a> Conversation<'a> {
         self.push(Task::Save(commands, 3 * letters.len() as u32, letters));
     }
 
-    /// Gives each answer to what it is the answer of.
-    fn listen(&mut self) -> Result<(), Problem> {
-        let incoming = std::mem::take(&mut self.connection.incoming);
-        let (mut used, mut tally) = (0, Tally::default());
-        let listened = loop {
-            match resp::answer(&incoming[used..]) {
-                Ok(Some((answer, length))) => {
-                    used += length;
-                    if let Err(problem) = self.answered(&answer, &mut tally) {
-                        break Err(problem);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(malformed) => break Err(malformed.into()),
-            }
-        };
-        self.connection.incoming = incoming;
-        self.connection.used(used);
-        if !tally.refused.is_empty() {
-            tracing::warn!(refused = tally.refused.len(), error = %tally.refused[0].error, "Redis refused publications");
-            self.inner.errors.fetch_add(tally.refused.len() as u64, Ordering::Relaxed);
-        }
-        self.inner.outbox.settle(tally.sent, tally.unwanted, tally.refused, tally.done);
-        listened
-    }
-
-    fn answered(&mut self, answer: &Answer<'_>, tally: &mut Tally) -> Result<(), Problem> {
-        let Some(task) = self.tasks.front_mut() else { return Err("it answers what nobody asked".into()) };
-        let is_done = match task {
-            Task::Publish(batch) => {
-                let mut copies = |batch: &mut Batch| own_copies(self.inner, &mut self.copies, batch);
-                match answer {
-                    Answer::Integer(count) if *count as u64 > copies(batch) => tally.sent += 1,
-                    Answer::Integer(_) => tally.unwanted += 1,
-                    Answer::Error(_) => {
-                        let (topic, payload) = batch.next();
-                        let error = refusal(answer).unwrap_or_default();
-                        tally.refused.push(letter(topic, payload, Cow::Owned(error)));
-                    }
-                    _ => return Err("it answers PUBLISH with no number".into()),
-                }
-                batch.advance();
-                batch.unanswered() == 0
-            }
-            Task::Save(_, answers, letters) => {
-                *answers -= 1;
-                if let Some(error) = refusal(answer) {
-                    tracing::warn!(error, topic = &*letters[0].topic, "Redis refused dead letters");
-                }
-                *answers == 0
-            }
-            Task::Audience(..) | Task::Letters(..) | Task::Forget(_) => true,
-        };
-        if !is_done {
-            return Ok(());
-        }
-        self.written.0 = self.written.0.checked_sub(1).ok_or("it answers what it can't have read")?;
-        let task = self.tasks.pop_front().expect("it is the one that was looked at");
-        self.bytes -= task.commands().len();
-        match task {
-            Task::Publish(batch) => tally.done += batch.commands.len(),
-            // Whoever asked has gone if it doesn't take the answer.
-            Task::Audience(_, own, waiting) => drop(waiting.send(audience(answer).saturating_sub(own) as usize)),
-            Task::Letters(_, topic, waiting) => drop(waiting.send(self.replay(&topic, answer))),
-            Task::Save(..) | Task::Forget(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Publishes what Redis kept, and has it keep that no longer.
-    fn replay(&mut self, topic: &str, answer: &Answer<'_>) -> Result<usize, String> {
-        if let Some(error) = refusal(answer) {
-            return Err(error);
-        }
-        let Answer::Array(Some(saved)) = answer else { return Err("it answers LRANGE with no list".into()) };
-        let mut letters = Vec::with_capacity(saved.len());
-        // The last is the oldest.
-        for saved in saved.iter().rev() {
-            match saved {
-                Answer::Bulk(Some(saved)) => letters.extend(Letter::read(saved)),
-                _ => return Err("it answers LRANGE with no strings".into()),
-            }
-        }
-        if letters.len() < saved.len() {
-            tracing::warn!(
-                topic,
-                strangers = saved.len() - letters.len(),
-                "the list of dead letters holds others, left out"
-            );
-        }
-        if !saved.is_empty() {
-            let mut commands = Vec::new();
-            let last = format!("-{}", saved.len() + 1);
-            put(&mut commands, &["LTRIM", &format!("{DEAD_LETTERS}{topic}"), "0", &last]);
-            self.push(Task::Forget(commands));
-        }
-        self.inner.outbox.publish_again(&letters);
-        Ok(letters.len())
-    }
-
     /// Gives back what has no answer.
     fn end(&mut self) {
         let mut batches = Vec::new();
@@ -394,44 +294,6 @@ impl<'a> Conversation<'a> {
             }
         }
         self.inner.outbox.put_back(batches.into_iter(), ATTEMPTS);
-    }
-}
-
-/// Answers of one round.
-#[derive(Default)]
-struct Tally {
-    sent: u64,
-    unwanted: u64,
-    refused: Vec<Letter>,
-    done: usize,
-}
-
-/// How many of those who got a batch's next message we are ourselves.
-fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) -> u64 {
-    let version = inner.interest.version();
-    if version == 0 {
-        return 0;
-    }
-    let (topic, payload) = batch.next();
-    let is_own = |header: Header| header.origin == inner.origin;
-    if !Header::split(payload).is_ok_and(|(header, _)| header.is_some_and(is_own)) {
-        // A replay of another's: we are one of those who get it.
-        return 0;
-    }
-    if known.0 != topic || known.1 != version {
-        *known = (topic.to_owned(), version, inner.interest.copies(topic));
-    }
-    known.2
-}
-
-/// What PUBSUB NUMSUB says of the one channel that it was asked about.
-fn audience(answer: &Answer<'_>) -> u64 {
-    match answer {
-        Answer::Array(Some(parts)) => match parts.as_slice() {
-            [_, Answer::Integer(count)] => u64::try_from(*count).unwrap_or(0),
-            _ => 0,
-        },
-        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connection that subscribes: says what is wanted, and hands on what comes.
 //!
-//! It isn't read while publications that listeners haven't taken fill their bound. Redis then keeps what comes, up to a bound of
+//! It isn't read while listeners here have too much to take. Redis then keeps what comes, up to a bound of
 //! its own (`client-output-buffer-limit pubsub`), and hangs up: what is missing then shows in the numbers, and is counted as lost.
 
 use std::{
@@ -20,9 +20,10 @@ use super::{
     connection::{Connection, Dialer, Problem, refusal},
     inbox::{Fresh, Inbox},
     interest::Channel,
+    past::Past,
     resp::{self, Answer, Incoming},
 };
-use crate::{links::Publication, lock::lock, server::Shared};
+use crate::{links::Publication, lock::lock, server::Shared, topics::is_pattern};
 
 /// Names in one command, and changes that are taken notice of at once.
 const NAMES_AT_ONCE: usize = 1000;
@@ -43,7 +44,7 @@ enum End {
 pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
     let mut dialer = Dialer::new(&inner.address, &inner.times, format!("wse-{:016x}-in", inner.origin));
     let mut stopped = inner.stop.subscribe();
-    let (mut inbox, mut lost): (Inbox, Option<Problem>) = (Inbox::new(inner.origin), None);
+    let (mut inbox, mut past, mut lost) = (Inbox::new(inner.origin), Past::default(), None::<Problem>);
     let mut is_again = false;
     loop {
         let connection = {
@@ -62,9 +63,10 @@ pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
             inner.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         inner.receives.store(true, Ordering::SeqCst);
-        let mut conversation = Conversation::new(&inner, &shared, connection, inbox);
+        let mut conversation = Conversation::new(&inner, &shared, connection, inbox, past);
         let end = conversation.run().await;
-        inbox = conversation.inbox;
+        (inbox, past) = (conversation.inbox, conversation.past);
+        past.lose(&shared);
         inner.receives.store(false, Ordering::SeqCst);
         inner.interest.forget_confirmed();
         match end {
@@ -80,6 +82,7 @@ struct Conversation<'a> {
     shared: &'a Shared,
     connection: Connection,
     inbox: Inbox,
+    past: Past,
     /// How many of our patterns ask for one of Redis'.
     patterns: HashMap<String, usize>,
     out: Vec<u8>,
@@ -90,12 +93,13 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn new(inner: &'a Inner, shared: &'a Shared, connection: Connection, inbox: Inbox) -> Self {
+    fn new(inner: &'a Inner, shared: &'a Shared, connection: Connection, inbox: Inbox, past: Past) -> Self {
         let mut conversation = Self {
             inner,
             shared,
             connection,
             inbox,
+            past,
             patterns: HashMap::new(),
             out: Vec::new(),
             written: 0,
@@ -113,7 +117,7 @@ impl<'a> Conversation<'a> {
         let mut stopped = self.inner.stop.subscribe();
         let mut look = interval(self.inner.times.heartbeat / LOOKS);
         loop {
-            let may_read = !self.inner.publications.is_full();
+            let may_read = !self.shared.is_congested();
             if let Err(problem) = self.work(may_read) {
                 return End::Lost(problem);
             }
@@ -152,7 +156,8 @@ impl<'a> Conversation<'a> {
             if self.is_written() {
                 self.out.clear();
                 self.written = 0;
-                let changes = self.inner.interest.changes(NAMES_AT_ONCE);
+                let mut changes = self.inner.interest.changes(NAMES_AT_ONCE);
+                changes.retain(|(topic, is_wanted)| is_pattern(topic) || self.is_told(topic, *is_wanted));
                 self.subscribe(changes.iter().map(|(topic, is_wanted)| (&**topic, *is_wanted)));
             }
             if self.is_written() {
@@ -166,8 +171,15 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Whether the server is still there.
+    /// Whether Redis has to be told that a topic, a name, is wanted or no longer.
+    fn is_told(&mut self, topic: &Arc<str>, is_wanted: bool) -> bool {
+        if is_wanted { !self.past.is_back(topic) } else { !self.past.lingers(self.shared, topic) }
+    }
+
+    /// Whether the server is still there; and whether some topics have lingered long enough.
     fn look(&mut self) -> Result<(), Problem> {
+        let over = self.past.over(Instant::now());
+        self.subscribe(over.iter().map(|topic| (&**topic, false)));
         let times = &self.inner.times;
         let silence = self.heard_at.elapsed();
         if silence >= times.heartbeat + times.answer {
@@ -214,7 +226,7 @@ impl<'a> Conversation<'a> {
     /// Hands on what came.
     fn listen(&mut self) -> Result<(), Problem> {
         let incoming: BytesMut = std::mem::take(&mut self.connection.incoming);
-        let mut run = Run { shared: self.shared, topic: "", publications: Vec::new(), delivered: 0 };
+        let mut run = Run::new(self.shared, &mut self.past);
         let mut used = 0;
         let listened = loop {
             match resp::incoming(&incoming[used..]) {
@@ -226,7 +238,9 @@ impl<'a> Conversation<'a> {
                 }
                 Ok(Some((Incoming::Answer(answer), length))) => {
                     used += length;
-                    self.answered(&answer);
+                    // Whatever came before it goes before it.
+                    run.hand_on();
+                    answered(self.inner, self.shared, &mut self.inbox, run.past, &answer);
                 }
                 Ok(None) => break Ok(()),
                 Err(malformed) => break Err(malformed.into()),
@@ -234,56 +248,66 @@ impl<'a> Conversation<'a> {
         };
         run.hand_on();
         self.inbox.books.delivered += run.delivered;
-        drop(run);
         *lock(&self.inner.received) = self.inbox.books;
         self.connection.incoming = incoming;
         self.connection.used(used);
         listened
     }
+}
 
-    fn answered(&mut self, answer: &Answer<'_>) {
-        if let Some(error) = refusal(answer) {
-            tracing::error!(error, "Redis refused a subscription");
+/// What Redis says of our subscriptions.
+fn answered(inner: &Inner, shared: &Shared, inbox: &mut Inbox, past: &mut Past, answer: &Answer<'_>) {
+    if let Some(error) = refusal(answer) {
+        tracing::error!(error, "Redis refused a subscription");
+    }
+    let Answer::Array(Some(parts)) = answer else { return };
+    let [Answer::Bulk(Some(kind)), Answer::Bulk(Some(name)), Answer::Integer(_)] = parts.as_slice() else { return };
+    let Ok(name) = std::str::from_utf8(name) else { return };
+    match *kind {
+        b"subscribe" => inner.interest.confirm(&Channel::Name(name.into()), true),
+        b"psubscribe" => inner.interest.confirm(&Channel::Pattern(name.into()), true),
+        b"unsubscribe" => {
+            inner.interest.confirm(&Channel::Name(name.into()), false);
+            let topic = name.strip_prefix(CHANNEL).unwrap_or_default();
+            inbox.forget_name(topic);
+            past.forget_topic(shared, topic);
         }
-        let Answer::Array(Some(parts)) = answer else { return };
-        let [Answer::Bulk(Some(kind)), Answer::Bulk(Some(name)), Answer::Integer(_)] = parts.as_slice() else { return };
-        let Ok(name) = std::str::from_utf8(name) else { return };
-        match *kind {
-            b"subscribe" => self.inner.interest.confirm(&Channel::Name(name.into()), true),
-            b"psubscribe" => self.inner.interest.confirm(&Channel::Pattern(name.into()), true),
-            b"unsubscribe" => {
-                self.inner.interest.confirm(&Channel::Name(name.into()), false);
-                self.inbox.forget_name(name.strip_prefix(CHANNEL).unwrap_or_default());
-            }
-            b"punsubscribe" => {
-                self.inner.interest.confirm(&Channel::Pattern(name.into()), false);
-                self.inbox.forget_pattern();
-            }
-            _ => {}
+        b"punsubscribe" => {
+            inner.interest.confirm(&Channel::Pattern(name.into()), false);
+            inbox.forget_pattern();
+            past.forget(shared);
         }
+        _ => {}
     }
 }
 
-/// Messages of one topic in a row.
-struct Run<'a> {
+/// Messages of one topic and one publisher in a row.
+struct Run<'a, 'b> {
     shared: &'a Shared,
+    past: &'b mut Past,
     topic: &'a str,
+    origin: u64,
     publications: Vec<Publication<'a>>,
     delivered: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a, 'b> Run<'a, 'b> {
+    fn new(shared: &'a Shared, past: &'b mut Past) -> Self {
+        Self { shared, past, topic: "", origin: 0, publications: Vec::new(), delivered: 0 }
+    }
+
     fn add(&mut self, fresh: Fresh<'a>) {
-        if self.topic != fresh.topic || self.publications.len() >= MESSAGES_AT_ONCE {
+        let is_same = self.topic == fresh.topic && self.origin == fresh.origin;
+        if !is_same || self.publications.len() >= MESSAGES_AT_ONCE {
             self.hand_on();
-            self.topic = fresh.topic;
+            (self.topic, self.origin) = (fresh.topic, fresh.origin);
         }
         self.publications.push(Publication { text: Cow::Borrowed(fresh.text), stamp: fresh.stamp });
     }
 
     fn hand_on(&mut self) {
         if !self.publications.is_empty() {
-            self.shared.receive(self.topic, &self.publications);
+            self.past.hand_on(self.shared, self.origin, self.topic, &self.publications);
             self.delivered += self.publications.len() as u64;
             self.publications.clear();
         }

@@ -13,6 +13,11 @@ use crate::{
 };
 
 impl Shared {
+    /// `/stats/links`.
+    pub(crate) fn link_stats(&self) -> LinkStats {
+        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
+    }
+
     pub(super) fn cluster_health(&self) -> ClusterHealth {
         self.cluster.get().map(|mesh| ClusterHealth::from(&mesh.stats())).unwrap_or_default()
     }

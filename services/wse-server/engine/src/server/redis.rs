@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Server, Shared};
 use crate::{
     lock::lock,
-    redis::{DeadLetter, Redis, RedisError, RedisStats, RedisTimes},
+    redis::{Redis, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
+    stats::RedisHealth,
 };
 
 impl Shared {
@@ -16,6 +17,10 @@ impl Shared {
     /// What became of publications through Redis, if there is one.
     pub(crate) fn redis_stats(&self) -> Option<RedisStats> {
         self.redis().map(|redis| redis.stats())
+    }
+
+    pub(super) fn redis_health(&self) -> RedisHealth {
+        self.redis_stats().as_ref().map(RedisHealth::from).unwrap_or_default()
     }
 }
 
@@ -57,7 +62,7 @@ impl Server {
     }
 
     /// The last thousand publications that Redis did not get, each once.
-    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+    pub fn dead_letters(&self) -> Vec<RedisDeadLetter> {
         self.shared.redis().map(|redis| redis.dead_letters()).unwrap_or_default()
     }
 

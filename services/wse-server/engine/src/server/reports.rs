@@ -7,12 +7,11 @@ use std::{
 
 use bench_format::service::{ConnectionBooks, ServiceStats};
 
-use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Shared};
+use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Server, Shared};
 use crate::{
-    links::LinkStats,
     outbound::Command,
-    quality::Grades,
-    stats::{self, Book, Fanout, SendDropReason, Totals},
+    quality::{Grades, Quality},
+    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
 };
 
 impl Shared {
@@ -67,11 +66,6 @@ impl Shared {
         grades
     }
 
-    /// `/stats/links`.
-    pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
-    }
-
     /// `/stats/connections`: each shard is asked; closed connections are told once.
     pub(crate) fn connection_books(&self) -> ConnectionBooks {
         let mut books = std::mem::take(&mut *self.last_books.lock().unwrap_or_else(PoisonError::into_inner));
@@ -91,5 +85,36 @@ impl Shared {
             told
         };
         ConnectionBooks { connections: books.iter().map(with_application).collect() }
+    }
+}
+
+impl Server {
+    /// How good a connection is; nothing if it is unknown.
+    pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
+        let key = self.shared.registry.key(connection)?;
+        let (reply, replied) = mpsc::sync_channel(1);
+        self.shared.mailboxes[key.shard()].put_now(Command::Quality(key, reply));
+        replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
+    }
+
+    /// How the server is, in the names of the reference, and more.
+    pub fn health_snapshot(&self) -> HealthSnapshot {
+        let (stats, totals) = self.shared.stats_and_totals();
+        let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
+        HealthSnapshot {
+            connections: stats.connections.open,
+            inbound_queue_depth: totals.depth as u64,
+            inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
+            uptime_secs: stats.uptime_seconds,
+            cluster: self.shared.cluster_health(),
+            redis: self.shared.redis_health(),
+            connection_quality: self.shared.grades(),
+            recovery_enabled: self.shared.recovery.is_some(),
+            recovery_topic_count: recovery.0,
+            recovery_total_bytes: recovery.1,
+            presence_enabled: self.shared.presence.is_some(),
+            presence_topics: presence.0,
+            presence_total_users: presence.1,
+        }
     }
 }

@@ -260,7 +260,8 @@ impl Puppet {
     /// Introduced.
     pub(crate) fn linked(address: SocketAddr, instance: &str, capabilities: u32) -> Self {
         let mut puppet = Self::stranger(address);
-        puppet.write(&hello(instance, capabilities));
+        // Lower than any name of ours.
+        puppet.write(&hello(&format!("0-{instance}"), capabilities));
         assert_eq!(puppet.next().expect("a hello comes back").kind, Some(Kind::Hello));
         puppet
     }

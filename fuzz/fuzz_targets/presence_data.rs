@@ -1,0 +1,26 @@
+//! What users say about themselves: refused, or told to everyone as what it is, in JSON, and no longer than it may be.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use wse_engine::fuzzed;
+
+const MOST: usize = 256;
+
+fuzz_target!(|input: (&str, &str)| {
+    let (user, data) = input;
+    let given = serde_json::from_str::<Value>(data);
+    match fuzzed::join(user, data, MOST) {
+        Err(_) => assert!(given.is_err() || data.len() > 4 * MOST || given.unwrap().to_string().len() > MOST),
+        Ok((message, detail)) => {
+            let given = given.expect("what is told is JSON");
+            assert!(given.to_string().len() <= MOST);
+            assert!(serde_json::from_str::<Value>(&message).is_ok() && serde_json::from_str::<Value>(&detail).is_ok());
+            // Texts are compared: reading a float again may give its neighbour.
+            let user = Value::from(user);
+            let expected = format!(r#"{{"c":"WSE","p":{{"data":{given},"user_id":{user}}},"t":"presence_join"}}"#);
+            assert_eq!(message, expected);
+            assert_eq!(detail, format!(r#"{{"topic":"topic","user_id":{user},"data":{given}}}"#));
+        }
+    }
+});

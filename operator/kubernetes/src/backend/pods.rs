@@ -1,0 +1,94 @@
+//! Where the pods of a trial ran and what they were promised, for the bundle.
+
+use bench_format::pod::{Pod as PodEvidence, PodRole};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Kubernetes, Serves};
+use crate::{
+    ends::{Role, index_of},
+    trouble::{container, pod_name},
+};
+
+/// The class whose pods are promised the CPU that they ask for.
+const PROMISED: &str = "Guaranteed";
+
+impl Kubernetes {
+    /// What belongs to the service, in the order in which it was started.
+    pub(super) fn companions(&self) -> impl Iterator<Item = &Serves> {
+        self.behind.iter().filter(|serves| serves.known.role == Role::Companion)
+    }
+
+    /// Every pod that takes part, as the cluster shows it now.
+    pub(super) fn pods_evidence(&self) -> Vec<PodEvidence> {
+        let serving = self.service.iter().chain(&self.behind).filter_map(|serves| {
+            let pod = self.pod(&serves.known.uid)?;
+            let (role, companion) = match serves.known.role {
+                Role::Service => (PodRole::Service, None),
+                Role::Companion => (PodRole::Companion, Some(serves.name.clone())),
+                Role::Inference => (PodRole::Inference, None),
+            };
+            let cpus_allowed = serves.cpus_allowed.clone();
+            Some(PodEvidence { cpus_allowed, companion, ..pod_evidence(&pod, role, None) })
+        });
+        let workers = self
+            .workers
+            .iter()
+            .flat_map(|workers| &workers.known.pods)
+            .filter_map(|(&index, (_, uid))| Some(pod_evidence(&*self.pod(uid)?, PodRole::Worker, Some(index))));
+        serving.chain(workers).collect()
+    }
+
+    /// Why the service, or a companion of it, isn't promised its CPU; absent where all are.
+    pub(super) fn not_promised(&self) -> Option<String> {
+        let class = |serves: &Serves| self.pod(&serves.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
+        let words = |whose: &str, class: String| {
+            let promised = class == PROMISED;
+            (!promised).then(|| {
+                format!("{whose} has quality of service {class}: its CPU isn't promised; set requests = limits")
+            })
+        };
+        let of_service = self.service.as_ref().map(class).unwrap_or_default();
+        words("the service's pod", of_service).or_else(|| {
+            self.companions().find_map(|serves| words(&format!("the pod of companion {}", serves.name), class(serves)))
+        })
+    }
+}
+
+/// What a pod is called in the list of roles: several companions differ by name.
+pub(super) fn role_of(pod: &PodEvidence) -> String {
+    let role = container_of(pod.role);
+    pod.companion.as_ref().map_or(role.into(), |name| format!("{role} {name}"))
+}
+
+fn qos_class(pod: &Pod) -> String {
+    pod.status.as_ref().and_then(|status| status.qos_class.clone()).unwrap_or_default()
+}
+
+/// The container that does a pod's work, as the chart names it.
+fn container_of(role: PodRole) -> &'static str {
+    match role {
+        PodRole::Service => "service",
+        PodRole::Companion => "companion",
+        PodRole::Inference => "inference",
+        PodRole::Worker => "worker",
+    }
+}
+
+fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
+    let name = container_of(role);
+    let status = container(pod, name);
+    let asked = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == name);
+    PodEvidence {
+        name: pod_name(pod),
+        role,
+        companion: None,
+        worker: worker.or_else(|| index_of(pod)),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+        qos_class: qos_class(pod),
+        cpus_allowed: String::new(),
+        image: asked.and_then(|container| container.image.clone()).unwrap_or_default(),
+        image_digest: status.map(|status| status.image_id.clone()).unwrap_or_default(),
+        restarts: status.map_or(0, |status| u32::try_from(status.restart_count).unwrap_or(0)),
+        throttled_periods: None,
+    }
+}

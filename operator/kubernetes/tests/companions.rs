@@ -1,0 +1,178 @@
+//! A service with companions, against an API server in this process: what is scaled when, what is read, what is left.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use bench_format::{environment::Environment, pod::PodRole, trial::TrialId};
+use operator::backend::{Backend, Cause, Error, ServiceSpec};
+use operator_kubernetes::{
+    api::ClusterApi, backend::Kubernetes, cluster_file::ClusterFile, events::events, journal::Journal, seen::Seen,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use fakes::{Cluster, NAMESPACE};
+
+mod fakes;
+
+const DEPLOYMENTS: [(&str, &str); 3] =
+    [("wsl", "service"), ("wsl--redis", "companion"), ("wsl--publisher", "companion")];
+
+/// A release of one service with two companions, and an operator beside it.
+struct Bench {
+    cluster: Cluster,
+    client: kube::Client,
+    file: Arc<ClusterFile>,
+    results: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let (cluster, client) = Cluster::with(&DEPLOYMENTS).await;
+        let (service, redis, publisher) = (fakes::pod(7, 70).await, fakes::pod(8, 80).await, fakes::pod(9, 90).await);
+        let file = format!(
+            "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
+             protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, jobs: [], \
+             targets: [{{service: ours, workload: x, variant: v, deployment: wsl, \
+             ports: {{ws: 1, metrics: {service}, evidence: {service}}}, companions: [\
+             {{name: redis, deployment: wsl--redis, image: 'redis:1', ports: {{evidence: {redis}}}}}, \
+             {{name: publisher, deployment: wsl--publisher, image: 'ours:1', \
+             ports: {{metrics: {publisher}, evidence: {publisher}}}}}]}}]}}"
+        );
+        let file = Arc::new(serde_saphyr::from_str(&file).unwrap());
+        Self { cluster, client, file, results: tempfile::tempdir().unwrap() }
+    }
+
+    /// An operator that is patient for so long.
+    async fn operator(&self, patience: Duration) -> Kubernetes {
+        Kubernetes::new(
+            Arc::clone(&self.file),
+            ClusterApi::new(&self.client, NAMESPACE),
+            Seen::start(&self.client, NAMESPACE, "wsl").await.unwrap(),
+            self.journal(),
+            events().0,
+            patience,
+            Environment::default(),
+        )
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::open(self.results.path()).unwrap()
+    }
+
+    fn spec(&self) -> ServiceSpec {
+        let service = json!({"description": "ours", "protocol": "wse", "command": ["ours:1"]});
+        let trial = TrialId {
+            service: "ours".into(),
+            workload: "x".into(),
+            variant: "v".into(),
+            tier: 1,
+            process: 1,
+            repeat: 1,
+        };
+        ServiceSpec {
+            name: "ours".into(),
+            trial,
+            service: serde_json::from_value(service).unwrap(),
+            env: BTreeMap::new(),
+            log: self.path("service.log"),
+            inference: None,
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.results.path().join(name)
+    }
+
+    fn scaled(&self) -> Vec<String> {
+        self.cluster.scaled().iter().map(|(name, replicas)| format!("{name} {replicas}")).collect()
+    }
+}
+
+const PATIENT: Duration = Duration::from_secs(30);
+const UP: [&str; 3] = ["wsl--redis 1", "wsl--publisher 1", "wsl 1"];
+const DOWN: [&str; 3] = ["wsl 0", "wsl--publisher 0", "wsl--redis 0"];
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn companions_come_before_their_service_and_go_after_it() {
+    let bench = Bench::new().await;
+    let mut operator = bench.operator(PATIENT).await;
+    let serving = operator.start_service(&bench.spec()).await.unwrap();
+    assert_eq!(bench.scaled(), UP);
+    assert_eq!(serving.started.pid, 7);
+    assert_eq!(serving.versions["redis"], "redis:1");
+    assert_eq!(serving.versions["image of publisher"], "wsl--publisher@sha256:1");
+    assert_eq!(bench.journal().entries().len(), 3, "all of it is noted before it is changed");
+
+    bench.cluster.forget();
+    operator.stop_service().await;
+    assert_eq!(bench.scaled(), DOWN);
+    assert_eq!(text(&bench.path("companion-redis.log")), "the last words of wsl--redis-1\n");
+    assert_eq!(text(&bench.path("companion-publisher.log")), "the last words of wsl--publisher-1\n");
+    operator.put_back().await.unwrap();
+    assert_eq!(bench.journal().entries(), []);
+}
+
+#[tokio::test]
+async fn what_each_companion_uses_is_told_apart_by_name_and_pod() {
+    let bench = Bench::new().await;
+    let mut operator = bench.operator(PATIENT).await;
+    operator.start_service(&bench.spec()).await.unwrap();
+    let used: Vec<(String, u64)> =
+        operator.companions_usage().await.unwrap().into_iter().map(|(name, usage)| (name, usage.cpu_ns)).collect();
+    assert_eq!(used, [("publisher".to_owned(), 90), ("redis".to_owned(), 80)]);
+    assert_eq!(operator.service_usage().await.unwrap().unwrap().cpu_ns, 70);
+
+    let whereabouts = operator.whereabouts();
+    let pods: Vec<(PodRole, Option<&str>, &str)> =
+        whereabouts.pods.iter().map(|pod| (pod.role, pod.companion.as_deref(), pod.cpus_allowed.as_str())).collect();
+    let companion = PodRole::Companion;
+    let expected =
+        [(PodRole::Service, None, "7"), (companion, Some("redis"), "8"), (companion, Some("publisher"), "9")];
+    assert_eq!(pods, expected);
+    assert_eq!(whereabouts.cpu_roles["companion redis"], "8 of node-a (Guaranteed)");
+    assert_eq!(operator.shares().isolation, None);
+}
+
+#[tokio::test]
+async fn a_companion_that_never_becomes_ready_is_named_with_its_event_and_log_and_nothing_stays_up() {
+    let bench = Bench::new().await;
+    bench.cluster.never_ready("wsl--publisher");
+    // The companion before it has to become ready within that.
+    let mut operator = bench.operator(Duration::from_secs(2)).await;
+    let Err(Error::NotReady { name, reason, log }) = operator.start_service(&bench.spec()).await else {
+        panic!("it became ready")
+    };
+    assert_eq!(name, "companion publisher");
+    assert!(reason.starts_with("pod wsl--publisher-1: phase Running, not Ready: not yet"), "{reason}");
+    assert!(reason.contains("last event: Unhealthy: connection refused"), "{reason}");
+    assert!(log.contains("the last words of wsl--publisher-1"), "{log}");
+    assert_eq!(bench.scaled(), ["wsl--redis 1", "wsl--publisher 1", "wsl--publisher 0", "wsl--redis 0"]);
+}
+
+#[tokio::test]
+async fn a_companion_that_restarts_interrupts_the_trial_as_the_service_would() {
+    let bench = Bench::new().await;
+    let mut operator = bench.operator(PATIENT).await;
+    operator.start_service(&bench.spec()).await.unwrap();
+    assert_eq!((operator.service_ended(), operator.confirm().await), (None, None));
+    bench.cluster.restart("wsl--redis");
+    let ended = operator.confirm().await.unwrap();
+    assert_eq!(ended.words, "pod wsl--redis-1: container companion ended with exit code 1");
+    assert_eq!(ended.cause, Cause::Outside);
+}
+
+#[tokio::test]
+async fn what_an_operator_left_behind_that_was_killed_is_scaled_back_by_the_next_one() {
+    let bench = Bench::new().await;
+    let mut killed = bench.operator(PATIENT).await;
+    killed.start_service(&bench.spec()).await.unwrap();
+    drop(killed);
+    bench.cluster.forget();
+    bench.operator(PATIENT).await.put_back().await.unwrap();
+    assert_eq!(bench.scaled(), DOWN);
+    assert_eq!(bench.journal().entries(), []);
+}

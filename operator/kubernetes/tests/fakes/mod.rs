@@ -1,0 +1,236 @@
+//! An API server in this process: Deployments that make a pod when they are scaled, and watches that tell of it. What stands in
+//! the pods is a tiny server for each Deployment, on loopback.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, State},
+    http::{StatusCode, Uri},
+    response::{IntoResponse, Response},
+    routing::{get, patch},
+};
+use bench_format::{environment::Environment, service::ServiceStats};
+use futures::stream;
+use kube::{Client, Config};
+use operator::backend::Usage;
+use operator_kubernetes::evidence::Surroundings;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
+
+/// The namespace.
+pub(crate) const NAMESPACE: &str = "lab";
+
+/// The API server.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    state: Arc<Mutex<Inner>>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    version: u64,
+    objects: BTreeMap<(String, String), Value>,
+    history: Vec<(u64, String, Value)>,
+    scaled: Vec<(String, i64)>,
+    never_ready: BTreeSet<String>,
+}
+
+impl Cluster {
+    /// With a Deployment for each name, at no replica; the container of its pod is called after its role.
+    pub(crate) async fn with(deployments: &[(&str, &str)]) -> (Self, Client) {
+        let cluster = Self { state: Arc::default(), changed: watch::Sender::new(0) };
+        for (name, role) in deployments {
+            let deployment = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"role": role}},
+                "spec": {"replicas": 0, "selector": {"matchLabels": {"target": name}}, "template": {}},
+            });
+            cluster.put("deployments", name, deployment);
+        }
+        let routes = Router::new()
+            .route("/apis/apps/v1/namespaces/lab/{kind}", get(list))
+            .route("/apis/batch/v1/namespaces/lab/{kind}", get(list))
+            .route("/api/v1/namespaces/lab/{kind}", get(list))
+            .route("/apis/apps/v1/namespaces/lab/{kind}/{name}", get(one))
+            .route("/api/v1/namespaces/lab/{kind}/{name}", get(one))
+            .route("/apis/apps/v1/namespaces/lab/deployments/{name}/scale", patch(scale))
+            .route("/api/v1/namespaces/lab/pods/{name}/log", get(log));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, routes.with_state(cluster.clone())).into_future());
+        (cluster, Client::try_from(Config::new(url.parse().unwrap())).unwrap())
+    }
+
+    /// What was scaled to what, in order.
+    pub(crate) fn scaled(&self) -> Vec<(String, i64)> {
+        self.lock().scaled.clone()
+    }
+
+    /// Forgets what was scaled so far.
+    pub(crate) fn forget(&self) {
+        self.lock().scaled.clear();
+    }
+
+    /// From now on a pod of this Deployment never becomes Ready, and an event says why.
+    pub(crate) fn never_ready(&self, deployment: &str) {
+        self.lock().never_ready.insert(deployment.into());
+    }
+
+    /// Lets a pod's container restart, as the kubelet does.
+    pub(crate) fn restart(&self, deployment: &str) {
+        let name = format!("{deployment}-1");
+        let mut pod = self.lock().objects[&("pods".to_owned(), name.clone())].clone();
+        let status = &mut pod["status"]["containerStatuses"][0];
+        status["restartCount"] = json!(1);
+        status["lastState"] = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        self.put("pods", &name, pod);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.state.lock().unwrap()
+    }
+
+    fn put(&self, kind: &str, name: &str, mut object: Value) {
+        let mut inner = self.lock();
+        inner.version += 1;
+        object["metadata"]["resourceVersion"] = json!(inner.version.to_string());
+        let key = (kind.to_owned(), name.to_owned());
+        let known = inner.objects.insert(key, object.clone()).is_some();
+        let event = json!({"type": if known { "MODIFIED" } else { "ADDED" }, "object": object});
+        self.tell(inner, kind, event);
+    }
+
+    fn remove(&self, kind: &str, name: &str) {
+        let mut inner = self.lock();
+        inner.version += 1;
+        let Some(object) = inner.objects.remove(&(kind.to_owned(), name.to_owned())) else { return };
+        self.tell(inner, kind, json!({"type": "DELETED", "object": object}));
+    }
+
+    fn tell(&self, mut inner: MutexGuard<'_, Inner>, kind: &str, event: Value) {
+        let version = inner.version;
+        inner.history.push((version, kind.to_owned(), event));
+        drop(inner);
+        self.changed.send_replace(version);
+    }
+
+    fn make_pod(&self, deployment: &str) {
+        let ready = !self.lock().never_ready.contains(deployment);
+        let role =
+            self.lock().objects[&("deployments".to_owned(), deployment.to_owned())]["metadata"]["labels"]["role"]
+                .clone();
+        let (name, uid) = (format!("{deployment}-1"), format!("uid of {deployment}"));
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid, "labels": {"target": deployment}},
+            "spec": {"nodeName": "node-a", "containers": [{"name": role, "image": format!("{deployment}:1")}]},
+            "status": {"phase": "Running", "podIP": "127.0.0.1", "qosClass": "Guaranteed",
+                "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "message": "not yet"}],
+                "containerStatuses": [{"name": role, "image": "i", "imageID": format!("{deployment}@sha256:1"),
+                    "ready": ready, "restartCount": 0, "state": {"running": {}}}]},
+        });
+        self.put("pods", &name, pod);
+        if !ready {
+            let event = json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE},
+                "involvedObject": {"uid": uid}, "reason": "Unhealthy", "type": "Warning",
+                "message": "connection refused", "lastTimestamp": "2026-01-01T00:00:00Z",
+            });
+            self.put("events", "e", event);
+        }
+    }
+}
+
+async fn list(State(cluster): State<Cluster>, Path(kind): Path<String>, uri: Uri) -> Response {
+    let query = uri.query().unwrap_or_default();
+    if query.contains("watch=true") {
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")?.parse().ok()).unwrap_or(0);
+        return watched(cluster, kind, from).into_response();
+    }
+    let inner = cluster.lock();
+    let of_kind = inner.objects.iter().filter(|((other, _), _)| *other == kind);
+    let items: Vec<&Value> = of_kind.map(|(_, object)| object).collect();
+    Json(json!({"metadata": {"resourceVersion": inner.version.to_string()}, "items": items})).into_response()
+}
+
+/// What happened after a version, line by line, for as long as somebody listens.
+fn watched(cluster: Cluster, kind: String, from: u64) -> Body {
+    let changes = cluster.changed.subscribe();
+    Body::from_stream(stream::unfold((cluster, kind, changes, from), |(cluster, kind, mut changes, from)| async move {
+        loop {
+            let next = {
+                let inner = cluster.lock();
+                let mut later = inner.history.iter().filter(|(version, other, _)| *version > from && *other == kind);
+                later.next().map(|(version, _, event)| (*version, format!("{event}\n")))
+            };
+            if let Some((version, line)) = next {
+                return Some((Ok::<_, Infallible>(line), (cluster, kind, changes, version)));
+            }
+            changes.changed().await.ok()?;
+        }
+    }))
+}
+
+async fn one(State(cluster): State<Cluster>, Path((kind, name)): Path<(String, String)>) -> Response {
+    match cluster.lock().objects.get(&(kind, name)) {
+        Some(object) => Json(object.clone()).into_response(),
+        None => not_there(StatusCode::NOT_FOUND, "NotFound"),
+    }
+}
+
+/// Takes what is applied; a Deployment makes its pod, or lets it go, before the answer.
+async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: String) -> Response {
+    let change: Value = serde_json::from_str(&body).unwrap();
+    let replicas = change["spec"]["replicas"].as_i64().unwrap();
+    let key = ("deployments".to_owned(), name.clone());
+    let Some(mut deployment) = cluster.lock().objects.get(&key).cloned() else {
+        return not_there(StatusCode::NOT_FOUND, "NotFound");
+    };
+    cluster.lock().scaled.push((name.clone(), replicas));
+    deployment["spec"]["replicas"] = json!(replicas);
+    cluster.put("deployments", &name, deployment);
+    if replicas == 0 {
+        cluster.remove("pods", &format!("{name}-1"))
+    } else {
+        cluster.make_pod(&name)
+    }
+    let metadata = json!({"name": name, "namespace": NAMESPACE});
+    Json(json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}))
+        .into_response()
+}
+
+async fn log(Path(name): Path<String>, uri: Uri) -> Response {
+    if uri.query().unwrap_or_default().contains("previous=true") {
+        return not_there(StatusCode::BAD_REQUEST, "BadRequest");
+    }
+    format!("the last words of {name}\n").into_response()
+}
+
+fn not_there(code: StatusCode, reason: &str) -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no such thing",
+        "reason": reason, "code": code.as_u16()});
+    (code, Json(status)).into_response()
+}
+
+/// What answers in a pod: its service, and the container beside it. Returns the port of both.
+pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
+    let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, throttled_periods: None, periods: None };
+    let surroundings = Surroundings { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
+    let stats = ServiceStats { version: "1.2.3".into(), ..ServiceStats::default() };
+    let routes = Router::new()
+        .route("/usage", get(async move || Json(usage)))
+        .route("/environment", get(async move || Json(surroundings)))
+        .route("/stats", get(async move || Json(stats)))
+        .route("/readyz", get(async || "ready"));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(axum::serve(listener, routes).into_future());
+    port
+}

@@ -1,0 +1,154 @@
+//! Clients that mean harm to topics: storms of subscriptions, giant names, thousands of patterns, floods of presence. What they
+//! cost is bounded, and nothing of it stays.
+
+mod client;
+
+use std::time::{Duration, Instant};
+
+use client::{Client, config, start, until};
+use wse_engine::{Config, PresenceConfig, PresenceError, Server, TopicError};
+
+fn subscribers(server: &Server, count: usize) -> Vec<(Client, String)> {
+    (0..count).map(|_| Client::ready(server.address())).collect()
+}
+
+/// What this process has in memory, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+fn shows(server: &Server, line: &str) -> bool {
+    server.prometheus_text().contains(&format!("\n{line}\n"))
+}
+
+#[test]
+fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_nobody() {
+    let server = start(config());
+    let (mut bystander, id) = Client::ready(server.address());
+    server.subscribe(&id, &["calm"], None).unwrap();
+    let (_client, hostile) = Client::ready(server.address());
+    let mut after_round = Vec::new();
+    for round in 0..4 {
+        for part in 0..100 {
+            let names: Vec<String> = (0..1000).map(|n| format!("storm {round} {part} {n}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            assert_eq!(server.subscribe(&hostile, &names, None).unwrap().len(), 1000);
+            let asked = Instant::now();
+            server.broadcast("calm", "{}");
+            assert_eq!(bystander.text(), "{}");
+            assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        }
+        assert!(shows(&server, "wse_topics 100001"));
+        assert_eq!(server.unsubscribe(&hostile, None), 100_000);
+        assert!(shows(&server, "wse_topics 1"));
+        // The shard has done the same when it answers.
+        server.broadcast("calm", "{}");
+        assert_eq!(bystander.text(), "{}");
+        after_round.push(resident());
+    }
+    // What the allocator keeps of the first round does for the others.
+    assert!(after_round[3] < after_round[0] + (16 << 20), "{after_round:?}");
+}
+
+#[test]
+fn a_limit_of_subscriptions_holds_whatever_the_storm() {
+    let server = start(Config { max_subscriptions_per_connection: 100, ..config() });
+    let clients = subscribers(&server, 2);
+    let names: Vec<String> = (0..150).map(|n| n.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (_, id) in &clients {
+        let refused = server.subscribe(id, &names, None);
+        assert_eq!(refused, Err(TopicError::TooManySubscriptions { wanted: 150, most: 100 }));
+        server.subscribe(id, &names[..100], None).unwrap();
+        assert!(server.subscribe(id, &names[100..101], None).is_err());
+        // Those it has already are no more.
+        server.subscribe(id, &names[..100], None).unwrap();
+    }
+    assert!(shows(&server, "wse_topics 100"));
+    drop(clients);
+    until("forgetting", || shows(&server, "wse_topics 0"));
+}
+
+#[test]
+fn giant_and_senseless_names_are_refused_whole() {
+    let server = start(config());
+    let (_client, id) = Client::ready(server.address());
+    for bad in
+        ["x".repeat(513), "é".repeat(257), "*".repeat(1 << 20), "a\nb".into(), "\0".into(), " ".into(), String::new()]
+    {
+        assert!(server.subscribe(&id, &["good", &bad], None).is_err());
+        assert!(server.subscribe_with_recovery(&id, &["good", &bad], None).is_err());
+    }
+    assert!(server.subscribe(&id, &["good"], Some(&"g".repeat(513))).is_err());
+    assert!(shows(&server, "wse_topics 0"));
+    assert_eq!(server.subscribe(&id, &[&"x".repeat(512)], None).unwrap().len(), 1);
+}
+
+#[test]
+fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
+    let server = start(config());
+    let mut clients = subscribers(&server, 2);
+    let patterns: Vec<String> = (0..5000).map(|n| format!("{}{n}", "*a".repeat(24))).collect();
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+    server.subscribe(&clients[0].1, &patterns, None).unwrap();
+    server.subscribe(&clients[1].1, &["*"], None).unwrap();
+    let started = Instant::now();
+    // Each pattern nearly fits each of these.
+    for n in 0..10 {
+        server.broadcast(&format!("{}b{n}", "a".repeat(60)), &n.to_string());
+    }
+    let unknown = started.elapsed();
+    for n in 0..10 {
+        assert_eq!(clients[1].0.text(), n.to_string());
+    }
+    assert!(unknown < Duration::from_secs(15), "{unknown:?}");
+    // Who fits is remembered for each name: a publisher pays once.
+    let started = Instant::now();
+    (0..10_000).for_each(|_| server.broadcast(&format!("{}b3", "a".repeat(60)), "again"));
+    assert!(started.elapsed() < unknown.max(Duration::from_secs(2)), "{:?} {unknown:?}", started.elapsed());
+    server.broadcast(&format!("{}77", "a".repeat(24)), "fits");
+    assert_eq!(clients[0].0.text(), "fits");
+}
+
+#[test]
+fn publishers_that_invent_names_take_no_memory() {
+    let server = start(config());
+    let (_client, id) = Client::ready(server.address());
+    server.subscribe(&id, &["never *"], None).unwrap();
+    let publish = |from: usize| (from..from + 100_000).for_each(|n| server.broadcast(&format!("invented {n}"), "{}"));
+    publish(0);
+    let before = resident();
+    publish(100_000);
+    assert!(resident() < before + (16 << 20), "{before} {}", resident());
+}
+
+#[test]
+fn a_flood_of_presence_is_bounded_by_members_and_data_and_ends_with_its_connections() {
+    let presence = PresenceConfig { max_data_size: 64, max_members: 20 };
+    let server = start(Config { presence: Some(presence), jwt: None, ..config() });
+    let clients: Vec<Client> = (0..60).map(|_| Client::open_with(server.address(), "/wse", "")).collect();
+    until("coming in", || server.connections().len() == 60);
+    for id in server.connections() {
+        server.subscribe_and_join(&id, &["room"], None, r#"{"s":0}"#).unwrap();
+        assert!(server.presence_stats("room").0 <= 20);
+    }
+    assert_eq!(server.presence_stats("room"), (20, 20));
+    let ids = server.connections();
+    for n in 0..20_000 {
+        server.update_presence(&ids[n % ids.len()], &format!(r#"{{"s":{n}}}"#)).unwrap();
+    }
+    let long = format!(r#""{}""#, "x".repeat(100));
+    for data in [long.as_str(), "no json", "", "{\"a\":"] {
+        assert!(server.update_presence(&ids[0], data).is_err(), "{data}");
+    }
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    assert!(matches!(
+        server.update_presence(&ids[0], &deep),
+        Err(PresenceError::TooLong { .. } | PresenceError::NoJson { .. })
+    ));
+    assert!(server.members("room").values().all(|member| member.data.get().len() <= 64));
+    drop(clients);
+    until("leaving", || server.presence_stats("room") == (0, 0) && shows(&server, "wse_presence_users 0"));
+}
