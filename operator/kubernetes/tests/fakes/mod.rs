@@ -65,6 +65,8 @@ impl Cluster {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(axum::serve(listener, routes.with_state(cluster.clone())).into_future());
+        // As `cli::main` does: built with all crates there are two to choose from.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         (cluster, Client::try_from(Config::new(url.parse().unwrap())).unwrap())
     }
 
