@@ -3,10 +3,19 @@
 
 mod client;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use client::{Client, config, start, until};
 use wse_engine::{Config, PresenceConfig, PresenceError, Server, TopicError};
+
+/// Nothing else goes on in this process as long as this is kept: memory is measured.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn subscribers(server: &Server, count: usize) -> Vec<(Client, String)> {
     (0..count).map(|_| Client::ready(server.address())).collect()
@@ -25,12 +34,13 @@ fn shows(server: &Server, line: &str) -> bool {
 
 #[test]
 fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_nobody() {
+    let _alone = alone();
     let server = start(config());
     let (mut bystander, id) = Client::ready(server.address());
     server.subscribe(&id, &["calm"], None).unwrap();
     let (_client, hostile) = Client::ready(server.address());
     let mut after_round = Vec::new();
-    for round in 0..4 {
+    for round in 0..6 {
         for part in 0..100 {
             let names: Vec<String> = (0..1000).map(|n| format!("storm {round} {part} {n}")).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -48,12 +58,14 @@ fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_no
         assert_eq!(bystander.text(), "{}");
         after_round.push(resident());
     }
-    // What the allocator keeps of the first round does for the others.
-    assert!(after_round[3] < after_round[0] + (16 << 20), "{after_round:?}");
+    // Tables that much comes and goes in grow once more after the first round; then what there is does for all others.
+    assert!(after_round[5] < after_round[2] + (16 << 20), "{after_round:?}");
+    assert!(after_round[5] < 256 << 20, "{after_round:?}");
 }
 
 #[test]
 fn a_limit_of_subscriptions_holds_whatever_the_storm() {
+    let _alone = alone();
     let server = start(Config { max_subscriptions_per_connection: 100, ..config() });
     let clients = subscribers(&server, 2);
     let names: Vec<String> = (0..150).map(|n| n.to_string()).collect();
@@ -73,6 +85,7 @@ fn a_limit_of_subscriptions_holds_whatever_the_storm() {
 
 #[test]
 fn giant_and_senseless_names_are_refused_whole() {
+    let _alone = alone();
     let server = start(config());
     let (_client, id) = Client::ready(server.address());
     for bad in
@@ -88,6 +101,7 @@ fn giant_and_senseless_names_are_refused_whole() {
 
 #[test]
 fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
+    let _alone = alone();
     let server = start(config());
     let mut clients = subscribers(&server, 2);
     let patterns: Vec<String> = (0..5000).map(|n| format!("{}{n}", "*a".repeat(24))).collect();
@@ -114,6 +128,7 @@ fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
 
 #[test]
 fn publishers_that_invent_names_take_no_memory() {
+    let _alone = alone();
     let server = start(config());
     let (_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["never *"], None).unwrap();
@@ -126,6 +141,7 @@ fn publishers_that_invent_names_take_no_memory() {
 
 #[test]
 fn a_flood_of_presence_is_bounded_by_members_and_data_and_ends_with_its_connections() {
+    let _alone = alone();
     let presence = PresenceConfig { max_data_size: 64, max_members: 20 };
     let server = start(Config { presence: Some(presence), jwt: None, ..config() });
     let clients: Vec<Client> = (0..60).map(|_| Client::open_with(server.address(), "/wse", "")).collect();

@@ -11,8 +11,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     listeners: HashMap<TopicId, Vec<ConnectionKey>>,
-    /// Where each connection stands in these lists, so that leaving takes no search.
-    places: HashMap<ConnectionKey, Vec<(TopicId, usize)>>,
+    /// Where each connection stands in these lists, so that leaving takes no search, however many they are.
+    places: HashMap<ConnectionKey, HashMap<TopicId, usize>>,
     /// Listeners of several topics, each once; kept for its memory.
     several: Vec<ConnectionKey>,
 }
@@ -23,13 +23,12 @@ impl Audiences {
             Change::Enlist => {}
             Change::Listen(topic) => {
                 let list = self.listeners.entry(topic).or_default();
-                self.places.entry(connection).or_default().push((topic, list.len()));
+                self.places.entry(connection).or_default().insert(topic, list.len());
                 list.push(connection);
             }
             Change::Ignore(topic) => {
                 let Some(places) = self.places.get_mut(&connection) else { return };
-                let Some(index) = places.iter().position(|(other, _)| *other == topic) else { return };
-                let (_, place) = places.swap_remove(index);
+                let Some(place) = places.remove(&topic) else { return };
                 if places.is_empty() {
                     self.places.remove(&connection);
                 }
@@ -53,8 +52,7 @@ impl Audiences {
             self.listeners.remove(&topic);
         } else if let Some(moved) = list.get(place) {
             let places = self.places.get_mut(moved).expect("whoever is in a list has a place");
-            let moved = places.iter_mut().find(|(other, _)| *other == topic).expect("and knows which");
-            moved.1 = place;
+            *places.get_mut(&topic).expect("and knows which") = place;
         }
     }
 
