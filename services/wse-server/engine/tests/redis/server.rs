@@ -123,28 +123,32 @@ fn ask(address: SocketAddr, words: &[&str]) -> std::io::Result<String> {
 /// A way to a Redis on which answers can be withheld, and which can be cut.
 pub(crate) struct Way {
     address: SocketAddr,
-    withholds: Arc<AtomicBool>,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Arc<Mutex<Vec<Carried>>>,
     pub(crate) accepted: Arc<AtomicUsize>,
+}
+
+/// A connection on the way, both ends of it.
+struct Carried {
+    ends: [TcpStream; 2],
+    withholds: Arc<AtomicBool>,
 }
 
 impl Way {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let way = Self { address, withholds: Arc::default(), connections: Arc::default(), accepted: Arc::default() };
-        let (withholds, connections, accepted) =
-            (Arc::clone(&way.withholds), Arc::clone(&way.connections), Arc::clone(&way.accepted));
+        let way =
+            Self { address: listener.local_addr().unwrap(), connections: Arc::default(), accepted: Arc::default() };
+        let (connections, accepted) = (Arc::clone(&way.connections), Arc::clone(&way.accepted));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 accepted.fetch_add(1, Ordering::SeqCst);
                 let Ok(redis) = TcpStream::connect(server) else { continue };
-                connections.lock().unwrap().push(client.try_clone().unwrap());
-                connections.lock().unwrap().push(redis.try_clone().unwrap());
-                let never = Arc::new(AtomicBool::new(false));
-                carry(client.try_clone().unwrap(), redis.try_clone().unwrap(), never);
-                carry(redis, client, Arc::clone(&withholds));
+                let withholds = Arc::new(AtomicBool::new(false));
+                let ends = [client.try_clone().unwrap(), redis.try_clone().unwrap()];
+                connections.lock().unwrap().push(Carried { ends, withholds: Arc::clone(&withholds) });
+                carry(client.try_clone().unwrap(), redis.try_clone().unwrap(), Arc::default());
+                carry(redis, client, withholds);
             }
         });
         way
@@ -154,16 +158,23 @@ impl Way {
         format!("redis://{}", self.address)
     }
 
-    /// From now on answers go nowhere, or get there again.
-    pub(crate) fn withhold(&self, withholds: bool) {
-        self.withholds.store(withholds, Ordering::SeqCst);
+    /// From now on nothing is answered on the connections that there are.
+    pub(crate) fn withhold(&self) {
+        let connections = self.connections.lock().unwrap();
+        connections.iter().for_each(|connection| connection.withholds.store(true, Ordering::SeqCst));
     }
 
+    /// Ends the connections that there are.
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             // One that has ended is cut already.
-            let _ = connection.shutdown(Shutdown::Both);
+            connection.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         }
+    }
+
+    /// How many connections were made since the last cut.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
     }
 }
 
