@@ -97,6 +97,10 @@ impl ServiceClient {
                 self.pages.push(path);
             }
         }
+        // An engine has the page whatever it is part of; of one instance there is nothing to be read again and again.
+        if let Ok(None) = self.links().await {
+            self.pages.retain(|path| *path != LINKS);
+        }
     }
 
     /// What its publisher has published, if it has one.

@@ -20,8 +20,8 @@ from typing import Any
 
 from bench_fanout_server import MOST_CONNECTIONS
 from bench_links import INSTANCES_OWN
-from bench_metrics import TEXT, MetricsPort, Page
-from bench_processes import Child, add, add_metrics
+from bench_metrics import TEXT, MetricsPort, Page, json_page
+from bench_processes import Child, add, add_metrics, end
 from bench_publisher import add_arguments
 from bench_redis import PrivateRedis
 from bench_redis import version as redis_version
@@ -181,7 +181,7 @@ class Pair:
             if path == "/readyz":
                 return self._ready()
             if path == "/stats/processes":
-                return _json({"processes": self._processes()})
+                return json_page({"processes": self._processes()})
             if path == "/stats/publisher":
                 return _page(path, *self.publisher.get(path))
             if path in ("/stats/links", "/metrics"):
@@ -193,7 +193,7 @@ class Pair:
                 return (
                     (200, TEXT, add_metrics(bodies))
                     if path == "/metrics"
-                    else _json(add("", [*map(json.loads, bodies)]))
+                    else json_page(add("", [*map(json.loads, bodies)]))
                 )
             return _page(path, *self.subscriber.get(path))
         except OSError as error:
@@ -223,7 +223,7 @@ class Pair:
         """The publisher first: nothing more is on its way then; and its Redis when nobody needs it any more."""
         for child in (self.publisher, self.subscriber):
             if child is not None:
-                child.end(STOP_SECONDS)
+                end(child.process, STOP_SECONDS)
         if self.redis is not None:
             self.redis.stop()
             self.redis.remove()
@@ -259,10 +259,6 @@ def _usage(pid: int) -> dict[str, int]:
 
 def _page(path: str, status: int, body: str) -> Page:
     return status, "application/json" if status == 200 and path.startswith("/stats") else TEXT, body
-
-
-def _json(value: Any) -> Page:
-    return 200, "application/json", json.dumps(value)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ instances too, or hands on what another one publishes: how they reach each other
 """
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from bench_links import (
     check_link_options,
     progress,
 )
-from bench_metrics import TEXT, MetricsPort, Page, fetch
+from bench_metrics import TEXT, MetricsPort, Page, fetch, json_page
 from bench_processes import add
 from bench_publisher import (
     Publish,
@@ -126,11 +125,11 @@ class FanoutService(Service):
         """A page of the metrics port: the engine's, and those of the publisher and of the links with it."""
         try:
             if path == "/stats/publisher" and (self.publisher or self.publishing):
-                return _json(self._publisher_stats())
+                return json_page(self._publisher_stats())
             if path == "/stats/links" and self.link:
-                return _json(self._links_of_both())
+                return json_page(self._links_of_both())
             if path == "/progress" and self.link:
-                return _json(progress(self._links(), self.server.publish_backlog(), self.subscribers.here))
+                return json_page(progress(self._links(), self.server.publish_backlog(), self.subscribers.here))
         except OSError as error:
             return 503, TEXT, f"{error}\n"
         if path == "/readyz" and (self.stopping or not self._is_connected()):
@@ -194,10 +193,6 @@ class FanoutService(Service):
             self.interest.stop()
         if self.publisher:
             self.publisher.stop()
-
-
-def _json(value: Any) -> Page:
-    return 200, "application/json", json.dumps(value)
 
 
 if __name__ == "__main__":

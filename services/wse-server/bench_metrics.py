@@ -1,6 +1,7 @@
 """A metrics port before the engine's own: the engine's pages as they are, and those of the application beside them."""
 
 import http.client
+import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,11 @@ class MetricsPort:
         """Answer nothing more. Only after a start."""
         self._http.shutdown()
         self._http.server_close()
+
+
+def json_page(value: object) -> Page:
+    """A value as a page."""
+    return 200, "application/json", json.dumps(value)
 
 
 def fetch(host: str, port: int, path: str) -> Page:

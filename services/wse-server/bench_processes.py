@@ -63,6 +63,16 @@ def add_metrics(texts: Iterable[str]) -> str:
     return "".join(f"{part}\n" for part in parts)
 
 
+def end(process: subprocess.Popen[Any], patience_seconds: float) -> int:
+    """A process's exit code after SIGTERM; killed, if it takes longer."""
+    process.terminate()
+    try:
+        return process.wait(patience_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
 class Child:
     """One of the processes."""
 
@@ -85,15 +95,6 @@ class Child:
             raise RuntimeError(f"a process of the service ended with {self.process.wait()} before it was ready")
         self.ready = json.loads(line)
         self.metrics_address = self.ready["metrics_address"]
-
-    def end(self, patience_seconds: float) -> int:
-        """Its exit code after SIGTERM; killed, if it takes longer."""
-        self.process.terminate()
-        try:
-            return self.process.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
 
     def get(self, path: str) -> tuple[int, str]:
         """A page of its metrics port: status and body."""

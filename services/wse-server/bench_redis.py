@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench_processes import end
+
 # Where `tools/redis-env` puts one.
 OWN = Path(__file__).resolve().parents[2] / ".tools" / "redis" / "bin" / "redis-server"
 NAMES = ("redis-server", "valkey-server")
@@ -50,12 +52,7 @@ class PrivateRedis:
 
     def stop(self) -> None:
         """End it."""
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, STOP_SECONDS)
 
     def remove(self) -> None:
         """Forget its folder, which it needs while it runs."""

@@ -5,14 +5,12 @@ use bench_format::{
     result::{ReasonKind, TrialResult, Validity},
 };
 
-use crate::run::{Checked, Tries, ensure, reasons, sound};
+use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
 
 /// The k of the registry's publishers with a flaw.
 const EVERY: u64 = 50;
 const SENT: &str = "sent (service) = read (workers)";
 const LOST: &str = "lost = 0";
-
-type Check = fn(&TrialResult) -> Checked;
 
 /// Each service with the check that only its own result may pass.
 const CHECKS: [(&str, Check); 3] = [
@@ -64,32 +62,12 @@ fn broken(result: &TrialResult) -> Vec<&str> {
 
 #[test]
 fn every_way_of_losing_a_publication_is_told_from_every_other() {
-    let mut tries = Tries::of("publications");
-    for (own, _) in CHECKS {
-        let (result, run) = tries.trial(own, "standard");
-        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
-        for (service, check) in CHECKS {
-            let checked = check(&result);
-            assert_eq!(
-                checked.is_ok(),
-                service == own,
-                "{own} under the check of {service}: {checked:?}\n{}",
-                run.output
-            );
-        }
-        if own == "self-test-publisher" {
-            refuses_cooked_books(&result);
-        }
-    }
+    refuses_cooked_books(&tell_apart("publications", &CHECKS, "self-test-publisher"));
 }
 
 /// An honest result with one number changed is refused.
 fn refuses_cooked_books(honest: &TrialResult) {
-    let cook = |change: fn(&mut TrialResult)| {
-        let mut cooked = honest.clone();
-        change(&mut cooked);
-        check_honest(&cooked)
-    };
+    let cook = |change| cooked(honest, check_honest, change);
     assert!(cook(|result| result.messages.delivered -= 1).is_err());
     assert!(cook(|result| result.messages.lost += 1).is_err());
     assert!(cook(|result| result.books.equations[0].left += 1).is_err());

@@ -41,6 +41,40 @@ pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(words()) }
 }
 
+/// What only one service's own result may pass.
+pub(crate) type Check = fn(&TrialResult) -> Checked;
+
+/// Climbs a plan of `plans/self-test` for each service, and holds every result against every check: it passes its own and no
+/// other. `honest` names the service without a flaw; returns its result.
+pub(crate) fn tell_apart(plan: &str, checks: &[(&str, Check)], honest: &str) -> TrialResult {
+    let mut tries = Tries::of(plan);
+    let mut of_honest = None;
+    for (own, _) in checks {
+        let (result, run) = tries.trial(own, "standard");
+        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        for (service, check) in checks {
+            let checked = check(&result);
+            assert_eq!(
+                checked.is_ok(),
+                service == own,
+                "{own} under the check of {service}: {checked:?}\n{}",
+                run.output
+            );
+        }
+        if *own == honest {
+            of_honest = Some(result);
+        }
+    }
+    of_honest.expect("the honest service is one of them")
+}
+
+/// What a check says of a result in which something was changed.
+pub(crate) fn cooked(result: &TrialResult, check: Check, change: fn(&mut TrialResult)) -> Checked {
+    let mut cooked = result.clone();
+    change(&mut cooked);
+    check(&cooked)
+}
+
 /// A `ladder run` that may still climb. One at a time: two would measure each other.
 pub(crate) struct Climbing {
     child: Child,

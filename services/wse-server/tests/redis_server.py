@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench_redis import free_port
+
 PROGRAM = Path(__file__).parents[3] / ".tools/redis/bin/redis-server"
 PASSWORD = "s3cret p@ss/word"
 PATIENCE_SECONDS = 20.0
@@ -23,9 +25,7 @@ class RedisServer:
         self.password = password
         self.process: subprocess.Popen[bytes] | None = None
         while True:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port: int = free.getsockname()[1]
+            self.port = free_port()
             # Somebody else may have taken the port meanwhile: then another one.
             if self.start():
                 return

@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from harness import DEADLINE_SECONDS, Running, message, wait_until
 from websockets.sync.client import ClientConnection, connect
 
+from bench_redis import free_port
 from bench_server import SECRET, token
 
 HERE = Path(__file__).parent
@@ -344,12 +345,6 @@ def test_users_elsewhere_are_there_and_leave_with_their_instance(start: Start) -
 
 
 REFERENCE = HERE.parents[2] / ".tools/reference/bin/python"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def mixed_pair(start: Start, node: Callable[..., Node], *, ours_first: bool) -> tuple[Running, Node]:

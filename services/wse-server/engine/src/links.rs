@@ -4,6 +4,9 @@
 //! this instance keeps a past. Whatever carries it numbers, compresses or retries by itself; it never makes a publisher wait.
 //! What waits in it counts as backlog of publications, and that is what publishers wait for, if they do.
 
+pub(crate) mod last;
+pub(crate) mod pauses;
+
 use std::{
     borrow::Cow,
     fmt,

@@ -3,21 +3,20 @@
 //! A shard counts in plain integers of its own and publishes them once per epoll round, together with what it hands over,
 //! so that `received = consumed + delivered + dropped + queued` holds in every reading.
 
+mod health;
 mod links;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
-use serde::Serialize;
 use uuid::Uuid;
 
-pub use self::links::{ClusterHealth, RedisHealth};
+pub use self::health::{ClusterHealth, HealthSnapshot, RedisHealth};
 
 use crate::{
     inbound::ShardReading,
     links::LinkStats,
     priority::{Level, PerLevel},
-    quality::Grades,
 };
 
 /// Declares reasons with the labels under which they are counted.
@@ -29,6 +28,12 @@ macro_rules! reasons {
 
         impl $name {
             pub(crate) const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
+
+            /// The one under which it is counted. Not all are told one by one.
+            #[allow(dead_code)]
+            pub(crate) fn label(self) -> &'static str {
+                Self::LABELS[self as usize]
+            }
         }
     };
 }
@@ -189,42 +194,13 @@ impl Totals {
     }
 }
 
-pub(crate) fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
+/// Counts by label; what never happened is not told.
+pub(crate) fn labelled<Label: From<&'static str> + Ord>(
+    labels: &[&'static str],
+    counts: &[u64],
+) -> BTreeMap<Label, u64> {
     let some = labels.iter().zip(counts).filter(|(_, count)| **count > 0);
-    some.map(|(label, count)| ((*label).to_owned(), *count)).collect()
-}
-
-/// How the server is, in the names of the reference.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HealthSnapshot {
-    /// Open connections.
-    pub connections: u64,
-    /// Messages and events that wait for the application.
-    pub inbound_queue_depth: u64,
-    /// Messages dropped because the application held all that it may.
-    pub inbound_dropped: u64,
-    /// Seconds since the start.
-    pub uptime_secs: f64,
-    /// How many connections are how good.
-    pub connection_quality: Grades,
-    /// The cluster.
-    #[serde(flatten)]
-    pub cluster: ClusterHealth,
-    /// Redis.
-    #[serde(flatten)]
-    pub redis: RedisHealth,
-    /// Whether publications are kept for clients that come back.
-    pub recovery_enabled: bool,
-    /// Topics that some are kept of.
-    pub recovery_topic_count: usize,
-    /// Bytes that these take.
-    pub recovery_total_bytes: usize,
-    /// Whether it is known who is there.
-    pub presence_enabled: bool,
-    /// Topics with users.
-    pub presence_topics: usize,
-    /// Users, each once per topic.
-    pub presence_total_users: usize,
+    some.map(|(label, count)| ((*label).into(), *count)).collect()
 }
 
 /// The Prometheus text: the contract's names, then the reference's.

@@ -7,22 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-/// Declares reasons with the labels under which they are counted.
-macro_rules! reasons {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum $name { $($(#[$variant_doc])* $variant,)* }
-
-        impl $name {
-            pub(super) const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
-
-            pub(super) fn label(self) -> &'static str {
-                Self::LABELS[self as usize]
-            }
-        }
-    };
-}
+use crate::stats::{labelled, reasons};
 
 reasons! {
     /// Why a publication didn't go to a peer.
@@ -101,8 +86,8 @@ macro_rules! counters {
             pub(super) fn stats(&self) -> ClusterStats {
                 ClusterStats {
                     $($name: self.$name.load(Ordering::Relaxed),)*
-                    dropped: labelled(&DropReason::LABELS, &self.dropped),
-                    refused: labelled(&RefuseReason::LABELS, &self.refused),
+                    dropped: labelled(&DropReason::LABELS, &read(&self.dropped)),
+                    refused: labelled(&RefuseReason::LABELS, &read(&self.refused)),
                     ..ClusterStats::default()
                 }
             }
@@ -185,9 +170,9 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-fn labelled(labels: &[&'static str], counts: &[AtomicU64]) -> BTreeMap<&'static str, u64> {
-    let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
-    labels.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()
+/// One reading of each.
+fn read<const REASONS: usize>(counts: &[AtomicU64; REASONS]) -> [u64; REASONS] {
+    counts.each_ref().map(|count| count.load(Ordering::Relaxed))
 }
 
 impl ClusterStats {

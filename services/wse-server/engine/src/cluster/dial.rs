@@ -15,20 +15,17 @@ use super::{
     mesh::Mesh,
     peer::Link,
 };
-use crate::lock::lock;
+use crate::{
+    links::pauses::{Pauses, varied},
+    lock::lock,
+};
 
 /// Addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 8;
-/// How much longer the next pause is.
-const GROWTH: f64 = 1.5;
-/// By how much pauses vary, so that instances don't dial in step.
-const JITTER: f64 = 0.2;
 
 /// When the next try is due.
 struct Pace {
-    next: Duration,
-    first: Duration,
-    longest: Duration,
+    pauses: Pauses,
     breaker: Breaker,
     /// From where the breaker counts time.
     started: Instant,
@@ -36,13 +33,12 @@ struct Pace {
 
 impl Pace {
     fn new(timing: &ClusterTiming) -> Self {
-        let (first, longest) = (timing.first_pause, timing.longest_pause);
-        let breaker = Breaker::new(timing.breaker());
-        Self { next: first, first, longest, breaker, started: Instant::now() }
+        let pauses = Pauses::new(timing.first_pause, timing.longest_pause);
+        Self { pauses, breaker: Breaker::new(timing.breaker()), started: Instant::now() }
     }
 
     fn succeeded(&mut self) {
-        self.next = self.first;
+        self.pauses.reset();
         self.breaker.success(self.started.elapsed());
     }
 
@@ -50,9 +46,7 @@ impl Pace {
     fn failed(&mut self) -> Duration {
         let now = self.started.elapsed();
         self.breaker.failure(now);
-        let pause = self.next;
-        self.next = pause.mul_f64(GROWTH).min(self.longest);
-        pause.max(self.breaker.refuses_for(now))
+        self.pauses.after_failure().max(self.breaker.refuses_for(now))
     }
 
     /// Whether so much failed that nothing is tried for a while.
@@ -67,17 +61,6 @@ impl Pace {
     }
 }
 
-/// A pause a little longer or shorter than that. `chance`: from 0 to 1.
-fn varied(pause: Duration, chance: f64) -> Duration {
-    pause.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0))
-}
-
-/// Some number from 0 to 1; it needs to be different for different instances, not to be secret.
-fn chance() -> f64 {
-    let bits = crate::random::id(0).as_u128() as u32;
-    f64::from(bits) / f64::from(u32::MAX)
-}
-
 /// See the module. Ends when the instance stops, when it is its own address, or when a rumour proves to be none.
 pub(super) async fn keep_linked(mesh: Arc<Mesh>, address: String) {
     let stop = mesh.stop.clone();
@@ -89,18 +72,19 @@ pub(super) async fn keep_linked(mesh: Arc<Mesh>, address: String) {
 
 async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
     let mut pace = Pace::new(&mesh.config.timing);
+    let first = mesh.config.timing.first_pause;
     loop {
         while let Some(link) = mesh.link_at(&address) {
             link.ended.cancelled().await;
             // Whoever comes back needs a moment; and both ends shouldn't dial at once.
-            sleep(varied(pace.first, chance())).await;
+            sleep(varied(first)).await;
         }
         pace.permission().await;
         let began = Instant::now();
         let refused = match dial(&mesh, &address).await {
             Ok(link) => {
                 link.ended.cancelled().await;
-                if began.elapsed() >= pace.first {
+                if began.elapsed() >= first {
                     pace.succeeded();
                     continue;
                 }
@@ -121,7 +105,7 @@ async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
         if pace.rests() && lock(&mesh.addresses).give_up(&address) {
             return tracing::info!(address, "nobody answers at an address that was passed on: it is forgotten");
         }
-        sleep(varied(pause, chance())).await;
+        sleep(varied(pause)).await;
     }
 }
 
@@ -165,13 +149,5 @@ mod tests {
         assert_eq!(longest, Duration::from_secs(60));
         pace.succeeded();
         assert_eq!(pace.failed(), Duration::from_secs(1));
-    }
-
-    #[test]
-    fn a_pause_varies_by_a_fifth() {
-        let second = Duration::from_secs(1);
-        assert_eq!((varied(second, 0.0).as_millis(), varied(second, 1.0).as_millis()), (800, 1200));
-        let some: Vec<f64> = (0..100).map(|_| chance()).collect();
-        assert!(some.iter().all(|chance| (0.0..=1.0).contains(chance)) && some.iter().any(|chance| *chance != some[0]));
     }
 }

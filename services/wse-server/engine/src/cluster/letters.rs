@@ -1,7 +1,6 @@
 //! Publications that no peer got, the last of them kept for whoever asks why.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -9,12 +8,10 @@ use std::{
     time::Instant,
 };
 
-use crate::lock::lock;
-
-/// How many are kept.
-const MOST: usize = 1000;
-/// How many bytes of them.
-const MOST_BYTES: usize = 16 << 20;
+use crate::{
+    links::last::{Last, Weight},
+    lock::lock,
+};
 
 /// A publication that a peer didn't get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +26,8 @@ pub struct ClusterLetter {
     pub reason: &'static str,
 }
 
-impl ClusterLetter {
-    fn size(&self) -> usize {
+impl Weight for ClusterLetter {
+    fn bytes(&self) -> usize {
         self.topic.len() + self.payload.len()
     }
 }
@@ -38,18 +35,12 @@ impl ClusterLetter {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct DeadLetters {
-    kept: Mutex<Kept>,
+    kept: Mutex<Last<ClusterLetter>>,
     /// Dropped since the log was told last.
     untold: AtomicU64,
     started: Instant,
     /// The second, since the start, in which the log may be told again.
     next_told: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    letters: VecDeque<ClusterLetter>,
-    bytes: usize,
 }
 
 impl DeadLetters {
@@ -62,14 +53,7 @@ impl DeadLetters {
     pub(super) fn add(&self, dropped: u64, letters: impl Iterator<Item = ClusterLetter>, reason: &str, peer: &str) {
         {
             let mut kept = lock(&self.kept);
-            for letter in letters {
-                kept.bytes += letter.size();
-                kept.letters.push_back(letter);
-                while kept.letters.len() > MOST || kept.bytes > MOST_BYTES {
-                    let oldest = kept.letters.pop_front().expect("there is one, or there were no bytes");
-                    kept.bytes -= oldest.size();
-                }
-            }
+            letters.for_each(|letter| kept.push(letter));
         }
         let untold = self.untold.fetch_add(dropped, Ordering::Relaxed) + dropped;
         let second = self.started.elapsed().as_secs();
@@ -84,17 +68,18 @@ impl DeadLetters {
 
     /// Takes all that are kept, oldest first.
     pub(super) fn take(&self) -> Vec<ClusterLetter> {
-        std::mem::take(&mut *lock(&self.kept)).letters.into()
+        lock(&self.kept).take().into()
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.kept).letters.len()
+        lock(&self.kept).len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::last::KEPT;
 
     fn letter(number: usize, bytes: usize) -> ClusterLetter {
         ClusterLetter { topic: number.to_string(), payload: "x".repeat(bytes), peer: "p".into(), reason: "overflow" }
@@ -104,7 +89,7 @@ mod tests {
     fn the_last_thousand_are_kept_and_taken_once() {
         let letters = DeadLetters::new();
         letters.add(1200, (0..1200).map(|number| letter(number, 1)), "overflow", "p");
-        assert_eq!(letters.len(), MOST);
+        assert_eq!(letters.len(), KEPT);
         let taken = letters.take();
         assert_eq!((taken[0].topic.as_str(), taken[999].topic.as_str()), ("200", "1199"));
         assert!(letters.take().is_empty());

@@ -14,12 +14,11 @@ impl Mesh {
         }
     }
 
-    /// Until when a topic that nobody here wants any more is still asked for: clients that come back would miss what is
-    /// published meanwhile. `None`: nothing is kept for them.
+    /// Until when a topic that nobody here wants any more is still asked for, if it is.
     pub(super) fn linger(&self, topic: &str) -> Option<Instant> {
         let shared = self.shared.upgrade()?;
         let recovery = shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic))?;
-        recovery.has_foreign(topic).then(|| Instant::now() + recovery.config.ttl)
+        recovery.lingers(topic).map(|ttl| Instant::now() + ttl)
     }
 
     /// What is published to a topic no longer comes: nobody finds what came before any more.

@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -80,9 +81,10 @@ impl Recovery {
         log
     }
 
-    /// Whether anything is kept that others published to a topic.
-    pub(crate) fn has_foreign(&self, topic: &str) -> bool {
-        lock(&self.foreign).contains_key(topic)
+    /// How long a topic that nobody here wants any more is still to be asked for: clients that come back would miss what is
+    /// published meanwhile. `None`: nothing is kept of what others published to it.
+    pub(crate) fn lingers(&self, topic: &str) -> Option<Duration> {
+        lock(&self.foreign).contains_key(topic).then_some(self.config.ttl)
     }
 
     /// Forgets what `origin` published. Waits for whoever works on it.
@@ -146,7 +148,7 @@ mod tests {
             (Some(3), Some(1), Some(0))
         );
         assert_eq!((after(&recovery, 7, 3), after(&recovery, 7, 8), after(&recovery, 8, 6)), (None, None, None));
-        assert!(recovery.has_foreign("a") && !recovery.has_foreign("b"));
+        assert!(recovery.lingers("a").is_some() && recovery.lingers("b").is_none());
     }
 
     #[test]

@@ -1,10 +1,6 @@
 //! One connection to Redis: how it is made, and made again; bytes in and out, without waiting.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    io::ErrorKind,
-    time::{Duration, Instant},
-};
+use std::{io::ErrorKind, time::Instant};
 
 use bytes::{Buf, BytesMut};
 use tokio::{
@@ -19,15 +15,12 @@ use super::{
     address::Address,
     resp::{self, Answer, Malformed},
 };
+use crate::links::pauses::{Pauses, varied};
 
 /// Bytes that are read at once, and kept for the next time.
 const READ_BYTES: usize = 64 << 10;
 /// Bytes that are read before anything is done with them.
 const ROUND_BYTES: usize = 256 << 10;
-/// How much later the next try is than the last: half as much again.
-const SLOWER: f64 = 1.5;
-/// How far from its time a try may be, so that instances don't come back all at once.
-const JITTER: f64 = 0.2;
 /// What is told of an error that Redis answers.
 const TOLD_CHARACTERS: usize = 200;
 
@@ -146,9 +139,7 @@ pub(super) struct Dialer<'a> {
     name: String,
     breaker: Breaker,
     started: Instant,
-    pause: Duration,
-    random: RandomState,
-    tries: u64,
+    pauses: Pauses,
 }
 
 impl<'a> Dialer<'a> {
@@ -159,9 +150,7 @@ impl<'a> Dialer<'a> {
             name,
             breaker: Breaker::new(times.breaker),
             started: Instant::now(),
-            pause: times.first_retry,
-            random: RandomState::new(),
-            tries: 0,
+            pauses: Pauses::new(times.first_retry, times.longest_retry),
         }
     }
 
@@ -188,35 +177,13 @@ impl<'a> Dialer<'a> {
     /// A try failed, or a connection did: it isn't made again at once.
     pub(super) async fn failed(&mut self, problem: &str) {
         self.breaker.failure(self.started.elapsed());
-        let pause = self.pause.mul_f64(1.0 + JITTER * self.chance());
+        let pause = varied(self.pauses.after_failure());
         tracing::warn!(address = %self.address, name = self.name, problem, retry_in = ?pause, "no connection to Redis");
-        self.pause = self.pause.mul_f64(SLOWER).min(self.times.longest_retry);
         sleep(pause).await;
     }
 
     /// A connection held: the next try comes soon.
     pub(super) fn held(&mut self) {
-        self.pause = self.times.first_retry;
-    }
-
-    /// From -1 to 1.
-    fn chance(&mut self) -> f64 {
-        self.tries += 1;
-        let random = self.random.hash_one(self.tries) >> 11;
-        random as f64 / (1_u64 << 52) as f64 - 1.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_differ_by_a_fifth_at_most() {
-        let (address, times) = (Address::parse("redis://localhost").unwrap(), RedisTimes::default());
-        let mut dialer = Dialer::new(&address, &times, "x".into());
-        let chances: Vec<f64> = (0..1000).map(|_| dialer.chance()).collect();
-        assert!(chances.iter().all(|chance| (-1.0..=1.0).contains(chance)));
-        assert!(chances.iter().any(|chance| *chance < -0.5) && chances.iter().any(|chance| *chance > 0.5));
+        self.pauses.reset();
     }
 }

@@ -5,12 +5,11 @@ use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{CHANNEL, header::Header};
-use crate::recovery::Position;
+use crate::{
+    links::last::{Last, Weight},
+    recovery::Position,
+};
 
-/// How many are kept, here and in Redis for each topic.
-pub(super) const KEPT: usize = 1000;
-/// How many bytes are kept here.
-const KEPT_BYTES: usize = 16 << 20;
 /// How long Redis keeps those of a topic after the last, in seconds.
 pub(super) const KEPT_SECONDS: usize = 7 * 24 * 60 * 60;
 
@@ -51,10 +50,6 @@ struct Saved<'a> {
 }
 
 impl Letter {
-    fn bytes(&self) -> usize {
-        self.topic.len() + self.text.len() + self.error.len() + size_of::<Self>()
-    }
-
     fn told(&self) -> RedisDeadLetter {
         let channel = format!("{CHANNEL}{}", self.topic);
         RedisDeadLetter { channel, payload: self.text.to_string(), error: self.error.to_string() }
@@ -93,33 +88,17 @@ impl Letter {
     }
 }
 
-/// The last of them, within bounds.
-#[derive(Debug, Default)]
-struct Last {
-    letters: VecDeque<Arc<Letter>>,
-    bytes: usize,
-}
-
-impl Last {
-    fn push(&mut self, letter: Arc<Letter>) {
-        self.bytes += letter.bytes();
-        self.letters.push_back(letter);
-        while self.letters.len() > KEPT || (self.bytes > KEPT_BYTES && self.letters.len() > 1) {
-            self.bytes -= self.letters.pop_front().map_or(0, |letter| letter.bytes());
-        }
-    }
-
-    fn take(&mut self) -> VecDeque<Arc<Letter>> {
-        self.bytes = 0;
-        std::mem::take(&mut self.letters)
+impl Weight for Arc<Letter> {
+    fn bytes(&self) -> usize {
+        self.topic.len() + self.text.len() + self.error.len() + size_of::<Letter>()
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Letters {
-    unfetched: Last,
-    unsaved: Last,
+    unfetched: Last<Arc<Letter>>,
+    unsaved: Last<Arc<Letter>>,
 }
 
 impl Letters {
@@ -136,7 +115,7 @@ impl Letters {
 
     /// How many the application may fetch.
     pub(super) fn unfetched(&self) -> usize {
-        self.unfetched.letters.len()
+        self.unfetched.len()
     }
 
     /// Those that Redis hasn't got.
@@ -145,7 +124,7 @@ impl Letters {
     }
 
     pub(super) fn has_unsaved(&self) -> bool {
-        !self.unsaved.letters.is_empty()
+        self.unsaved.len() > 0
     }
 
     /// Redis hasn't got these after all.
@@ -158,6 +137,7 @@ impl Letters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::last::{KEPT, KEPT_BYTES};
 
     fn letter(text: &str) -> Letter {
         let stamp = Some(Position { epoch: 7, offset: 3 });

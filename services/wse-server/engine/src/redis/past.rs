@@ -2,13 +2,9 @@
 //!
 //! A topic that nobody here wants any more is asked for a while longer: the client that comes back may be its only one.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use crate::{links::Publication, recovery::Recovery, server::Shared};
+use crate::{links::Publication, server::Shared};
 
 /// Origins whose names are remembered; more instances than anyone runs.
 const MOST_ORIGINS: usize = 1024;
@@ -51,7 +47,7 @@ impl Past {
 
     /// Nobody wants a topic any more, a name. Whether it is still asked for.
     pub(super) fn lingers(&mut self, shared: &Shared, topic: &Arc<str>) -> bool {
-        let Some(ttl) = ttl(shared, topic) else { return false };
+        let Some(ttl) = shared.recovery.as_ref().and_then(|recovery| recovery.lingers(topic)) else { return false };
         self.lingering.insert(Arc::clone(topic), Instant::now() + ttl);
         true
     }
@@ -72,10 +68,4 @@ impl Past {
             recovery.end(recovery.take_topic(topic));
         }
     }
-}
-
-/// How long a topic lingers that has a past.
-fn ttl(shared: &Shared, topic: &str) -> Option<Duration> {
-    let has_past = |recovery: &&Recovery| recovery.has_foreign(topic);
-    shared.recovery.as_ref().filter(has_past).map(|recovery| recovery.config.ttl)
 }

@@ -22,10 +22,11 @@ use tokio::{
 use super::{
     CHANNEL, DEAD_LETTERS, FAREWELL, Inner,
     connection::{Connection, Dialer, Problem},
-    letters::{KEPT, KEPT_SECONDS, Letter},
+    letters::{KEPT_SECONDS, Letter},
     outbox::Batch,
     resp,
 };
+use crate::links::last::KEPT;
 
 /// Bytes that may be under way without an answer.
 const PIPELINE_BYTES: usize = 1 << 20;

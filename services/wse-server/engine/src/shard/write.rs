@@ -149,9 +149,8 @@ impl Core {
         self.count_slow(connection, level, u64::from(messages));
     }
 
-    /// Puts a chunk, of which some bytes may be out, behind what waits of its level. A client whose bytes come on top of twice
-    /// as much as all may have is cut off:
-    /// each new one of thousands may ask for a little, once.
+    /// Puts a chunk, of which some bytes may be out, behind what waits of its level. A client whose bytes come on top of
+    /// twice as much as all may have is cut off: each new one of thousands may ask for a little, once.
     pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, written: usize) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
