@@ -57,8 +57,13 @@ class Service:
 
     def children(self) -> list[int]:
         """The processes that it started."""
-        files = Path(f"/proc/{self.ready['pid']}/task").glob("*/children")
-        return [int(pid) for file in files for pid in file.read_text().split()]
+        threads = Path(f"/proc/{self.ready['pid']}/task")
+        while True:
+            try:
+                return [int(pid) for file in threads.glob("*/children") for pid in file.read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):
+                # A thread that ends meanwhile leaves its children to another, perhaps to one that was read before.
+                assert self.process.poll() is None, "the service itself has ended"
 
     def stop(self) -> int:
         """Its exit code after SIGTERM."""
