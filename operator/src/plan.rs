@@ -86,6 +86,8 @@ pub struct Ladder {
     pub inference_env: BTreeMap<String, String>,
     /// The services that climb it, in order.
     pub services: Vec<String>,
+    /// Trials for each tier.
+    pub repeats: u32,
     /// Load before the window: until all of it is offered, and the plan's warm-up after that.
     pub warmup: Duration,
     /// The measured window.
@@ -147,12 +149,12 @@ impl Plan {
         for ladder in &self.ladders {
             for &tier in &ladder.tiers {
                 let rounds = match self.wire.service_process {
-                    ServiceProcess::Repeat => self.wire.repeats,
+                    ServiceProcess::Repeat => ladder.repeats,
                     ServiceProcess::Tier => 1,
                 };
                 for process in 1..=rounds {
                     for service in &ladder.services {
-                        let repeats = self.wire.repeats / rounds;
+                        let repeats = ladder.repeats / rounds;
                         trials.extend((1..=repeats).map(|repeat| TrialId {
                             service: service.clone(),
                             workload: ladder.workload.clone(),
@@ -212,6 +214,7 @@ impl Ladder {
             service_env: wire.service_env.clone(),
             inference_env: wire.inference_env.clone(),
             services: plan.services.iter().filter(climbs).cloned().collect(),
+            repeats: wire.repeats.unwrap_or(plan.repeats),
             warmup: Duration::from_secs_f64(
                 wire.load.ramp_seconds() + wire.warmup_seconds.unwrap_or(plan.warmup_seconds),
             ),
@@ -309,6 +312,20 @@ mod tests {
         });
         let tiers = ["10-p1-r1", "10-p1-r2", "20-p1-r1", "20-p1-r2"];
         assert_eq!(order, tiers.map(|tier| format!("ours/throughput/standard/{tier}")));
+    }
+
+    #[test]
+    fn a_ladder_may_have_repeats_of_its_own() {
+        let order = order(|plan| {
+            plan.repeats = 2;
+            plan.ladders[0].tiers = vec![10];
+            plan.ladders[0].repeats = Some(3);
+            let plain = WireLadder { variant: "plain".into(), repeats: None, ..plan.ladders[0].clone() };
+            plan.ladders.push(plain);
+        });
+        let [own, plans] = ["standard", "plain"].map(|variant| format!("ours/throughput/{variant}/10-p1-r"));
+        let own = (1..=3).map(|repeat| format!("{own}{repeat}"));
+        assert_eq!(order, own.chain((1..=2).map(|repeat| format!("{plans}{repeat}"))).collect::<Vec<_>>());
     }
 
     #[test]

@@ -213,6 +213,7 @@ class Ladder:
     service_env: dict[str, str] = field(default_factory=dict)
     inference_env: dict[str, str] = field(default_factory=dict)
     services: list[str] = field(default_factory=list)
+    repeats: int | None = None
     warmup_seconds: float | None = None
     window_seconds: float | None = None
     samples: bool = False

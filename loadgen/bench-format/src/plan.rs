@@ -75,6 +75,9 @@ pub struct WireLadder {
     /// Only these services climb this ladder; empty means all of the plan's.
     #[serde(default)]
     pub services: Vec<String>,
+    /// Overrides the plan's repeats for this ladder.
+    #[serde(default)]
+    pub repeats: Option<u32>,
     /// Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages
     /// per connection) takes 0: what it does before the window isn't measured.
     #[serde(default)]

@@ -64,7 +64,11 @@ impl Check<'_> {
         self.folder_name("name", &plan.name);
         self.unless(!plan.why.trim().is_empty(), "why", "empty; say in a sentence why this plan exists");
         self.unless(plan.workers > 0, "workers", "0 workers load nothing; give at least 1");
-        self.unless(plan.repeats > 0, "repeats", "0 trials measure nothing; give at least 1");
+        self.repeats("repeats", plan.repeats);
+    }
+
+    fn repeats(&mut self, place: impl Into<String>, repeats: u32) {
+        self.unless(repeats > 0, place, "0 trials measure nothing; give at least 1");
     }
 
     fn times(&mut self, plan: &WirePlan) {
@@ -173,6 +177,12 @@ mod tests {
     #[test]
     fn more_cpus_than_the_machine_has_are_refused() {
         assert!(one(|plan| plan.cpu.service.cpus = 3.0).contains("3 CPUs, but ladder may run on 2"));
+    }
+
+    #[test]
+    fn no_trials_are_refused_in_the_plan_and_in_a_ladder() {
+        assert!(one(|plan| plan.repeats = 0).contains("p.yaml: repeats: 0 trials measure nothing"));
+        assert!(one(|plan| plan.ladders[0].repeats = Some(0)).contains("ladders[0].repeats: 0 trials measure nothing"));
     }
 
     #[test]

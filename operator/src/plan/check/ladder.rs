@@ -29,6 +29,9 @@ impl Check<'_> {
         self.tiers(&format!("{place}.tiers"), ladder, plan.workers);
         self.load(&format!("{place}.load"), &ladder.load);
         self.message(place, ladder);
+        if let Some(repeats) = ladder.repeats {
+            self.repeats(format!("{place}.repeats"), repeats);
+        }
         if let Some(seconds) = ladder.window_seconds {
             self.seconds(format!("{place}.window_seconds"), seconds, f64::MIN_POSITIVE);
         }
