@@ -228,6 +228,9 @@ pub(crate) mod fixture {
         measured.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
         let result = &mut measured.uploads[0].result;
         result.witness = Witness::Receiver;
+        let mut response = Recorder::new();
+        (0..20_000).for_each(|_| response.record(1_000_000));
+        result.histograms.insert("response_ns".into(), response.encode());
         result.messages = MessageCounts { due: 25_000, delivered: 24_995, lost: 5, ..MessageCounts::default() };
         result.window = WindowCounts {
             duration_ns: 2 * SECOND,
@@ -289,8 +292,9 @@ pub(crate) mod fixture {
 #[cfg(test)]
 mod tests {
     use bench_format::{
+        histogram::Recorder,
         plan::{Figure, Objective},
-        result::BoundBy,
+        result::{BoundBy, ReasonKind},
         service::{LinkStats, LinksStats},
     };
 
@@ -367,6 +371,18 @@ mod tests {
         assert_eq!(said(open), format!("{words} 500 messages per second"));
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
         assert_eq!(said(closed), format!("{words} as fast as it can"));
+    }
+
+    #[test]
+    fn a_publisher_that_was_silent_for_most_of_the_window_says_nothing_of_its_rate() {
+        let mut measured = publisher();
+        let mut response = Recorder::new();
+        (0..10).for_each(|_| response.record(1_000_000));
+        measured.uploads[0].result.histograms.insert("response_ns".into(), response.encode());
+        let (result, _) = judge(&measured).unwrap();
+        let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
+        let words = "10 messages due in the window came, and by its rate 20000 were due";
+        assert!(reasons[0].kind == ReasonKind::SendRate && reasons[0].detail.ends_with(words), "{reasons:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! One trial, from the reading before its connections open to the one after its drain. One sequence:
-//! read, offer, all ready, release, read at both edges of the window, collect results, let the service settle, read.
+//! One trial, from the reading before its connections open to the one after its drain. One sequence: read, offer, all
+//! ready, what shall publish does so, release, read at both edges of the window, collect results, let the service settle,
+//! read.
 //!
 //! Nothing is judged here; what goes wrong on the way is noted as a problem or ends the trial. What each worker is told is
 //! in [`assignments`].
@@ -7,6 +8,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
+    fanout::publisher_mode,
     pod::{Pod, PodRole},
     result::{Reading, Reason, ReasonKind, ServiceReadings},
     service::{ServiceStats, Started},
@@ -31,6 +33,8 @@ pub(crate) mod assignments;
 
 /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
+/// Longest wait for a service to publish once all its subscribers are there.
+const PUBLISHING_DEADLINE: Duration = Duration::from_secs(30);
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
 /// What a worker may take, beyond the window, its drain and as long for goodbyes, to upload.
@@ -51,6 +55,9 @@ pub enum Error {
     /// The workers did not get ready.
     #[error("the workers did not get ready: {0}")]
     NotReady(String),
+    /// The service, which ought to publish, doesn't.
+    #[error("the service publishes nothing: {0}")]
+    Silent(String),
     /// A process ended, or the trial was called off, while load was running.
     #[error("the trial broke off: {0}")]
     BrokeOff(String),
@@ -142,6 +149,7 @@ impl<B: Backend> Trial<'_, B> {
         }
         self.coordinator.offer(assignments(self.spec));
         let open_at_start = self.all_ready().await?;
+        self.publishing().await?;
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
         self.coordinator.release(start_at_unix_ns);
@@ -214,6 +222,35 @@ impl<B: Backend> Trial<'_, B> {
                 let seconds = READY_DEADLINE.as_secs();
                 Err(Error::NotReady(format!("worker {late:?} said nothing within {seconds} s")))
             }
+        }
+    }
+
+    /// Waits until the service publishes, where that is what the workload is about. It starts when no more subscribers come, and
+    /// a window before that would be one of nothing.
+    async fn publishing(&mut self) -> Result<(), Error> {
+        let workload = &self.spec.trial.workload;
+        if publisher_mode(workload).is_none() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + PUBLISHING_DEADLINE;
+        loop {
+            let seen = match self.client.publisher().await {
+                Ok(Some(publisher)) if publisher.publishing => return Ok(()),
+                Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
+                Ok(None) => {
+                    let words = format!("{workload} needs one that tells of its publisher at /stats/publisher");
+                    return Err(Error::Silent(words));
+                }
+                // One at its limit answers late.
+                Err(error) => error.to_string(),
+            };
+            if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
+                return Err(broke_off(ended));
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Silent(format!("{seen}, for {} s", PUBLISHING_DEADLINE.as_secs())));
+            }
+            sleep(SETTLE).await;
         }
     }
 

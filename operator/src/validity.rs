@@ -17,7 +17,7 @@ use bench_format::{
 };
 
 use self::{
-    generator::{generator_cpu, generator_late, published_mode, published_rate, send_rate},
+    generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
 };
 use crate::{figures::ended_early, judge::Measured};
@@ -41,7 +41,7 @@ pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity
         reasons.extend(send_rate(measured, merged));
         reasons.extend(inference_cpu(measured));
     }
-    reasons.extend(published_rate(measured));
+    reasons.extend(published_rate(measured).or_else(|| published_share(measured, merged)));
     reasons.extend(published_mode(measured));
     reasons.extend(service_restarted(measured));
     reasons.extend(clock_step(measured));

@@ -5,8 +5,11 @@
 //! consists of several instances, the links between them keep books of their own: from the publisher to the receivers every
 //! step is held against the next.
 
+mod schedule;
+
 use std::collections::BTreeMap;
 
+pub use self::schedule::{OffSchedule, Scheduled};
 use crate::{
     books::Equation,
     result::{MessageCounts, ReceiverBook},

@@ -38,7 +38,7 @@ pub struct PublisherStats {
     pub mode: String,
     /// Messages per second, each due at a time that is fixed before; absent for a flood.
     pub rate_per_second: Option<f64>,
-    /// What holds it back: `schedule`, `engine` or `none`.
+    /// What holds it back: `schedule`; of a flood `engine`, `receivers`, `offer` or `none`.
     pub backpressure: String,
     /// Whether it publishes now.
     pub publishing: bool,

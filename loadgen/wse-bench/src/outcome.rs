@@ -286,6 +286,8 @@ pub(crate) mod fixture;
 
 #[cfg(test)]
 mod tests {
+    use bench_format::{histogram::Recorder, result::ReceiverBook};
+
     use super::{
         fixture::{asked, result, throughput, view},
         *,
@@ -345,6 +347,23 @@ mod tests {
         };
         assert_eq!(problems(50), Vec::<String>::new());
         assert_eq!(problems(49), ["send_rate: 49 of 51 due messages were sent in the window"]);
+    }
+
+    #[test]
+    fn a_publisher_that_was_silent_for_half_of_the_window_spoils_an_open_loop() {
+        let load = Load::Open { rate_per_second: 100.0, arrivals: Default::default() };
+        let asked = Asked { load, ..asked(Test::FanoutBroadcast, 1) };
+        let problems = |came: u64| {
+            let mut result = result(&asked, 1, 0);
+            let mut response = Recorder::new();
+            (0..came).for_each(|_| response.record(1_000_000));
+            result.histograms.insert("response_ns".into(), response.encode());
+            result.books[0].receiver = Some(ReceiverBook { reached: true, closed: true, ..Default::default() });
+            Outcome::new(asked.clone(), &[result], &Seen::default(), String::new()).problems
+        };
+        assert_eq!(problems(100), Vec::<String>::new());
+        let [problem] = &problems(50)[..] else { panic!("{:?}", problems(50)) };
+        assert!(problem.starts_with("send_rate: ") && problem.ends_with("by its rate 100 were due"), "{problem}");
     }
 
     #[test]

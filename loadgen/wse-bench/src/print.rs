@@ -201,6 +201,7 @@ fn flood(outcome: &Outcome) -> String {
     let publisher = outcome.measured.as_ref().and_then(|measured| measured.publisher.as_ref());
     let held_back = match publisher.map(|publisher| publisher.backpressure.as_str()) {
         Some("none") => ", and nothing holds it back: its backlog grows",
+        Some("offer") => ", up to as many deliveries as it is told: nothing else holds it back",
         Some(_) => ", held back by its backlog",
         None => "",
     };
@@ -220,6 +221,8 @@ fn witness(witness: Witness, with_service: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::service::PublisherStats;
+
     use super::*;
     use crate::outcome::{
         Phase, Probe, ProcessView, Seen,
@@ -271,6 +274,20 @@ mod tests {
              Projected, not measured, 1,000,000 like these: 1.0 GiB and 7.6 GiB.\n"
         );
         assert_eq!(said(None), "", "a service on another machine");
+    }
+
+    #[test]
+    fn what_holds_a_flood_back_is_said() {
+        let mut outcome = throughput(None);
+        for (backpressure, words) in [
+            ("engine", "held back by its backlog"),
+            ("offer", "up to as many deliveries as it is told"),
+            ("none", "nothing holds it back"),
+        ] {
+            let publisher = PublisherStats { backpressure: backpressure.into(), ..Default::default() };
+            outcome.measured.as_mut().unwrap().publisher = Some(publisher);
+            assert!(flood(&outcome).contains(words), "{}", flood(&outcome));
+        }
     }
 
     #[test]

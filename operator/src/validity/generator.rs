@@ -1,10 +1,10 @@
 //! Whether the generator kept its own schedule: the rules of open-loop trials. Pure.
 
 use bench_format::{
-    fanout::publisher_mode,
+    fanout::{Scheduled, publisher_mode},
     merge::Merged,
     plan::{Figure, Load},
-    result::{Reason, ReasonKind},
+    result::{Reason, ReasonKind, Witness},
 };
 
 use super::{percent, reason, results};
@@ -75,8 +75,22 @@ pub(super) fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> 
     ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
 }
 
-/// Where the service publishes, the schedule is its own, and has to be the plan's. How well it keeps it is in the latency,
-/// which counts from when a message was due.
+/// Where the service publishes, the schedule is its own. How late it was is in the latency, which counts from when a message
+/// was due; but as many have to be due as the plan says.
+pub(super) fn published_share(measured: &Measured, merged: &Merged) -> Option<Reason> {
+    let Load::Open { rate_per_second, .. } = measured.load else { return None };
+    if merged.witness != Witness::Receiver {
+        return None;
+    }
+    let receivers: Vec<_> = merged.receivers().collect();
+    let received = merged.histograms.get("response_ns").map_or(0, |response| response.count() + response.overflow());
+    let share = measured.thresholds.send_share;
+    let window_ns = merged.window.duration_ns;
+    let off = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.off()?;
+    Some(reason(ReasonKind::SendRate, off.to_string()))
+}
+
+/// Where the service publishes, the rate that it tells has to be the plan's.
 pub(super) fn published_rate(measured: &Measured) -> Option<Reason> {
     let publisher = measured.readings.window_end.as_ref()?.publisher.as_ref()?;
     let planned = match measured.load {

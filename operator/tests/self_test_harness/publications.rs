@@ -13,10 +13,11 @@ const SENT: &str = "sent (service) = read (workers)";
 const LOST: &str = "lost = 0";
 
 /// Each service with the check that only its own result may pass.
-const CHECKS: [(&str, Check); 3] = [
+const CHECKS: [(&str, Check); 4] = [
     ("self-test-publisher", check_honest),
     ("self-test-publisher-silent-drop", check_silent_drop),
     ("self-test-publisher-liar", check_liar),
+    ("self-test-publisher-slow", check_slow),
 ];
 
 fn check_honest(result: &TrialResult) -> Checked {
@@ -43,6 +44,14 @@ fn check_liar(result: &TrialResult) -> Checked {
     ensure((result.messages.lost..=result.messages.lost + 2 * connections).contains(&pretended), || {
         format!("{pretended} are missing, and {} are lost", result.messages.lost)
     })
+}
+
+/// All that was published came, and it was half of what there should have been.
+fn check_slow(result: &TrialResult) -> Checked {
+    ensure(reasons(result) == [ReasonKind::SendRate], || format!("{:?}", result.validity))?;
+    ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
+    let messages = &result.messages;
+    ensure(messages.delivered > 0 && messages.delivered == messages.due, || format!("not all arrived: {messages:?}"))
 }
 
 /// About one in k of what was due never came, the trial is invalid for that alone and nobody judged it.

@@ -66,6 +66,8 @@ pub enum Flaw {
     PublisherSilentDrop,
     /// The same, but one publication in k is sent to nobody and counted as sent to all.
     PublisherLiar,
+    /// The same, but it publishes half as often as it says.
+    PublisherSlow,
 }
 
 impl Flaw {
@@ -82,12 +84,13 @@ impl Flaw {
             Flaw::Publisher => "publisher",
             Flaw::PublisherSilentDrop => "publisher-silent-drop",
             Flaw::PublisherLiar => "publisher-liar",
+            Flaw::PublisherSlow => "publisher-slow",
         }
     }
 
     /// Whether the service publishes by itself.
     pub fn publishes(self) -> bool {
-        matches!(self, Flaw::Publisher | Flaw::PublisherSilentDrop | Flaw::PublisherLiar)
+        matches!(self, Flaw::Publisher | Flaw::PublisherSilentDrop | Flaw::PublisherLiar | Flaw::PublisherSlow)
     }
 
     /// The reason under which what never reached the application is counted.

@@ -17,7 +17,10 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::fate::{Fate, Fates};
+use crate::{
+    config::Flaw,
+    fate::{Fate, Fates},
+};
 
 /// Nobody listens: between two looks whether somebody does.
 const IDLE: Duration = Duration::from_millis(20);
@@ -37,6 +40,8 @@ pub(crate) enum Publication {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     rate_per_second: f64,
+    /// What it really keeps.
+    kept_per_second: f64,
     listeners: Mutex<Vec<mpsc::UnboundedSender<Publication>>>,
     publishing: AtomicBool,
     published: AtomicU64,
@@ -47,10 +52,12 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// One that keeps this rate, once it runs.
-    pub(crate) fn new(rate_per_second: f64) -> Self {
+    /// One that tells this rate and keeps it, unless its flaw is that it doesn't, once it runs.
+    pub(crate) fn new(rate_per_second: f64, flaw: Flaw) -> Self {
+        let kept_share = if flaw == Flaw::PublisherSlow { 0.5 } else { 1.0 };
         Self {
             rate_per_second,
+            kept_per_second: rate_per_second * kept_share,
             listeners: Mutex::default(),
             publishing: AtomicBool::new(false),
             published: AtomicU64::new(0),
@@ -110,7 +117,7 @@ impl Publisher {
     async fn keep_pace(&self, fates: &Fates) {
         let (start, start_unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         for nth in 0_u64.. {
-            let after = Duration::from_secs_f64(nth as f64 / self.rate_per_second);
+            let after = Duration::from_secs_f64(nth as f64 / self.kept_per_second);
             sleep_until(start + after).await;
             if !self.has_listeners() {
                 return;
@@ -119,7 +126,7 @@ impl Publisher {
             let late_us = (start + after).elapsed().as_micros() as u64;
             self.late.fetch_add(u64::from(late_us > LATE_US), Ordering::Relaxed);
             self.lateness_max_us.fetch_max(late_us, Ordering::Relaxed);
-            self.publishing_us.fetch_add((1e6 / self.rate_per_second) as u64, Ordering::Relaxed);
+            self.publishing_us.fetch_add((1e6 / self.kept_per_second) as u64, Ordering::Relaxed);
         }
     }
 
@@ -152,11 +159,10 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Flaw;
 
     /// What a listener is told while so many messages are published.
     async fn told(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
-        let publisher = Publisher::new(1000.0);
+        let publisher = Publisher::new(1000.0, flaw);
         let fates = Fates::new(flaw, 10.try_into().unwrap());
         let mut listener = publisher.listen();
         for _ in 0..publications {
@@ -197,7 +203,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_publishes_while_somebody_listens_and_numbers_go_on() {
-        let publisher = std::sync::Arc::new(Publisher::new(1000.0));
+        let publisher = std::sync::Arc::new(Publisher::new(1000.0, Flaw::Publisher));
         let (stop, stopped) = watch::channel(false);
         let running = publisher.clone();
         let run = tokio::spawn(async move {

@@ -121,7 +121,7 @@ impl Service {
         };
         let shared = Arc::new(Shared {
             fates: Fates::new(config.flaw, config.every),
-            publisher: config.flaw.publishes().then(|| Publisher::new(config.rate)),
+            publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
             door: Door::new(config.secret.as_deref(), config.flaw),
             ledger,
             accepting: AtomicBool::new(true),

@@ -148,7 +148,8 @@ impl<'a> Bench<'a> {
         };
         let nothing_open = if step.test == Test::ConnectionLimit { NothingOpen::GoOn } else { NothingOpen::Abandon };
         let Self { cli, machine, crew, stats, .. } = self;
-        let mut gate = ByHand::new(stats.as_ref(), machine.neighbour.as_ref(), edges, nothing_open);
+        let mut gate = ByHand::new(stats.as_ref(), machine.neighbour.as_ref(), edges, nothing_open)
+            .after_publishing(step.workload.receives());
         let results = match assignments {
             [alone] => vec![step.workload.run(alone, &cli.access(), &mut gate)?],
             several => {

@@ -1,6 +1,9 @@
 //! The moment between "ready" and "start" of a trial by hand: opens the gate, and looks at the service while it does.
 
-use std::thread::JoinHandle;
+use std::{
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 use bench_format::trial::Release;
 use loadgen_core::{
@@ -19,6 +22,11 @@ use crate::{
 /// From "all are ready" to the start: enough to tell every worker.
 const START_IN_NS: u64 = 50_000_000;
 
+/// Longest wait for a service to publish once all its subscribers are there.
+const PUBLISHING_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks whether it does.
+const PUBLISHING_PAUSE: Duration = Duration::from_millis(20);
+
 /// What becomes of a trial for which a worker opened no connection at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NothingOpen {
@@ -31,6 +39,8 @@ pub(super) enum NothingOpen {
 /// See the module.
 pub(super) struct ByHand<'a> {
     stats: Option<&'a Stats>,
+    /// That service, where it has to publish before load starts.
+    publisher: Option<&'a Stats>,
     neighbour: Option<&'a Neighbour>,
     /// Warm-up and window, in nanoseconds, where they are known beforehand.
     edges: Option<(u64, u64)>,
@@ -64,14 +74,42 @@ impl<'a> ByHand<'a> {
         edges: Option<(u64, u64)>,
         nothing_open: NothingOpen,
     ) -> Self {
-        Self { stats, neighbour, edges, nothing_open, noted: Noted::default() }
+        Self { stats, publisher: None, neighbour, edges, nothing_open, noted: Noted::default() }
+    }
+
+    /// Load starts once the service publishes, too: it does when no more subscribers come, and a window before that would be
+    /// one of nothing.
+    pub(super) fn after_publishing(self, receives: bool) -> Self {
+        Self { publisher: self.stats.filter(|_| receives), ..self }
     }
 
     /// What several workers are told once each has said how far it is.
     pub(super) fn decide(&mut self, problem: Option<String>) -> Release {
         match problem {
             Some(reason) if self.nothing_open == NothingOpen::Abandon => Release::Abandoned { reason },
-            _ => Release::Start { start_at_unix_ns: self.start() },
+            _ => match self.silence() {
+                Some(reason) => Release::Abandoned { reason },
+                None => Release::Start { start_at_unix_ns: self.start() },
+            },
+        }
+    }
+
+    /// Waits until the service publishes, if it has to; why it doesn't, when patience is over.
+    fn silence(&self) -> Option<String> {
+        let publisher = self.publisher?;
+        let deadline = Instant::now() + PUBLISHING_PATIENCE;
+        loop {
+            let seen = match publisher.publisher() {
+                Ok(Some(publisher)) if publisher.publishing => return None,
+                Ok(_) => "it has subscribers, and says that it doesn't".to_owned(),
+                // One at its limit answers late.
+                Err(error) => format!("{error:#}"),
+            };
+            if Instant::now() >= deadline {
+                let seconds = PUBLISHING_PATIENCE.as_secs();
+                return Some(format!("the service publishes nothing: {seen}, for {seconds} s"));
+            }
+            thread::sleep(PUBLISHING_PAUSE);
         }
     }
 

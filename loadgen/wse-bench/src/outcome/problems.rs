@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
+    fanout::{OffSchedule, Scheduled},
     plan::{Load, Thresholds},
     result::{RECEIVER_BEHIND, Witness, WorkerEvidence, WorkerResult},
 };
@@ -100,7 +101,21 @@ fn generator_problems(asked: &Asked, measured: &Measured, results: &[WorkerResul
     if asked.workload != Workload::ConnectionStorm && (sent as f64) < enough {
         problems.push(format!("send_rate: {sent} of {due} due messages were sent in the window"));
     }
+    problems.extend(off_schedule(asked, measured, results, limits.send_share).map(|off| format!("send_rate: {off}")));
     problems
+}
+
+/// Where the service publishes, the schedule is its own.
+fn off_schedule(asked: &Asked, measured: &Measured, results: &[WorkerResult], share: f64) -> Option<OffSchedule> {
+    let Load::Open { rate_per_second, .. } = asked.load else { return None };
+    if !asked.workload.receives() {
+        return None;
+    }
+    let books = results.iter().flat_map(|result| &result.books);
+    let receivers: Vec<_> = books.filter_map(|book| book.receiver.as_ref()).collect();
+    let received = measured.histograms.get("response_ns").map_or(0, |response| response.count + response.overflow);
+    let window_ns = measured.window.duration_ns;
+    Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.off()
 }
 
 fn reasons(reasons: &BTreeMap<String, u64>) -> String {
