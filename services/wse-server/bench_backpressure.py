@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 # Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
 BURST_MESSAGES = 256
-# Between two looks at a backlog that is full.
-FULL_SECONDS = 0.000_2
+# Between two looks at a full backlog, each of which takes the CPU away from the server.
+LEAST_PAUSE_SECONDS = 0.004
+MOST_PAUSE_SECONDS = 0.05
 
 
 class Backlog(NamedTuple):
@@ -20,6 +21,11 @@ class Backlog(NamedTuple):
     """Publications that it has handed to its own subscribers' queues, and those that it knows it will never get."""
     waiting_bytes: int
     """Of what it has handed on: not yet written to all of them, each publication once."""
+
+
+def until_half_is_free(limit: int, fell_bytes: int, seconds: float) -> float:
+    """How long it takes, in seconds, at the pace at which a backlog fell by so much in `seconds`."""
+    return seconds * limit / (2 * max(1, fell_bytes))
 
 
 class Receivers:
@@ -61,8 +67,7 @@ class Receivers:
             self._moved = now
         elif now > self._moved + self.patience_seconds:
             self.begin(published)
-        # At this pace half of the room will be there again.
-        pause = (now - self._looked) * limit / (2 * max(1, before - after))
+        pause = until_half_is_free(limit, before - after, now - self._looked)
         self._pause = min(max(pause, self.least_seconds), self.most_seconds)
         self._looked = now
         return after
@@ -83,35 +88,77 @@ class Receivers:
         )
 
 
+class Offer:
+    """What a flood offers a server that tells nothing: deliveries per second, to all of its subscribers together."""
+
+    def __init__(self, deliveries_per_second: float, subscribers: Callable[[], int]) -> None:
+        self._per_second = deliveries_per_second
+        self._subscribers = subscribers
+        self._looked = 0.0
+        self._due = 0.0
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._looked, self._due = time.monotonic(), 0.0
+
+    def burst(self) -> int:
+        """So many messages are to be published now: a whole burst, as soon as that many are due."""
+        now = time.monotonic()
+        self._due += (now - self._looked) * self._per_second / max(1, self._subscribers())
+        self._looked = now
+        if self._due < BURST_MESSAGES:
+            return 0
+        self._due -= BURST_MESSAGES
+        return BURST_MESSAGES
+
+
 class Backpressure:
     """How much a flood may publish: as long as the server's backlog is below a limit, in bytes.
 
     The backlog is what the server has taken from the publisher and not yet written to all subscribers, each message
-    once, as the server itself tells it (`publish_backlog()`). One that doesn't is held back by nothing, and `kind` says
-    so. Of other instances it knows what is on the way to them; what they have before them, only `receivers` tell.
+    once, as the server itself tells it (`publish_backlog()`). One that doesn't can't be held back: it is given what
+    `offer` says, or as much as it takes, and `kind` says so. Of other instances it knows what is on the way to them;
+    what they have before them, only `receivers` tell.
     """
 
-    def __init__(self, server: Any, limit_bytes: int, receivers: Receivers | None = None) -> None:
+    def __init__(
+        self, server: Any, limit_bytes: int, receivers: Receivers | None = None, offer: Offer | None = None
+    ) -> None:
         self._limit = limit_bytes
         self._backlog: Callable[[], int] | None = getattr(server, "publish_backlog", None)
         self._receivers = receivers
-        # After an answer that there is no room: how long nothing will have changed, in seconds.
-        self.pause_seconds = FULL_SECONDS
-        self.kind = "receivers" if receivers else "engine" if self._backlog else "none"
+        self._offer = offer
+        # After an answer that there is no room: how long to wait before the next question, in seconds.
+        self.pause_seconds = self._own_pause = LEAST_PAUSE_SECONDS
+        # The server's own backlog when it was last seen to be full, if nothing was published since, and when that was.
+        self._full: tuple[int, float] | None = None
+        self.kind = "receivers" if receivers else "engine" if self._backlog else "offer" if offer else "none"
 
     def begin(self, published: int) -> None:
         """There are subscribers, and so many messages were published before."""
         if self._receivers:
             self._receivers.begin(published)
+        if self._offer:
+            self._offer.begin()
 
     def room(self, message_bytes: int, published: int = 0) -> int:
         """How many messages may be published now, up to a burst, after `published` of them."""
         if not self._backlog:
-            return BURST_MESSAGES
+            return self._offer.burst() if self._offer else BURST_MESSAGES
         backlog = self._backlog()
-        self.pause_seconds = FULL_SECONDS
+        self._learn_own_pause(backlog)
+        self.pause_seconds = self._own_pause
         if self._receivers and backlog < self._limit:
             backlog = max(backlog, self._receivers.backlog(published, message_bytes, self._limit))
-            self.pause_seconds = max(FULL_SECONDS, self._receivers.until_next_look())
+            self.pause_seconds = max(LEAST_PAUSE_SECONDS, self._receivers.until_next_look())
         free = self._limit - backlog
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
+
+    def _learn_own_pause(self, backlog: int) -> None:
+        """From how much less the server's own backlog is than when it was full."""
+        now = time.monotonic()
+        if self._full:
+            before, then = self._full
+            pause = until_half_is_free(self._limit, before - backlog, now - then)
+            self._own_pause = min(max(pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        self._full = (backlog, now) if backlog >= self._limit else None

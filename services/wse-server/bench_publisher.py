@@ -10,7 +10,7 @@ import argparse
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bench_application import Books
@@ -21,13 +21,16 @@ NS_PER_SECOND = 1_000_000_000
 LATE_NS = 1_000_000
 # In a crowd one follows the other within a fraction of it. Who floods the first subscriber may never let in the last.
 QUIET_SECONDS = 0.25
-# Some 2,500 messages, each counted once: to 5,000 subscribers that is already 1.3 GB of deliveries.
-DEFAULT_BACKLOG_BYTES = 256 << 10
+# Some 10,000 messages, each counted once: a flood to 100 subscribers is 60 ms ahead of the slowest of them so, one to
+# 5,000 some seconds. Writes are long then, and messages cheap; with less they are younger and dearer.
+DEFAULT_BACKLOG_BYTES = 1 << 20
 HEAD = '{"c":"U","t":"fanout_tick","p":{"seq":'
 STAMP = ',"ts_us":'
 TAIL = ',"s":"ES","px":5234.75,"q":2'
 END = "}}"
 PAD = ',"pad":"'
+# Behind the thousands of a number. Half of what a message costs here would be its number's way to text.
+THREE_DIGITS = [f"{number:03}" for number in range(1000)]
 
 Publish = Callable[[list[str]], object]
 """Hands texts to the server, in order, each for all subscribers."""
@@ -41,6 +44,19 @@ def one_by_one(publish: Callable[[str], object]) -> Publish:
             publish(text)
 
     return each
+
+
+def digits_of(sequences: range) -> Iterator[tuple[str, list[str]]]:
+    """Numbers in a row, thousand by thousand: what their messages begin with, and what follows it for each."""
+    following, stop = sequences.start, sequences.stop
+    while following < stop:
+        thousands, rest = divmod(following, 1000)
+        end = min(stop - following + rest, 1000)
+        if thousands:
+            yield f"{HEAD}{thousands}", THREE_DIGITS[rest:end]
+        else:
+            yield HEAD, [str(number) for number in range(rest, end)]
+        following += end - rest
 
 
 class Message:
@@ -62,7 +78,7 @@ class Message:
         if self._size:
             return [self.text(sequence, unix_us) for sequence in sequences]
         tail = f"{STAMP}{unix_us}{TAIL}{END}"
-        return [f"{HEAD}{sequence}{tail}" for sequence in sequences]
+        return [f"{head}{digits}{tail}" for head, some in digits_of(sequences) for digits in some]
 
 
 class Subscribers:
@@ -269,11 +285,10 @@ class Publisher:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The publisher's flags; RATE, MESSAGE_SIZE, BACKLOG_BYTES and PUBLISH_ALWAYS are read where a flag is missing."""
     environment = os.environ
-    rate = environment.get("RATE")
     parser.add_argument(
         "--rate",
-        type=_positive,
-        default=_positive(rate) if rate else None,
+        type=positive,
+        default=environment.get("RATE") or None,
         help="messages per second, each due at its time whatever happened before; without it a flood",
     )
     parser.add_argument(
@@ -301,8 +316,12 @@ def options_of(parsed: argparse.Namespace) -> Options:
     return Options(parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publish_always)
 
 
-def _positive(text: str) -> float:
-    number = float(text)
+def positive(text: str) -> float:
+    """A rate of a command line, per second."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no rate: give messages per second, more than 0")
+        raise argparse.ArgumentTypeError(f"{text} is no rate: give a number per second, more than 0")
     return number

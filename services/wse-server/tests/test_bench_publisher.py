@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench_backpressure import BURST_MESSAGES, Backpressure
+from bench_backpressure import BURST_MESSAGES, LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS, Backpressure, Offer
 from bench_publisher import (
     Message,
     Options,
@@ -57,15 +57,69 @@ def test_a_server_that_tells_its_backlog_is_believed() -> None:
     assert backpressure.room(100) == 0
 
 
+@pytest.mark.parametrize(
+    ("fell", "pause"), [(250, 0.02), (0, MOST_PAUSE_SECONDS), (1, MOST_PAUSE_SECONDS), (LIMIT, 0.005)]
+)
+def test_who_waits_for_room_asks_again_when_half_of_it_will_be_there(
+    monkeypatch: pytest.MonkeyPatch, fell: int, pause: float
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("bench_backpressure.time.monotonic", lambda: now)
+    server = Telling()
+    server.backlog = LIMIT
+    backpressure = Backpressure(server, LIMIT)
+    assert (backpressure.room(100), backpressure.pause_seconds) == (0, LEAST_PAUSE_SECONDS)
+    now, server.backlog = 1000.01, LIMIT - fell
+    backpressure.room(100)
+    assert backpressure.pause_seconds == pytest.approx(pause)
+    # What was published since says nothing of the pace.
+    now, server.backlog = 1000.02, LIMIT
+    backpressure.room(100)
+    if fell:
+        assert backpressure.pause_seconds == pytest.approx(pause)
+
+
 def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_one() -> None:
     for size in (0, 150):
         message = Message(size)
-        assert message.texts(range(98, 102), 1234) == [message.text(sequence, 1234) for sequence in range(98, 102)]
+        for sequences in (
+            range(98, 102),
+            range(3),
+            range(990, 3010),
+            range(1_000_000, 1_000_000),
+            range(2**53, 2**53 + 9),
+        ):
+            assert message.texts(sequences, 1234) == [message.text(sequence, 1234) for sequence in sequences]
 
 
 def test_without_any_figure_nothing_holds_a_flood_and_it_says_so() -> None:
     backpressure = Backpressure(object(), LIMIT)
     assert (backpressure.kind, backpressure.room(100)) == ("none", BURST_MESSAGES)
+
+
+def test_what_is_offered_comes_in_whole_bursts_at_the_pace_of_all_deliveries_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("bench_backpressure.time.monotonic", lambda: now)
+    subscribers = 100
+    backpressure = Backpressure(object(), LIMIT, offer=Offer(BURST_MESSAGES * 1000.0, lambda: subscribers))
+    backpressure.begin(0)
+    given = [backpressure.room(100)]
+    # A burst of messages to 100 subscribers is due every 100 ms; to 200 every 200 ms.
+    for step in range(1, 41):
+        now = 1000.0 + step * 0.05
+        subscribers = 100 if step <= 20 else 200
+        given.append(backpressure.room(100))
+    assert backpressure.kind == "offer"
+    assert set(given) == {0, BURST_MESSAGES}
+    assert (sum(given[:21]), sum(given[21:])) == (10 * BURST_MESSAGES, 5 * BURST_MESSAGES)
+
+
+def test_a_server_that_tells_its_backlog_needs_no_offer() -> None:
+    backpressure = Backpressure(Telling(), LIMIT, offer=Offer(1.0, lambda: 1))
+    backpressure.begin(0)
+    assert (backpressure.kind, backpressure.room(100)) == ("engine", 10)
 
 
 def test_subscribers_are_those_whose_connections_are_open() -> None:
