@@ -2,7 +2,8 @@
 
 The comparison is between servers: what is published, and how fast, is in `../wse-server/bench_publisher.py` for both.
 It counts nothing of what it sends to many, so nothing can hold a flood back: `backpressure` is `none`, its queue grows
-as long as the flood lasts, and the age of what arrives with it. README.md says what that means for figures.
+as long as the flood lasts, and the age of what arrives with it; unless OFFERED_DELIVERIES says what it is given
+(`offer`). README.md says what that means for figures.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from server import Service, arguments, told_metrics_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
-from bench_backpressure import Backpressure
+from bench_backpressure import Backpressure, Offer
 from bench_publisher import (
     Publisher,
     SubscriberBooks,
@@ -23,6 +24,7 @@ from bench_publisher import (
     add_arguments,
     one_by_one,
     options_of,
+    positive,
 )
 
 MODES = ("broadcast",)
@@ -36,6 +38,12 @@ def main() -> None:
         parser.error(f"MODE is {mode!r}: set it to one of {', '.join(MODES)}")
     parser.add_argument("--mode", choices=MODES, default=mode, help="how messages reach their subscribers")
     add_arguments(parser)
+    parser.add_argument(
+        "--offered-deliveries",
+        type=positive,
+        default=os.environ.get("OFFERED_DELIVERIES") or None,
+        help="deliveries per second that a flood comes to; without it as many messages as the server's queue takes",
+    )
     FanoutService(parser.parse_args()).run()
 
 
@@ -47,7 +55,9 @@ class FanoutService(Service):
         self.subscribers = Subscribers()
         self.books = SubscriberBooks(self.subscribers)
         publishing = options_of(options)
-        backpressure = Backpressure(self.server, publishing.backlog_bytes)
+        offered = options.offered_deliveries
+        offer = Offer(offered, lambda: self.subscribers.count) if offered else None
+        backpressure = Backpressure(self.server, publishing.backlog_bytes, offer=offer)
         publish = one_by_one(self.server.broadcast_all)
         self.publisher = Publisher(options.mode, publish, self.subscribers, backpressure, publishing)
 

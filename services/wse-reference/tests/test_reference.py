@@ -1,8 +1,10 @@
 """The generator against PyPI `wse-server`: it speaks with it, and shows how much it drops."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -14,16 +16,24 @@ ROOT = Path(__file__).resolve().parents[3]
 CONNECTIONS = 20
 
 
-@pytest.fixture
-def service() -> Iterator[dict[str, Any]]:
-    """The reference with its drain mode on; its ready line."""
-    command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference/server.py"]
-    with subprocess.Popen([*command, "--port", "0", "--metrics-port", "0"], stdout=subprocess.PIPE) as process:
+@contextmanager
+def started(program: str, *options: str) -> Iterator[dict[str, Any]]:
+    """The reference behind one of its programs; its ready line."""
+    command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference" / program]
+    ports = ("--port", "0", "--metrics-port", "0")
+    with subprocess.Popen([*command, *ports, *options], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def service() -> Iterator[dict[str, Any]]:
+    """The reference with its drain mode on; its ready line."""
+    with started("server.py") as ready:
+        yield ready
 
 
 def bench(service: dict[str, Any], test: str, *options: str) -> dict[str, Any]:
@@ -67,3 +77,30 @@ def test_it_says_that_it_keeps_no_books_per_connection(service: dict[str, Any]) 
         pass
     caught.value.close()
     assert caught.value.code == 404
+
+
+def test_a_flood_that_it_is_offered_comes_to_so_many_deliveries_and_all_arrive() -> None:
+    with started("fanout_server.py", "--offered-deliveries", "100000") as service:
+        measured = bench(service, "fanout-broadcast")
+        with urlopen(f"http://{service['metrics_address']}/stats/publisher") as response:
+            publisher = json.load(response)
+    assert (publisher["mode"], publisher["backpressure"]) == ("broadcast", "offer")
+    # Without the offer it would be millions. What a machine that stood still owes comes afterwards.
+    assert 0 < measured["figures"]["delivered_per_second"] < 2 * 100_000
+    assert measured["messages"]["lost"] == measured["messages"]["wrong"] == 0
+
+
+def test_a_rate_that_is_none_is_refused_by_name() -> None:
+    command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference/fanout_server.py"]
+    done = subprocess.run([*command, "--offered-deliveries", "-1"], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--offered-deliveries: -1 is no rate" in done.stderr
+
+
+@pytest.mark.parametrize("rate", ["many", "0", "inf"])
+def test_a_rate_that_is_none_is_refused_by_name_in_the_environment_too(rate: str) -> None:
+    command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference/fanout_server.py"]
+    environment = {**os.environ, "OFFERED_DELIVERIES": rate}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"--offered-deliveries: {rate} is no rate" in done.stderr
