@@ -29,7 +29,7 @@ default:
 bench-ladder NAME="quick" *OPTIONS: _bench-build
     @tools/bench-ladder "$@"
 
-# ours beside the reference and beside the floor that the kernel alone costs: target/bench/summary.json, in ten minutes
+# ours beside the reference and beside the floor that the kernel alone costs: target/bench/summary.json, in 25 minutes
 bench *OPTIONS: _bench-build _reference-env
     @{{python}} tools/bench.py "$@"
 

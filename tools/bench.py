@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_summary import PARTS, ROWS, Evidence, Part, markdown, summary, wire
+from bench_rows import PARTS, ROWS, Part
+from bench_summary import Evidence, markdown, summary, wire
 from ws_ladder_analysis.load import BundleError, read_bundle
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,74 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench_rows import PARTS, ROWS, Asked, Part
 from ws_ladder_analysis import wording
 from ws_ladder_analysis.bench_format.run import Failed
-from ws_ladder_analysis.ladders import Getter, figure, ladders, percentile
+from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
 from ws_ladder_analysis.statistics import PROCESSES_NEEDED, ratio
 
 # What `floor` prints, as parsed.
 Floor = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A ladder that is climbed with the floor's program around it."""
-
-    name: str
-    plan: str
-    # As in `ladder run --only`: workload, variant, perhaps a tier.
-    only: str
-    # Arguments of `floor`; empty where the kernel alone has no such figure.
-    floor: tuple[str, ...] = ()
-    # The name under which it is asked for together with others; its own without.
-    together: str = ""
-
-    @property
-    def asked_for(self) -> str:
-        """The word of `--part`."""
-        return self.together or self.name
-
-    @property
-    def ladder(self) -> tuple[str, str]:
-        """Workload and variant."""
-        workload, variant, *_ = self.only.split("/")
-        return workload, variant
-
-
-# As many bytes as ours move in two round trips: upgrade with token, 101 with server_ready; client_hello, server_hello.
-STORM = (
-    *("handshake", "--connections", "5000", "--in-flight", "256"),
-    *("--request-size", "417", "--response-size", "621", "--hello-size", "97", "--hello-response-size", "444"),
-)
-FANOUT_TIERS = (100, 1000, 5000)
-# Deliveries per second at a pace: as in plans/bench.yaml.
-FANOUT_RATE = 20_000
-# A hundred messages in a write: what a flood comes to that isn't held up by single packets.
-FANOUT_FLOOD = {tier: ("fanout", "--connections", str(tier), "--per-write", "100") for tier in FANOUT_TIERS}
-PARTS = (
-    Part("flood-64", "bench", "throughput/x64"),
-    Part("flood-1", "bench", "throughput/x1"),
-    Part("generator-64", "bench", "throughput/null-x64", ("flood", "--connections", "100", "--per-write", "64")),
-    Part("generator-1", "bench", "throughput/null-x1", ("flood", "--connections", "100", "--per-write", "1")),
-    Part("handshake", "bench", "connection-storm/jwt", STORM),
-    Part("ping", "bench", "ping-latency/open", ("echo", "--connections", "1000", "--rate", "10000")),
-    *(
-        Part(f"fanout-flood-{tier}", "bench", f"fanout-broadcast/flood/{tier}", FANOUT_FLOOD[tier], "fanout")
-        for tier in FANOUT_TIERS
-    ),
-    *(
-        Part(
-            f"fanout-paced-{tier}",
-            "bench",
-            f"fanout-broadcast/paced-{tier}",
-            ("fanout", "--connections", str(tier), "--rate", str(FANOUT_RATE)),
-            "fanout",
-        )
-        for tier in FANOUT_TIERS
-    ),
-    Part("memory", "memory", "ping-latency/idle/10000", ("idle", "--connections", "10000")),
-)
 
 
 @dataclass(frozen=True)
@@ -88,194 +29,6 @@ class Evidence:
     bundle: Bundle | None = None
     floor: Sequence[Floor] = ()
     commands: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A row before it is filled."""
-
-    name: str
-    part: str
-    unit: str
-    # Reads a trial in the row's unit.
-    getter: Getter
-    ours: str
-    reference: str | None = None
-    # The floor's figure, and what turns its unit into the row's.
-    floor: tuple[str, float] | None = None
-    more_is_better: bool = False
-
-
-def scaled(getter: Getter, factor: float) -> Getter:
-    """The same figure in another unit."""
-
-    def read(trial: Trial) -> float | None:
-        value = getter(trial)
-        return None if value is None else value * factor
-
-    return read
-
-
-def per_handshake(side: str) -> Getter:
-    """CPU of a side for each connection that opened, in microseconds."""
-    seconds = figure(f"{side}_cpu_seconds")
-
-    def read(trial: Trial) -> float | None:
-        value, result = seconds(trial), trial.result
-        if value is None or result is None or not result.connections.open:
-            return None
-        return value / result.connections.open * 1e6
-
-    return read
-
-
-# Seconds for a million messages are microseconds for one.
-SERVICE_NS = scaled(figure("service_cpu_seconds_per_million"), 1000)
-GENERATOR_NS = scaled(figure("worker_cpu_seconds_per_million"), 1000)
-DELIVERED = figure("delivered_per_second")
-US = 1e-3
-ON, OFF = "reference with drain mode on", "reference with drain mode off"
-
-
-def fanout_flood(tier: int) -> tuple[Asked, ...]:
-    """What a service delivers of its own messages at most, and what that costs both sides."""
-    part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
-    ours, reference = "wse-server-fanout", "wse-reference-fanout"
-    return (
-        Asked(f"{words}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
-        Asked(f"{words}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
-        Asked(f"{words}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
-    )
-
-
-def fanout_paced(tier: int) -> tuple[Asked, ...]:
-    """How long a delivery takes at a pace that both services can keep."""
-    part, words = f"fanout-paced-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
-    ours, reference = "wse-server-fanout", "wse-reference-fanout"
-    return tuple(
-        Asked(
-            f"{words}: p{at}",
-            part,
-            "us",
-            scaled(percentile("response_ns", at), US),
-            ours,
-            reference,
-            (f"response_p{at}", US),
-        )
-        for at in (50, 99)
-    )
-
-
-ROWS = (
-    Asked(
-        f"drain_inbound (dict), 64 per write: delivered; {ON}",
-        "flood-64",
-        "messages/s",
-        DELIVERED,
-        "wse-server-dict",
-        "wse-reference",
-        more_is_better=True,
-    ),
-    Asked(
-        f"drain_inbound (dict), 1 per write: delivered; {ON}",
-        "flood-1",
-        "messages/s",
-        DELIVERED,
-        "wse-server-dict",
-        "wse-reference",
-        more_is_better=True,
-    ),
-    Asked(
-        f"drain_batch, 64 per write: delivered; {ON}",
-        "flood-64",
-        "messages/s",
-        DELIVERED,
-        "wse-server",
-        "wse-reference",
-        more_is_better=True,
-    ),
-    Asked(
-        f"drain_batch, 64 per write: service CPU per delivered message; {ON}",
-        "flood-64",
-        "ns/message",
-        SERVICE_NS,
-        "wse-server",
-        "wse-reference",
-    ),
-    Asked(
-        f"handed to nobody, 64 per write: service CPU per received message; {OFF}",
-        "flood-64",
-        "ns/message",
-        SERVICE_NS,
-        "wse-server-discard",
-        "wse-reference-discard",
-    ),
-    Asked(
-        "handshake with JWT: service CPU",
-        "handshake",
-        "us/handshake",
-        per_handshake("service"),
-        "wse-server",
-        "wse-reference",
-        ("server_cpu", 1),
-    ),
-    Asked(
-        "handshake with JWT: generator CPU",
-        "handshake",
-        "us/handshake",
-        per_handshake("worker"),
-        "wse-server",
-        None,
-        ("client_cpu", 1),
-    ),
-    Asked(
-        "memory of the service",
-        "memory",
-        "bytes/connection",
-        figure("service_bytes_per_connection"),
-        "wse-server",
-        None,
-        ("server_memory", 1),
-    ),
-    Asked(
-        "generator CPU into a null service, 64 per write",
-        "generator-64",
-        "ns/message",
-        GENERATOR_NS,
-        "self-test-null",
-        None,
-        ("client_cpu", 1),
-    ),
-    Asked(
-        "generator CPU into a null service, 1 per write",
-        "generator-1",
-        "ns/message",
-        GENERATOR_NS,
-        "self-test-null",
-        None,
-        ("client_cpu", 1),
-    ),
-    Asked(
-        "ping at 10 000/s over 1 000 connections: p50",
-        "ping",
-        "us",
-        scaled(percentile("response_ns", 50), 1e-3),
-        "wse-server",
-        "wse-reference",
-        ("response_p50", 1e-3),
-    ),
-    Asked(
-        "ping at 10 000/s over 1 000 connections: p99",
-        "ping",
-        "us",
-        scaled(percentile("response_ns", 99), 1e-3),
-        "wse-server",
-        "wse-reference",
-        ("response_p99", 1e-3),
-    ),
-    *(row for tier in FANOUT_TIERS for row in fanout_flood(tier)),
-    *(row for tier in FANOUT_TIERS for row in fanout_paced(tier)),
-)
 
 
 @dataclass(frozen=True)
@@ -427,7 +180,11 @@ def markdown(rows: Sequence[Row]) -> str:
             bounds or number(None),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    notes = [f"- {one.name}: {one.why}" for one in rows if one.why]
+    missing: dict[str, list[str]] = {}
+    for one in rows:
+        if one.why:
+            missing.setdefault(one.why, []).append(one.name)
+    notes = [f"- {'; '.join(names)}: {why}" for why, names in missing.items()]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])
 
 

@@ -16,7 +16,9 @@ import shutil
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
+from bench_rows import ROWS
 from bench_summary import Row, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,9 +31,15 @@ def origin(*bundles: Path, command: str = "") -> str:
     runs = [json.loads((bundle / "run.json").read_text()) for bundle in bundles]
     machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
-    commits = ", ".join(dict.fromkeys(f"`{run['commit'][:12]}`" for run in runs))
+    commits = ", ".join(dict.fromkeys(f"`{commit(run)}`" for run in runs))
     what = command or runs[0]["command"]
     return f"`{what}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
+
+
+def commit(run: dict[str, Any]) -> str:
+    """What was checked out, shortened, and whether something had been changed."""
+    name, changed, _ = run["commit"].partition("+")
+    return f"{name[:12]}{changed}{'changes' if changed else ''}"
 
 
 def overview(bundle: Path, chart: str) -> str:
@@ -165,11 +173,12 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
 def bench(folders: list[Path]) -> str:
     """The rows that `just bench` could fill, as it prints them; what the first time couldn't comes from the next."""
     times = [[Row(**row) for row in json.loads((folder / "summary.json").read_text())] for folder in folders]
-    filled = [next((row for row in same if row.ours is not None), None) for same in zip(*times, strict=True)]
-    again = [row.name for first, row in zip(times[0], filled, strict=True) if row is not None and row is not first]
+    filled = {row.name: row for time in reversed(times) for row in time if row.ours is not None}
+    again = [row.name for row in times[0] if row.ours is None and row.command and row.name in filled]
+    rows = [filled[asked.name] for asked in ROWS if asked.name in filled]
     head = "Medians over fresh processes that take turns, with the floor's programs before and after. "
     bundles = sorted(path.parent for folder in folders for path in folder.glob("*/run.json"))
-    text = head + origin(*bundles, command="./justw bench") + markdown([row for row in filled if row])
+    text = head + origin(*bundles, command="./justw bench") + markdown(rows)
     if again:
         text += f"\nMeasured again by itself, because trials were invalid the first time: {', '.join(again)}.\n"
     return text

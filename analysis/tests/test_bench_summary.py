@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench_summary import PARTS, ROWS, Evidence, Floor, Row, markdown, number, summary, wire
+from bench_rows import PARTS, ROWS
+from bench_summary import Evidence, Floor, Row, markdown, number, summary, wire
 
 from tests.bundles import Json, TrialSpec, bundle, open_load
 from ws_ladder_analysis.load import read_bundle
@@ -48,6 +49,23 @@ def test_more_delivered_is_as_many_times_better(tmp_path: Path) -> None:
     assert one.interval == pytest.approx((6, 6), abs=0.1)
     assert (one.bound_by, one.why) == ({"ours": "service", "reference": "service"}, None)
     assert one.command == "ladder run; floor"
+
+
+def test_deliveries_for_a_second_of_cpu_are_compared_with_the_reference_and_their_cpu_with_the_floor(
+    tmp_path: Path,
+) -> None:
+    ours = TrialSpec("wse-server-fanout", "fanout-broadcast", "flood-5000", 5000, service_share=0.5)
+    reference = replace(ours, service="wse-reference-fanout", service_share=1.0)
+    specs = processes(ours, *[10_000] * 3) + processes(reference, *[1_000] * 3)
+    found = rows(tmp_path, "fanout-flood-5000", specs, report(server_cpu=[50_000.0], client_cpu=[1.0]))
+    # A second of CPU for 10 000 messages against two for 1 000.
+    one = found["fan-out to 5 000, flood: per second of service CPU"]
+    assert (one.ours, one.reference) == pytest.approx((10_000, 500))
+    assert one.ratio_of == "ours / reference"
+    assert one.ratio == pytest.approx(20)
+    one = found["fan-out to 5 000, flood: service CPU"]
+    assert (one.ours, one.floor, one.ratio) == pytest.approx((100_000, 50_000, 2))
+    assert one.ratio_of == "ours / floor"
 
 
 def test_less_cpu_is_as_many_times_better(tmp_path: Path) -> None:

@@ -1,0 +1,238 @@
+"""What `just bench` climbs, and the rows of its summary: whose figures, in which unit, beside what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ws_ladder_analysis import wording
+from ws_ladder_analysis.ladders import Getter, figure, percentile
+from ws_ladder_analysis.load import Trial
+
+
+@dataclass(frozen=True)
+class Part:
+    """A ladder that is climbed with the floor's program around it."""
+
+    name: str
+    plan: str
+    # As in `ladder run --only`: workload, variant, perhaps a tier.
+    only: str
+    # Arguments of `floor`; empty where the kernel alone has no such figure.
+    floor: tuple[str, ...] = ()
+    # The name under which it is asked for together with others; its own without.
+    together: str = ""
+
+    @property
+    def asked_for(self) -> str:
+        """The word of `--part`."""
+        return self.together or self.name
+
+    @property
+    def ladder(self) -> tuple[str, str]:
+        """Workload and variant."""
+        workload, variant, *_ = self.only.split("/")
+        return workload, variant
+
+
+# As many bytes as ours move in two round trips: upgrade with token, 101 with server_ready; client_hello, server_hello.
+STORM = (
+    *("handshake", "--connections", "5000", "--in-flight", "256"),
+    *("--request-size", "417", "--response-size", "621", "--hello-size", "97", "--hello-response-size", "444"),
+)
+# How many subscribers, and the variant of their flood's ladder: one of its own where the reference can't be flooded.
+FANOUT_FLOODS = {100: "flood", 1000: "flood", 5000: "flood-5000"}
+# Deliveries per second at a pace: as in plans/bench.yaml.
+FANOUT_RATE = 20_000
+PARTS = (
+    Part("flood-64", "bench", "throughput/x64"),
+    Part("flood-1", "bench", "throughput/x1"),
+    Part("generator-64", "bench", "throughput/null-x64", ("flood", "--connections", "100", "--per-write", "64")),
+    Part("generator-1", "bench", "throughput/null-x1", ("flood", "--connections", "100", "--per-write", "1")),
+    Part("handshake", "bench", "connection-storm/jwt", STORM),
+    Part("ping", "bench", "ping-latency/open", ("echo", "--connections", "1000", "--rate", "10000")),
+    *(
+        Part(
+            f"fanout-flood-{tier}",
+            "bench",
+            f"fanout-broadcast/{variant}/{tier}",
+            # What a flood comes to that isn't held up by single packets.
+            ("fanout", "--connections", str(tier), "--per-write", "100"),
+            "fanout",
+        )
+        for tier, variant in FANOUT_FLOODS.items()
+    ),
+    *(
+        Part(
+            f"fanout-paced-{tier}",
+            "bench",
+            f"fanout-broadcast/paced-{tier}",
+            ("fanout", "--connections", str(tier), "--rate", str(FANOUT_RATE)),
+            "fanout",
+        )
+        for tier in FANOUT_FLOODS
+    ),
+    Part("memory", "memory", "ping-latency/idle/10000", ("idle", "--connections", "10000")),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A row before it is filled."""
+
+    name: str
+    part: str
+    unit: str
+    # Reads a trial in the row's unit.
+    getter: Getter
+    ours: str
+    reference: str | None = None
+    # The floor's figure, and what turns its unit into the row's.
+    floor: tuple[str, float] | None = None
+    more_is_better: bool = False
+
+
+def scaled(getter: Getter, factor: float) -> Getter:
+    """The same figure in another unit."""
+
+    def read(trial: Trial) -> float | None:
+        value = getter(trial)
+        return None if value is None else value * factor
+
+    return read
+
+
+def per_handshake(side: str) -> Getter:
+    """CPU of a side for each connection that opened, in microseconds."""
+    seconds = figure(f"{side}_cpu_seconds")
+
+    def read(trial: Trial) -> float | None:
+        value, result = seconds(trial), trial.result
+        if value is None or result is None or not result.connections.open:
+            return None
+        return value / result.connections.open * 1e6
+
+    return read
+
+
+# Seconds for a million messages are microseconds for one.
+SERVICE_NS = scaled(figure("service_cpu_seconds_per_million"), 1000)
+GENERATOR_NS = scaled(figure("worker_cpu_seconds_per_million"), 1000)
+DELIVERED = figure("delivered_per_second")
+US = 1e-3
+ON, OFF = "reference with drain mode on", "reference with drain mode off"
+
+
+def delivered_per_cpu_second(trial: Trial) -> float | None:
+    """Deliveries for each second of the service's CPU."""
+    nanoseconds = SERVICE_NS(trial)
+    return 1e9 / nanoseconds if nanoseconds else None
+
+
+def delivered(words: str, part: str, ours: str) -> Asked:
+    """What reached the application, beside the reference."""
+    name = f"{words}: delivered; {ON}"
+    return Asked(name, part, "messages/s", DELIVERED, ours, "wse-reference", more_is_better=True)
+
+
+def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, ...]:
+    """How long answers or deliveries take."""
+    return tuple(
+        Asked(
+            f"{words}: p{at}",
+            part,
+            "us",
+            scaled(percentile("response_ns", at), US),
+            ours,
+            reference,
+            (f"response_p{at}", US),
+        )
+        for at in (50, 99)
+    )
+
+
+def generator(per_write: int) -> Asked:
+    """What the generator itself costs."""
+    name = f"generator CPU into a null service, {per_write} per write"
+    part = f"generator-{per_write}"
+    return Asked(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
+
+
+def fanout_flood(tier: int) -> tuple[Asked, ...]:
+    """What a service delivers of its own messages at most, and what that costs both sides."""
+    part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
+    ours, reference = "wse-server-fanout", "wse-reference-fanout"
+    return (
+        Asked(f"{words}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
+        Asked(
+            f"{words}: per second of service CPU",
+            part,
+            "deliveries/s",
+            delivered_per_cpu_second,
+            ours,
+            reference,
+            more_is_better=True,
+        ),
+        Asked(f"{words}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
+        Asked(f"{words}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
+    )
+
+
+def fanout_paced(tier: int) -> tuple[Asked, ...]:
+    """How long a delivery takes at a pace that both services can keep."""
+    words = f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
+    return response(words, f"fanout-paced-{tier}", "wse-server-fanout", "wse-reference-fanout")
+
+
+ROWS = (
+    delivered("drain_inbound (dict), 64 per write", "flood-64", "wse-server-dict"),
+    delivered("drain_inbound (dict), 1 per write", "flood-1", "wse-server-dict"),
+    delivered("drain_batch, 64 per write", "flood-64", "wse-server"),
+    Asked(
+        f"drain_batch, 64 per write: service CPU per delivered message; {ON}",
+        "flood-64",
+        "ns/message",
+        SERVICE_NS,
+        "wse-server",
+        "wse-reference",
+    ),
+    Asked(
+        f"handed to nobody, 64 per write: service CPU per received message; {OFF}",
+        "flood-64",
+        "ns/message",
+        SERVICE_NS,
+        "wse-server-discard",
+        "wse-reference-discard",
+    ),
+    Asked(
+        "handshake with JWT: service CPU",
+        "handshake",
+        "us/handshake",
+        per_handshake("service"),
+        "wse-server",
+        "wse-reference",
+        ("server_cpu", 1),
+    ),
+    Asked(
+        "handshake with JWT: generator CPU",
+        "handshake",
+        "us/handshake",
+        per_handshake("worker"),
+        "wse-server",
+        None,
+        ("client_cpu", 1),
+    ),
+    Asked(
+        "memory of the service",
+        "memory",
+        "bytes/connection",
+        figure("service_bytes_per_connection"),
+        "wse-server",
+        None,
+        ("server_memory", 1),
+    ),
+    generator(64),
+    generator(1),
+    *response("ping at 10 000/s over 1 000 connections", "ping", "wse-server", "wse-reference"),
+    *(row for tier in FANOUT_FLOODS for row in fanout_flood(tier)),
+    *(row for tier in FANOUT_FLOODS for row in fanout_paced(tier)),
+)
