@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
-    fanout::publisher_mode,
+    fanout::{Start, publisher_mode},
     pod::{Pod, PodRole},
     result::{Reading, Reason, ReasonKind, ServiceReadings},
     service::{ServiceStats, Started},
@@ -33,15 +33,13 @@ pub(crate) mod assignments;
 
 /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
-/// Longest wait for a service to publish once all its subscribers are there.
-const PUBLISHING_DEADLINE: Duration = Duration::from_secs(30);
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
 /// What a worker may take, beyond the window, its drain and as long for goodbyes, to upload.
 const UPLOAD_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at processes and memory.
 const WATCH: Duration = Duration::from_millis(50);
-/// Between two looks at a service that settles.
+/// Between two looks at a service that settles, or that shall publish.
 const SETTLE: Duration = Duration::from_millis(20);
 /// A service whose counters stood still for so long has settled, whatever they say.
 const STILL: Duration = Duration::from_secs(1);
@@ -225,30 +223,20 @@ impl<B: Backend> Trial<'_, B> {
         }
     }
 
-    /// Waits until the service publishes, where that is what the workload is about. It starts when no more subscribers come, and
-    /// a window before that would be one of nothing.
+    /// Waits until the service publishes, where that is what the workload is about.
     async fn publishing(&mut self) -> Result<(), Error> {
-        let workload = &self.spec.trial.workload;
-        if publisher_mode(workload).is_none() {
+        if publisher_mode(&self.spec.trial.workload).is_none() {
             return Ok(());
         }
-        let deadline = Instant::now() + PUBLISHING_DEADLINE;
+        let since = Instant::now();
         loop {
-            let seen = match self.client.publisher().await {
-                Ok(Some(publisher)) if publisher.publishing => return Ok(()),
-                Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
-                Ok(None) => {
-                    let words = format!("{workload} needs one that tells of its publisher at /stats/publisher");
-                    return Err(Error::Silent(words));
-                }
-                // One at its limit answers late.
-                Err(error) => error.to_string(),
-            };
+            match Start::after(since.elapsed(), self.client.publisher().await) {
+                Start::Now => return Ok(()),
+                Start::Never(words) => return Err(Error::Silent(words)),
+                Start::Later => {}
+            }
             if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
                 return Err(broke_off(ended));
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::Silent(format!("{seen}, for {} s", PUBLISHING_DEADLINE.as_secs())));
             }
             sleep(SETTLE).await;
         }

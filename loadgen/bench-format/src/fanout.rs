@@ -6,10 +6,14 @@
 //! step is held against the next.
 
 mod schedule;
+mod start;
 
 use std::collections::BTreeMap;
 
-pub use self::schedule::{OffSchedule, Scheduled};
+pub use self::{
+    schedule::{OffSchedule, Scheduled},
+    start::Start,
+};
 use crate::{
     books::Equation,
     result::{MessageCounts, ReceiverBook},

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::trial::Release;
+use bench_format::{fanout, trial::Release};
 use loadgen_core::{
     Error,
     clock::{monotonic_ns, unix_ns},
@@ -22,9 +22,7 @@ use crate::{
 /// From "all are ready" to the start: enough to tell every worker.
 const START_IN_NS: u64 = 50_000_000;
 
-/// Longest wait for a service to publish once all its subscribers are there.
-const PUBLISHING_PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks whether it does.
+/// Between two looks whether the service publishes.
 const PUBLISHING_PAUSE: Duration = Duration::from_millis(20);
 
 /// What becomes of a trial for which a worker opened no connection at all.
@@ -77,8 +75,7 @@ impl<'a> ByHand<'a> {
         Self { stats, publisher: None, neighbour, edges, nothing_open, noted: Noted::default() }
     }
 
-    /// Load starts once the service publishes, too: it does when no more subscribers come, and a window before that would be
-    /// one of nothing.
+    /// Load starts once the service publishes, too.
     pub(super) fn after_publishing(self, receives: bool) -> Self {
         Self { publisher: self.stats.filter(|_| receives), ..self }
     }
@@ -97,19 +94,13 @@ impl<'a> ByHand<'a> {
     /// Waits until the service publishes, if it has to; why it doesn't, when patience is over.
     fn silence(&self) -> Option<String> {
         let publisher = self.publisher?;
-        let deadline = Instant::now() + PUBLISHING_PATIENCE;
+        let since = Instant::now();
         loop {
-            let seen = match publisher.publisher() {
-                Ok(Some(publisher)) if publisher.publishing => return None,
-                Ok(_) => "it has subscribers, and says that it doesn't".to_owned(),
-                // One at its limit answers late.
-                Err(error) => format!("{error:#}"),
-            };
-            if Instant::now() >= deadline {
-                let seconds = PUBLISHING_PATIENCE.as_secs();
-                return Some(format!("the service publishes nothing: {seen}, for {seconds} s"));
+            match fanout::Start::after(since.elapsed(), publisher.publisher().map_err(|error| format!("{error:#}"))) {
+                fanout::Start::Now => return None,
+                fanout::Start::Never(words) => return Some(format!("the service publishes nothing: {words}")),
+                fanout::Start::Later => thread::sleep(PUBLISHING_PAUSE),
             }
-            thread::sleep(PUBLISHING_PAUSE);
         }
     }
 
