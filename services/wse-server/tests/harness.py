@@ -53,15 +53,16 @@ class Running:
 class Sender(threading.Thread):
     """Sends numbered messages from a thread of its own, as fast as the server lets it."""
 
-    def __init__(self, connection: ClientConnection, count: int) -> None:
+    def __init__(self, connection: ClientConnection, count: int, padding_bytes: int = 0) -> None:
         super().__init__(daemon=True)
         self.connection = connection
         self.count = count
+        self.padding = "x" * padding_bytes
         self.start()
 
     def run(self) -> None:
         for number in range(self.count):
-            self.connection.send(f'{{"t":"x","p":{{"seq":{number}}}}}')
+            self.connection.send(f'{{"t":"x","p":{{"seq":{number},"pad":"{self.padding}"}}}}')
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

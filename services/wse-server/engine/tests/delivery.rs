@@ -78,6 +78,29 @@ fn a_batch_that_is_kept_holds_further_messages_back_and_dropping_it_lets_them_in
 }
 
 #[test]
+fn a_client_that_is_faster_than_the_application_is_read_no_further_than_a_few_reads_ahead() {
+    let server = start(Config { max_inbound_queue_size: 64, shards: Some(1), ..config() });
+    let (mut client, _) = Client::ready(server.address());
+    let frame = text_frame(&format!(r#"{{"pad":"{}"}}"#, "x".repeat(1000)));
+    let (messages, size) = (20_000, frame.len());
+    let sender = std::thread::spawn(move || {
+        // More than a read takes, each time.
+        (0..messages / 1000).for_each(|_| client.write(&frame.repeat(1000)));
+        client
+    });
+    let (mut delivered, mut furthest) = (0, 0);
+    while delivered < messages {
+        let batch = server.drain_batch(1000, Duration::from_millis(500));
+        assert!(!batch.is_empty(), "it stopped reading after {delivered} of {messages}");
+        delivered += batch.iter().filter(|message| message.kind.is_message()).count();
+        furthest = furthest.max((server.stats().bytes.received as usize).saturating_sub(delivered * size));
+    }
+    // A read, what is left of the one before it, and what is queued.
+    assert!(furthest < 1 << 20, "{furthest} bytes ahead");
+    drop(sender.join().unwrap());
+}
+
+#[test]
 fn a_server_told_to_drop_counts_each_message_that_it_drops() {
     let server = start(Config {
         max_inbound_queue_size: 1000,
