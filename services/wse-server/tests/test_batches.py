@@ -173,7 +173,7 @@ def test_keeping_batches_slows_the_client_down_and_letting_go_frees_it(start: Ca
     total = 50_000
     with running.connect() as connection:
         held = [running.server.drain_batch()]
-        # More than the kernel keeps for two ends, whatever it thinks of their pace: 4 MiB to be sent, 32 MiB to be read.
+        # More than the kernel keeps for both ends, whatever it thinks of their pace: 4 MiB to send, 32 MiB to read.
         sender = Sender(connection, total, padding_bytes=1024)
         # Held batches fill the limit; then nothing comes any more although the client has more to send.
         while batch := running.server.drain_batch(4096, 300):
