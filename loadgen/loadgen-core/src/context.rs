@@ -87,7 +87,7 @@ pub(crate) struct Tally {
     pub(crate) window_deliveries: u64,
     /// The reads that brought them.
     pub(crate) window_reads: u64,
-    /// Bytes that these brought.
+    /// Bytes of the frames that became whole with these.
     pub(crate) window_bytes: u64,
 }
 

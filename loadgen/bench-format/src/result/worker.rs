@@ -162,7 +162,7 @@ pub struct WindowCounts {
     /// Read system calls that brought published messages in it; only where those are counted.
     #[serde(default)]
     pub reads: u64,
-    /// Bytes that those brought, headers included.
+    /// Bytes of the frames that became whole with those, headers included.
     #[serde(default)]
     pub bytes_read: u64,
     /// CPU that the worker used in it, in nanoseconds, kernel included.

@@ -32,7 +32,7 @@ impl Session {
             Ok(length) => {
                 self.input.clear();
                 cx.tally.bytes_received += length as u64;
-                let used = self.take_read(cx, &buffer[..before + length], length);
+                let used = self.take_read(cx, &buffer[..before + length]);
                 if self.socket.is_some() {
                     self.input.extend_from_slice(&buffer[used..before + length]);
                     if self.input.is_empty() {
@@ -46,15 +46,15 @@ impl Session {
         cx.read_buffer = buffer;
     }
 
-    /// Takes what one read brought, `length` bytes behind what was there before.
-    fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], length: usize) -> usize {
+    /// Takes what one read brought, behind what was left of the one before it. That is counted with what makes it whole.
+    fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8]) -> usize {
         let (now_ns, before) = (monotonic_ns(), cx.tally.deliveries);
         let used = self.consume(cx, bytes, now_ns);
         let deliveries = cx.tally.deliveries - before;
         if deliveries > 0 && cx.load.as_ref().is_some_and(|load| load.phases.in_window(now_ns)) {
             cx.tally.window_deliveries += deliveries;
             cx.tally.window_reads += 1;
-            cx.tally.window_bytes += length as u64;
+            cx.tally.window_bytes += used as u64;
         }
         used
     }
