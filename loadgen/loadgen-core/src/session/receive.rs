@@ -46,7 +46,7 @@ impl Session {
         cx.read_buffer = buffer;
     }
 
-    /// Takes what one read brought, behind what was left of the one before it. That is counted with what makes it whole.
+    /// Takes what one read brought, behind what was left of the one before: that is counted with what makes it whole.
     fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8]) -> usize {
         let (now_ns, before) = (monotonic_ns(), cx.tally.deliveries);
         let used = self.consume(cx, bytes, now_ns);
