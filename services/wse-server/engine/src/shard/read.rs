@@ -82,8 +82,8 @@ impl Core {
         let start = self.intake.begin_read(&connection.partial);
         connection.partial = Vec::new();
         // What is here already comes first, or it would grow by a read each time that the application lets go of a little.
-        let may_fill = connection.is_readable && !std::mem::take(&mut connection.has_unparsed);
-        let end = if may_fill { self.fill(connection) } else { None };
+        let had_unparsed = std::mem::take(&mut connection.has_unparsed);
+        let end = if connection.is_readable && !had_unparsed { self.fill(connection) } else { None };
         let (at, stop) = self.parse(connection, start);
         let rest = &self.intake.bytes()[at..];
         if !rest.is_empty() && matches!(stop, Stop::Incomplete(_) | Stop::Full) {
