@@ -131,14 +131,15 @@ microbench *FILTER:
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from the code: the JSON Schemas, and the plan's into the chart's
+# write what is generated from the code: the JSON Schemas, and the plan's into the chart's; the seeds of the fuzz targets
 generate:
     cargo run --quiet --locked -p bench-format --bin schemas -- docs/schemas
     python3 tools/values_schema.py
+    python3 fuzz/make_seeds.py
 
 # fail if generated files are not committed
 generated: generate
-    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json
+    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json fuzz/seeds
 
 # ladder's part for clusters: lint, units, its commands in the docs
 [group("kubernetes")]

@@ -1,0 +1,49 @@
+"""Writes the seeds of the fuzz targets: seeds/TARGET/NAME, a handful of meaningful inputs each.
+
+Usage: make_seeds.py [FOLDER]. The files are committed; `./justw generated` fails where they differ from what the
+modules beside this file say. A target that takes more than bytes reads them as the crate `arbitrary` does: integers
+first, in little endian; of two texts the length of the first is the last byte.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import seeds_frames
+import seeds_http
+import seeds_messages
+
+TARGETS = [
+    seeds_frames.cluster_frame,
+    seeds_frames.frame,
+    seeds_frames.service_frame,
+    seeds_frames.stt_frame,
+    seeds_http.gateway_message,
+    seeds_http.handshake,
+    seeds_http.inference_response,
+    seeds_messages.encrypted,
+    seeds_messages.event,
+    seeds_messages.inflate,
+    seeds_messages.json_scan,
+    seeds_messages.msgpack,
+    seeds_messages.presence_data,
+    seeds_messages.recovery_position,
+    seeds_messages.redis_message,
+]
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "seeds"
+    shutil.rmtree(folder, ignore_errors=True)
+    for make in TARGETS:
+        target = folder / make.__name__
+        target.mkdir(parents=True)
+        for name, seed in make().items():
+            (target / name).write_bytes(seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

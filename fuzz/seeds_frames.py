@@ -1,0 +1,99 @@
+"""Seeds of the targets that read frames of WebSocket or of the cluster protocol."""
+
+from __future__ import annotations
+
+import struct
+
+from seed_values import BINARY, CLOSE, HELLO, PING, PONG, TEXT, Seeds, client, compact, websocket
+
+
+def cluster_frame() -> Seeds:
+    def frame(kind: int, topic: bytes = b"", payload: bytes = b"", flags: int = 0, trailer: bytes = b"") -> bytes:
+        body = struct.pack("<BBHI", kind, flags, len(topic), len(payload)) + topic + payload + trailer
+        return struct.pack(">I", len(body)) + body
+
+    count = struct.pack("<QI", 7, 3)
+    message = frame(0x01, b"news", compact({"t": "news", "p": {}}))
+    return {
+        "message": message,
+        "message-stamped": frame(0x01, b"news", b"{}", 0x02, struct.pack("<Iq", 5, 8)),
+        "message-compressed-flag": frame(0x01, b"news", b"(\xb5/\xfd", 0x01),
+        "count": frame(0x20, payload=count),
+        "ping-and-pong": frame(0x02, payload=count) + frame(0x03, payload=count),
+        "subscribe-pattern": frame(0x06, b"news.*") + frame(0x07, b"news.*"),
+        "resync-continued": frame(0x08, payload=b"a\nb\nc.*") + frame(0x08, payload=b"d", flags=0x01),
+        "addresses": frame(0x09, b"127.0.0.1:5007") + frame(0x0A, payload=b"127.0.0.1:5007\n[::1]:5008"),
+        "presence": frame(0x0B, b"room", compact({"user_id": "u", "action": "join"})) + frame(0x0C, payload=b"{}"),
+        "unknown-kind-then-drain": frame(0x7F, b"x", b"y", 0xFF) + frame(0x0D),
+        "behind-the-parts": frame(0x01, b"t", b"p", trailer=b"of a later version"),
+        "cut-off": message[:-1],
+        "too-short-to-be": struct.pack(">I", 7) + bytes(7),
+        "parts-too-long": struct.pack(">I", 8) + struct.pack("<BBHI", 1, 0, 1, 0),
+    }
+
+
+def frame() -> Seeds:
+    # The first byte says how the rest is split.
+    text, long = client(TEXT, compact(HELLO)), client(BINARY, bytes(range(256)))
+    return {
+        "text": b"\x00" + text,
+        "binary-16-bit-length": b"\x06" + long,
+        "fragments-around-a-ping": b"\x02"
+        + client(TEXT, b"ab", last=False)
+        + client(PING, b"are you there")
+        + client(0, b"cd", last=False)
+        + client(0, b"ef"),
+        "many": b"\xff" + text * 3 + client(PONG),
+        "close": b"\x03" + client(CLOSE, struct.pack(">H", 1000) + b"bye") + text,
+        "close-code-none-may-send": b"\x03" + client(CLOSE, struct.pack(">H", 1005)),
+        "largest": b"\x7f" + client(BINARY, bytes(300)),
+        "beyond-the-limit": b"\x7f" + client(BINARY, bytes(301)),
+        "length-of-a-gigabyte": b"\x01" + client(BINARY, b"x", length=1 << 30),
+        "not-masked": b"\x00" + websocket(TEXT, b"hello"),
+        "reserved-bit": b"\x00" + bytes([0xC1]) + client(TEXT, b"x")[1:],
+        "long-ping": b"\x00" + client(PING, bytes(126)),
+        "no-utf8": b"\x00" + client(TEXT, b"\xff\xfe"),
+        "utf8-cut-by-fragments": b"\x00" + client(TEXT, b"\xe2\x82", last=False) + client(0, b"\xac"),
+        "continues-nothing": b"\x00" + client(0, b"x"),
+    }
+
+
+def service_frame() -> Seeds:
+    text = websocket(TEXT, compact({"t": "x"}))
+    return {
+        "text": text,
+        "binary-16-bit-length": websocket(BINARY, bytes(126)),
+        "binary-64-bit-length": bytes([0x82, 127]) + struct.pack(">Q", 65536) + bytes(8),
+        "fragment": websocket(TEXT, b"a", last=False) + websocket(0, b"b"),
+        "ping": websocket(PING, b"x"),
+        "close": websocket(CLOSE, struct.pack(">H", 1001) + b"going away"),
+        "masked": client(TEXT, b"x"),
+        "reserved-bit": bytes([0xC1]) + text[1:],
+        "length-not-the-shortest": bytes([0x81, 126, 0, 1]) + b"x",
+        "length-of-an-exabyte": bytes([0x82, 127]) + struct.pack(">Q", 1 << 60),
+        "fragmented-ping": websocket(PING, b"x", last=False),
+        "two-and-a-half": text * 2 + text[:3],
+    }
+
+
+def stt_frame() -> Seeds:
+    # How the rest is split, and the audio: of it so many frames, modulo four, stand before the rest.
+    def session(*frames: bytes, chunk: int = 647, audio: int = 1) -> bytes:
+        return struct.pack("<HB", chunk, audio) + b"".join(frames)
+
+    start, audio = client(TEXT, b'{"type":"start"}'), client(BINARY, bytes(640))
+    return {
+        "start": session(start, audio=0),
+        "audio": session(audio, audio, audio=3),
+        "audio-byte-by-byte": session(audio, chunk=0),
+        "audio-split-oddly": session(audio, start, chunk=100, audio=2),
+        "audio-of-another-length": session(client(BINARY, bytes(639)), audio=1),
+        "audio-in-fragments": session(client(BINARY, bytes(320), last=False), client(0, bytes(320))),
+        "fragments-around-a-ping": session(client(TEXT, b"a", last=False), client(PING, b"x"), client(0, b"b")),
+        "close": session(client(CLOSE, struct.pack(">H", 1000)), audio),
+        "close-with-half-a-code": session(client(CLOSE, b"\x03")),
+        "not-masked": session(websocket(TEXT, b"x")),
+        "reserved-bits": session(bytes([0xF2]) + audio[1:]),
+        "too-big": session(client(BINARY, b"x", length=65537)),
+        "no-utf8": session(client(TEXT, b"\xff")),
+    }
