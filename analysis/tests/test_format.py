@@ -14,6 +14,8 @@ from ws_ladder_analysis.bench_format import SCHEMA, books, environment, plan, po
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "loadgen/bench-format/src"
+# Of a service, `bench-format` has what the contract has.
+CONTRACT = ROOT / "services/contract/src"
 # Where the Python name differs, or a Rust enum with fields became a class of its own.
 RENAMED = {
     "Histogram": "WireHistogram",
@@ -26,7 +28,10 @@ RENAMED = {
 
 def rust_text(module: str) -> str:
     """The source of a module and of those inside it."""
-    files = [SOURCES / f"{module}.rs", *sorted((SOURCES / module).glob("*.rs"))]
+    if module == "service":
+        files = sorted(CONTRACT.glob("*.rs"))
+    else:
+        files = [SOURCES / f"{module}.rs", *sorted((SOURCES / module).glob("*.rs"))]
     return "".join(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -22,8 +22,8 @@ use std::{
 
 use anyhow::Context;
 use axum::Router;
-use bench_format::service::Started;
 use hyper_util::server::graceful::GracefulShutdown;
+use service_contract::Started;
 use tokio::net::TcpListener;
 
 use crate::routes::Simulator;

@@ -1,4 +1,4 @@
-"""What a service says of itself (`service.rs`)."""
+"""What a service says of itself (`services/contract`)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::service::Started;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -16,6 +15,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Pid, Signal, kill_process};
+use service_contract::Started;
 use tokio::{
     net::TcpStream,
     time::{sleep, timeout},

@@ -29,9 +29,11 @@ pub mod plan;
 pub mod pod;
 pub mod result;
 pub mod run;
-pub mod service;
 pub mod timeline;
 pub mod trial;
+
+/// What a service says of itself: the types that it shares with the harness.
+pub use service_contract as service;
 
 /// The newest `schema` number that this build writes and understands.
 pub const SCHEMA: u32 = 1;

@@ -23,9 +23,9 @@ mod socket;
 use std::{io::Write, net::SocketAddr, process, sync::Arc};
 
 use anyhow::Context;
-use bench_format::service::Started;
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use service_contract::Started;
 use tokio::{
     runtime, select,
     signal::unix::{SignalKind, signal},

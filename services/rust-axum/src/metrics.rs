@@ -22,7 +22,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use bench_format::service::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
+use service_contract::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
 use tokio::runtime;
 
 use crate::{exposition, protocol::FRAME_BYTES};

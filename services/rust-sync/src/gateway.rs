@@ -12,8 +12,8 @@ use std::{
 };
 
 use anyhow::Context;
-use bench_format::service::Started;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use service_contract::Started;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{

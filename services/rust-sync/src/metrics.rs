@@ -7,7 +7,7 @@ mod port;
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use bench_format::service::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
+use service_contract::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
 
 pub use port::MetricsPort;
 

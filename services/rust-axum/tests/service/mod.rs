@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::service::{ServiceStats, Started};
+use service_contract::{ServiceStats, Started};
 
 pub(crate) use client::{BINARY, CLOSE, Client, PING, PONG, TEXT};
 pub(crate) use inference::{Inference, Reply};

@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::service::{ServiceStats, Started};
 use serde_json::Value;
+use service_contract::{ServiceStats, Started};
 
 /// Nothing here takes longer, on however busy a machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

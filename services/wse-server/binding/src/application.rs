@@ -5,8 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use bench_format::service::ApplicationStats;
 use pyo3::prelude::*;
+use service_contract::ApplicationStats;
 use wse_engine::ApplicationSource;
 
 /// Delivered, sum of sequence numbers, unnumbered.

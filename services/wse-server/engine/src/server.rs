@@ -45,7 +45,7 @@ use crate::{
     stats::{Book, DropReason},
     topics::Topics,
 };
-use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
+use service_contract::{ApplicationStats, ConnectionBooks, ServiceStats};
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);

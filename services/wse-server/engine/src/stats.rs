@@ -8,7 +8,7 @@ mod links;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use bench_format::service::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
+use service_contract::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
 use uuid::Uuid;
 
 pub use self::health::{ClusterHealth, HealthSnapshot, RedisHealth};

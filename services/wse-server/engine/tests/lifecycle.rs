@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::service::{ApplicationStats, ConnectionBooks, ServiceStats};
 use client::{Client, Received, assert_balanced, config, drain, start, until};
+use service_contract::{ApplicationStats, ConnectionBooks, ServiceStats};
 use wse_engine::{ApplicationSource, Config, Server, frame::Opcode};
 
 fn metrics(server: &Server, path: &str) -> (u16, String) {

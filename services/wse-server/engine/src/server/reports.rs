@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use bench_format::service::{ConnectionBooks, ServiceStats};
+use service_contract::{ConnectionBooks, ServiceStats};
 
 use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Server, Shared};
 use crate::{

@@ -1,0 +1,29 @@
+//! What a service and ws-ladder agree on. `services/README.md` is the contract in words.
+//!
+//! A service in Rust may use these types; one in another language serves the same JSON. This crate depends on nothing of the
+//! harness, so that no service does.
+//!
+//! | module | where a service says it |
+//! | --- | --- |
+//! | [`ready`] | the JSON line on standard output when it is ready |
+//! | [`stats`] | `GET /stats` |
+//! | [`connections`] | `GET /stats/connections` |
+//! | [`publisher`] | `GET /stats/publisher` |
+//! | [`links`] | `GET /stats/links` |
+//! | [`processes`] | `GET /stats/processes` |
+
+pub mod connections;
+pub mod links;
+pub mod processes;
+pub mod publisher;
+pub mod ready;
+pub mod stats;
+
+pub use crate::{
+    connections::{ConnectionBook, ConnectionBooks},
+    links::{LinkStats, LinksStats},
+    processes::{ProcessStats, ProcessesStats},
+    publisher::PublisherStats,
+    ready::Started,
+    stats::{ApplicationStats, ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats},
+};

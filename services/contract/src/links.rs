@@ -1,0 +1,154 @@
+//! What the instances of a service sent to each other.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /stats/links`: what carries publications between the instances that a service consists of, all instances together.
+/// Exact while nothing is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LinksStats {
+    /// Connections of the instances to each other; absent where there are none.
+    #[serde(default)]
+    pub cluster: Option<LinkStats>,
+    /// Redis; absent where it carries nothing.
+    #[serde(default)]
+    pub redis: Option<LinkStats>,
+}
+
+impl LinksStats {
+    /// The links that there are, by name.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, &LinkStats)> {
+        let links = [("cluster", &self.cluster), ("redis", &self.redis)];
+        links.into_iter().filter_map(|(name, link)| Some((name, link.as_ref()?)))
+    }
+
+    /// What was counted since `earlier`; what there is now stays as it is.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let of = |now: &Option<LinkStats>, earlier: &Option<LinkStats>| {
+            now.as_ref().map(|now| now.since(earlier.as_ref().unwrap_or(&LinkStats::default())))
+        };
+        Self { cluster: of(&self.cluster, &earlier.cluster), redis: of(&self.redis, &earlier.redis) }
+    }
+
+    /// Those of another instance with these.
+    pub fn and(&self, other: &Self) -> Self {
+        let of = |own: &Option<LinkStats>, other: &Option<LinkStats>| match (own, other) {
+            (Some(own), Some(other)) => Some(own.and(other)),
+            (one, None) | (None, one) => one.clone(),
+        };
+        Self { cluster: of(&self.cluster, &other.cluster), redis: of(&self.redis, &other.redis) }
+    }
+
+    /// Whether nothing is on its way: all that was sent has come or never will.
+    pub fn at_rest(&self) -> bool {
+        self.by_name().all(|(_, link)| link.queued == 0 && link.sent <= link.received + link.lost)
+    }
+}
+
+/// What one kind of link carried. `published = sent + sum(dropped) + queued` where it is published, `sent = received + lost`
+/// over all instances, and `received = delivered` where it is received. What else a kind of link tells of itself is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LinkStats {
+    /// Publications handed to the link, once for each instance that they are for; once where they are for none.
+    pub published: u64,
+    /// Of those, written to it.
+    pub sent: u64,
+    /// Of those, not written, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Of those, waiting to be written.
+    #[serde(default)]
+    pub queued: u64,
+    /// Publications taken from the link.
+    pub received: u64,
+    /// Of those, handed on to the receiving instance's own subscribers.
+    pub delivered: u64,
+    /// Publications that never came from the link, by the gap that they left in the sender's numbers.
+    pub lost: u64,
+    /// How often a connection of it was made anew.
+    #[serde(default)]
+    pub reconnects: u64,
+    /// Connections of it that are up now.
+    #[serde(default, alias = "peers")]
+    pub connected: u64,
+}
+
+impl LinkStats {
+    /// Counters only grow; one that shrank gives 0 here and shows as a restart elsewhere.
+    fn since(&self, earlier: &Self) -> Self {
+        let dropped = |(reason, count): (&String, &u64)| {
+            (reason.clone(), count.saturating_sub(earlier.dropped.get(reason).copied().unwrap_or(0)))
+        };
+        Self {
+            published: self.published.saturating_sub(earlier.published),
+            sent: self.sent.saturating_sub(earlier.sent),
+            dropped: self.dropped.iter().map(dropped).filter(|(_, count)| *count > 0).collect(),
+            queued: self.queued,
+            received: self.received.saturating_sub(earlier.received),
+            delivered: self.delivered.saturating_sub(earlier.delivered),
+            lost: self.lost.saturating_sub(earlier.lost),
+            reconnects: self.reconnects.saturating_sub(earlier.reconnects),
+            connected: self.connected,
+        }
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let mut dropped = self.dropped.clone();
+        for (reason, count) in &other.dropped {
+            *dropped.entry(reason.clone()).or_default() += count;
+        }
+        Self {
+            published: self.published + other.published,
+            sent: self.sent + other.sent,
+            dropped,
+            queued: self.queued + other.queued,
+            received: self.received + other.received,
+            delivered: self.delivered + other.delivered,
+            lost: self.lost + other.lost,
+            reconnects: self.reconnects + other.reconnects,
+            connected: self.connected + other.connected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(published: u64, overflow: u64, received: u64) -> LinkStats {
+        let dropped = [("overflow".to_owned(), overflow)].into_iter().filter(|(_, count)| *count > 0).collect();
+        LinkStats { published, sent: published - overflow, dropped, received, ..LinkStats::default() }
+    }
+
+    fn redis(link: LinkStats) -> LinksStats {
+        LinksStats { redis: Some(link), cluster: None }
+    }
+
+    #[test]
+    fn instances_are_added_up_link_by_link() {
+        let both = redis(link(10, 3, 0)).and(&redis(link(0, 0, 7)));
+        assert_eq!(both, redis(link(10, 3, 7)));
+        assert_eq!(both.and(&LinksStats::default()), both);
+        assert_eq!(both.by_name().map(|(name, _)| name).collect::<Vec<_>>(), ["redis"]);
+    }
+
+    #[test]
+    fn what_was_counted_before_is_left_out() {
+        let (before, after) = (redis(link(10, 3, 7)), redis(link(25, 4, 20)));
+        assert_eq!(after.since(&before), redis(link(15, 1, 13)));
+        assert_eq!(after.since(&LinksStats::default()), after);
+        assert_eq!(after.since(&after).redis.unwrap().dropped, BTreeMap::new());
+    }
+
+    #[test]
+    fn links_rest_when_all_that_was_sent_has_come_or_never_will() {
+        assert!(!redis(link(10, 3, 6)).at_rest());
+        assert!(redis(link(10, 3, 7)).at_rest());
+        assert!(redis(LinkStats { lost: 1, ..link(10, 3, 6) }).at_rest());
+        assert!(!redis(LinkStats { queued: 1, ..link(10, 3, 7) }).at_rest());
+        assert!(LinksStats::default().at_rest());
+    }
+}
