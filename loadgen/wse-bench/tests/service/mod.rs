@@ -55,6 +55,8 @@ struct Books {
     /// Formats seen: the first two bytes of binary messages.
     prefixes: std::collections::BTreeSet<[u8; 2]>,
     refused: u64,
+    /// Connections that were let in.
+    accepted: u64,
     /// Connections that are open or about to be.
     open: u64,
     /// Where connections came from.
@@ -112,7 +114,7 @@ async fn stats(State(books): State<Shared>) -> Json<ServiceStats> {
         stats.messages.consumed += book.consumed;
         application.sequence_sum = application.sequence_sum.wrapping_add(book.application.unwrap().sequence_sum);
     }
-    stats.connections.open = books.open;
+    (stats.connections.accepted, stats.connections.open) = (books.accepted, books.open);
     stats.messages.delivered = books.delivered;
     application.delivered = books.delivered;
     stats.application = Some(application);
@@ -163,6 +165,7 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
         ws.send(Message::text(error.to_string())).await?;
         return ws.close(Some(CloseFrame { code: CloseCode::from(4401), reason: "".into() })).await;
     }
+    books.lock().unwrap().accepted += 1;
     let ready = serde_json::json!({"c": "WSE", "t": "server_ready", "p": {"details": {"connection_id": id}}, "v": 1});
     ws.send(Message::text(ready.to_string())).await?;
     let mut conversation = Conversation::new(&id, flaw);

@@ -1,0 +1,183 @@
+//! JSON: its keys in their order, and values only where no machine changes them.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{is_generators, numbers};
+
+/// Keys whose words are no machine's.
+const WORDS: [&str; 22] = [
+    "after",
+    "arrivals",
+    "backpressure",
+    "before",
+    "command",
+    "ended_by",
+    "figure",
+    "format",
+    "kind",
+    "message",
+    "mode",
+    "model",
+    "name",
+    "phase",
+    "problems",
+    "program",
+    "side",
+    "stage",
+    "test",
+    "why",
+    "witness",
+    "workload",
+];
+/// Keys whose value is what the machine and the moment will have it, or is not there.
+const CHANCE: [&str; 17] = [
+    "bound_by",
+    "kernel_bytes_per_connection",
+    "max_ms",
+    "measured",
+    "p50_ms",
+    "p95_ms",
+    "p999_ms",
+    "p99_ms",
+    "pass",
+    "periods",
+    "service_bytes_per_connection",
+    "service_cpu_seconds",
+    "service_cpu_seconds_per_million",
+    "service_cpu_share",
+    "throttled_periods",
+    "verdict",
+    "worker_cpu_share",
+];
+/// Keys below which the same holds of all.
+const ALL_CHANCE: [&str; 2] = ["environment", "percentiles"];
+
+/// JSON with its keys in order.
+enum Node {
+    Null,
+    Truth(bool),
+    Number,
+    Words(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// What is left of a document.
+pub fn masked(document: &str) -> String {
+    let node: Node = serde_json::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"));
+    shown(&node, &mut Vec::new()) + "\n"
+}
+
+/// A node as it is kept, `path` being the keys above it.
+fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
+    let key = path.last().copied().unwrap_or_default();
+    let by_chance = CHANCE.contains(&key) || path.iter().any(|key| ALL_CHANCE.contains(key));
+    match node {
+        Node::Map(map) => {
+            let entry = |(key, node): &'a (String, Node)| {
+                path.push(key);
+                let shown = format!("{key:?}: {}", shown(node, path));
+                path.pop();
+                shown
+            };
+            block('{', map.iter().map(entry).collect(), '}')
+        }
+        // A term of an equation.
+        Node::List(list) if matches!(list[..], [Node::Words(_), Node::Number]) => {
+            let Node::Words(name) = &list[0] else { unreachable!("it was looked at above") };
+            format!("[{name:?}, #]")
+        }
+        Node::List(list) => block('[', elements(list, path), ']'),
+        _ if by_chance => "?".into(),
+        Node::Words(words) if key == "command" => format!("{:?}", numbers(without_folder(words))),
+        Node::Words(words) if WORDS.contains(&key) => format!("{:?}", numbers(words)),
+        Node::Words(_) => "\"…\"".into(),
+        Node::Truth(truth) => truth.to_string(),
+        Node::Number => "#".into(),
+        Node::Null => "null".into(),
+    }
+}
+
+/// A command line whose program is named alone.
+fn without_folder(command: &str) -> &str {
+    let program = command.split(' ').next().unwrap_or_default();
+    &command[program.rfind('/').map_or(0, |slash| slash + 1)..]
+}
+
+/// Elements that look alike are shown once: how many there are is the moment's.
+fn elements<'a>(list: &'a [Node], path: &mut Vec<&'a str>) -> Vec<String> {
+    let key = path.last().copied().unwrap_or_default();
+    let ours = |node: &&Node| !matches!(node, Node::Words(words) if key == "problems" && is_generators(words));
+    // A second that the window only touches has less to tell.
+    let most = if key == "intervals" { 1 } else { usize::MAX };
+    let mut elements: Vec<_> = list.iter().filter(ours).take(most).map(|node| shown(node, path)).collect();
+    elements.dedup();
+    elements
+}
+
+fn block(open: char, entries: Vec<String>, close: char) -> String {
+    if entries.is_empty() {
+        return format!("{open}{close}");
+    }
+    let lines = entries.join(",\n").replace('\n', "\n  ");
+    format!("{open}\n  {lines}\n{close}")
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InOrder)
+    }
+}
+
+/// Keeps the order that a map of the standard library would lose.
+struct InOrder;
+
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Node, E> {
+        Ok(Node::Truth(truth))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
+        Ok(Node::Number)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
+        Ok(Node::Number)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+        Ok(Node::Number)
+    }
+
+    fn visit_str<E>(self, words: &str) -> Result<Node, E> {
+        Ok(Node::Words(words.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = list.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Node::List(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Node::Map(entries))
+    }
+}

@@ -1,0 +1,105 @@
+//! Tables for terminals and documents: titles and sentences as they are, cells by their columns.
+
+use super::{is_generators, numbers};
+
+/// Columns whose cells are there or not as the machine and the moment will have it.
+const CHANCE: [&str; 5] = ["bound by", "vs json", "CPU ns/msg", "own ns", "service ns"];
+/// The same, for want of samples in what nobody paces.
+const SAMPLED: [&str; 2] = ["age ", "delay "];
+
+/// Columns of counts that no machine changes.
+const COUNTED: [&str; 11] = [
+    "addresses",
+    "bytes",
+    "connections",
+    "duplicates",
+    "ended",
+    "failed",
+    "lost",
+    "open",
+    "reorders",
+    "size",
+    "workers",
+];
+
+/// What is left of tables, and whether only the generator's own problems stood against them.
+pub fn masked(printed: &str) -> (String, bool) {
+    let mut titles: Vec<String> = Vec::new();
+    let (mut lines, mut own, mut theirs) = (Vec::new(), Vec::new(), 0);
+    let mut rest = printed.lines().peekable();
+    while let Some(line) = rest.next() {
+        let is_title = rest.peek().is_some_and(|next| next.starts_with("---") || next.starts_with("|---"));
+        if is_title {
+            titles = cells(line).into_iter().map(str::to_owned).collect();
+            lines.push(title(line));
+        } else if is_row(line) {
+            lines.push(row(line, &titles));
+        } else if line.starts_with("- ") {
+            if is_generators(line) {
+                own.push(line)
+            } else {
+                theirs += 1
+            }
+            lines.extend((!is_generators(line)).then(|| numbers(line)));
+        } else {
+            lines.push(sentence(line));
+        }
+    }
+    if !own.is_empty() && theirs == 0 {
+        let heading = lines.iter().position(|line| line == "Not clean:").unwrap();
+        // With the empty lines around it.
+        lines.drain(heading - 1..=heading + 1);
+    }
+    if theirs == 0 {
+        lines.iter_mut().for_each(|line| *line = line.replace(" !", ""));
+    }
+    (lines.join("\n") + "\n", theirs == 0)
+}
+
+fn is_row(line: &str) -> bool {
+    line.trim_start_matches(['|', ' ']).starts_with(|first: char| first.is_ascii_digit())
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    let cells = line.split(if line.starts_with('|') { "|" } else { "  " });
+    cells.map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+fn row(line: &str, titles: &[String]) -> String {
+    let mark = if line.contains(" !") { " !" } else { "" };
+    let plain = line.replace(" !", "");
+    let cells: Vec<_> = cells(&plain)
+        .iter()
+        .enumerate()
+        .map(|(at, cell)| masked_cell(cell, titles.get(at).map_or("", String::as_str)))
+        .collect();
+    if line.starts_with('|') { format!("| {} |{mark}", cells.join(" | ")) } else { cells.join("  ") + mark }
+}
+
+fn masked_cell(cell: &str, title: &str) -> String {
+    let by_chance = CHANCE.contains(&title) || SAMPLED.iter().any(|sampled| title.starts_with(sampled));
+    if by_chance && cell != "schedule" {
+        return "?".into();
+    }
+    if COUNTED.contains(&title) || title == "survival" {
+        return cell.into();
+    }
+    // Whether a figure is a lower bound is who bound the load.
+    numbers(cell.trim_start_matches(">= "))
+}
+
+/// Widths of a matrix are those of its numbers.
+fn title(line: &str) -> String {
+    if line.contains("/s, bytes") { line.split_whitespace().collect::<Vec<_>>().join(" ") } else { line.to_owned() }
+}
+
+fn sentence(line: &str) -> String {
+    if line.starts_with("|---") {
+        return "---:".repeat(line.matches(':').count());
+    }
+    if line.starts_with("Memory for each") || line.starts_with("Projected") {
+        return numbers(line);
+    }
+    // How this machine's kernel controls congestion.
+    line.split_once("TCP_NODELAY, ").map_or(line.to_owned(), |(before, _)| format!("{before}TCP_NODELAY, …"))
+}
