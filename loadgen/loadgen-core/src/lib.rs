@@ -11,8 +11,9 @@
 //! | [`preflight`] | what the machine must allow |
 //! | [`neighbour`] | the service's process, where it runs on this machine |
 //! | [`connect`] | addresses, sockets, the upgrade |
+//! | [`Pattern`] | how load is offered |
 //! | [`schedule`], [`phases`] | when what is due; pure |
-//! | `load_thread` | one thread and its connections; holds the loop |
+//! | `load_thread`, `thread_plan` | one thread and its connections; holds the loop |
 //! | `session` | one WebSocket |
 //! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
 //! | [`receiver`] | what a connection received of a service that publishes; pure |
@@ -33,6 +34,7 @@ pub mod frame;
 mod load_thread;
 pub mod memory;
 pub mod neighbour;
+mod pattern;
 pub mod peer;
 pub mod phases;
 pub mod preflight;
@@ -42,8 +44,9 @@ pub mod recorder;
 pub mod replies;
 pub mod schedule;
 mod session;
+mod thread_plan;
 pub mod trial;
 pub mod workload;
 
-pub use context::{Pattern, Publishing};
 pub use error::Error;
+pub use pattern::{Pattern, Publishing};

@@ -10,7 +10,6 @@ mod patterns;
 mod turn;
 
 use std::{
-    net::SocketAddr,
     num::NonZeroU64,
     os::fd::OwnedFd,
     sync::{
@@ -25,12 +24,13 @@ use rustix::event::epoll;
 use crate::{
     clock::monotonic_ns,
     connect::Sources,
-    context::{ConnectionTally, Context, LoadState, Pattern, Tally},
+    context::{ConnectionTally, Context, LoadState, Tally},
     error::Error,
+    pattern::Pattern,
     phases::Phases,
     recorder::{Recorded, Recorder},
-    schedule::Share,
     session::{Session, Stage},
+    thread_plan::ThreadPlan,
     workload::Workload,
 };
 
@@ -42,25 +42,6 @@ const SWEEP_NS: u64 = 4_000_000_000;
 const LOOK_NS: u64 = 5_000_000;
 /// epoll's name for the wake-up descriptor.
 const WAKE: u64 = u64::MAX;
-
-/// What a thread is to do.
-pub(crate) struct ThreadPlan {
-    pub(crate) target: SocketAddr,
-    /// As in the `Host` header.
-    pub(crate) host: String,
-    pub(crate) connections: u32,
-    /// Index of the first connection among those of all workers.
-    pub(crate) first_connection: u32,
-    pub(crate) in_flight: u32,
-    pub(crate) pattern: Pattern,
-    pub(crate) coalesce: u32,
-    /// Among the threads of all workers.
-    pub(crate) share: Share,
-    pub(crate) seed: u64,
-    pub(crate) wall_offset_ns: i64,
-    /// Replies that take longer are late.
-    pub(crate) late_after_ns: u64,
-}
 
 /// What the trial tells a thread.
 pub(crate) enum Command {

@@ -2,6 +2,17 @@
 //!
 //! Pure. Before them a worker connects and reports ready, after them it says goodbye to each connection.
 
+/// When load starts, on whose clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartAt {
+    /// Unix nanoseconds of the coordinator's clock.
+    pub unix_ns: u64,
+    /// This machine's clock minus the coordinator's, in nanoseconds.
+    pub clock_offset_ns: i64,
+    /// Half the best round trip, in nanoseconds.
+    pub clock_uncertainty_ns: u64,
+}
+
 /// Where the borders are, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {

@@ -6,8 +6,8 @@
 use bench_format::result::ReceiverBook;
 
 use crate::{
-    context::Publishing,
     frame::{self, Opcode},
+    pattern::Publishing,
     phases::Phases,
     recorder::{Metric, Recorder},
     workload::{Delivery, Workload},

@@ -15,15 +15,16 @@ use bench_format::{
     trial::Assignment,
 };
 
-pub use self::gate::{AtOnce, Edge, Gate, StartAt};
+pub use self::gate::{AtOnce, Edge, Gate};
 use self::threads::Threads;
+pub use crate::phases::StartAt;
 use crate::{
     clock::monotonic_ns,
     connect::resolve,
-    context::Pattern,
     error::Error,
     evidence::Before,
     load_thread::{Command, ThreadResult},
+    pattern::Pattern,
     workload::Workload,
 };
 

@@ -5,8 +5,7 @@ use bench_format::{result::WorkerEvidence, trial::Assignment};
 use super::{CpuCgroup, Throttling, cpu_limit, peak_rss_bytes};
 use crate::{
     clock::{process_cpu_ns, wall_offset_ns},
-    phases::Phases,
-    trial::StartAt,
+    phases::{Phases, StartAt},
 };
 
 /// This process and its clock as they were before the trial: what later readings are compared with.

@@ -3,8 +3,8 @@
 use super::{LOOK_NS, LoadThread};
 use crate::{
     clock::monotonic_ns,
-    context::Pattern,
     error::Error,
+    pattern::Pattern,
     schedule::{ConstantRate, Schedule},
     session::Stage,
     workload::Workload,

@@ -4,11 +4,7 @@ use bench_format::result::WindowCounts;
 
 use super::{LOOK_NS, LoadThread, ThreadResult};
 use crate::{
-    clock::monotonic_ns,
-    context::{Context, Pattern},
-    error::Error,
-    session::Stage,
-    workload::Workload,
+    clock::monotonic_ns, context::Context, error::Error, pattern::Pattern, session::Stage, workload::Workload,
 };
 
 /// How long the service may take to end the stream after both sides have said goodbye.

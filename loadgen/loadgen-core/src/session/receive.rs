@@ -6,8 +6,9 @@ use super::{Session, Stage};
 use crate::{
     clock::monotonic_ns,
     connect::{Upgrade, check_upgrade, reason},
-    context::{Context, Pattern},
+    context::Context,
     frame::{self, Opcode},
+    pattern::Pattern,
     receiver::Reading,
     recorder::Metric,
     replies::Matched,

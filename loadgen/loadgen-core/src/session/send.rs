@@ -8,8 +8,9 @@ use super::{Session, Stage};
 use crate::{
     clock::monotonic_ns,
     connect::reason,
-    context::{Context, Pattern},
+    context::Context,
     frame::{Opcode, append, progress},
+    pattern::Pattern,
     phases::Phase,
     recorder::Metric,
     workload::{Messages, Workload},

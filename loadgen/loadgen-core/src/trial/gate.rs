@@ -1,6 +1,6 @@
 //! The barrier between "ready" and "start", as a worker sees it: a coordinator, a parent process or nobody holds it.
 
-use crate::error::Error;
+use crate::{error::Error, phases::StartAt};
 
 /// Who holds the barrier between "ready" and "start".
 pub trait Gate {
@@ -25,17 +25,6 @@ pub enum Edge {
     Start,
     /// Measuring ends.
     End,
-}
-
-/// When load starts, on whose clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartAt {
-    /// Unix nanoseconds of the coordinator's clock.
-    pub unix_ns: u64,
-    /// This machine's clock minus the coordinator's, in nanoseconds.
-    pub clock_offset_ns: i64,
-    /// Half the best round trip, in nanoseconds.
-    pub clock_uncertainty_ns: u64,
 }
 
 /// Nobody to wait for: load starts a moment after this worker is ready.

@@ -15,10 +15,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
     connect::resolve,
-    context::Pattern,
     error::Error,
-    load_thread::{self, Command, Report, ThreadPlan, ThreadResult},
+    load_thread::{self, Command, Report, ThreadResult},
+    pattern::Pattern,
     schedule::Share,
+    thread_plan::ThreadPlan,
     workload::Workload,
 };
 
