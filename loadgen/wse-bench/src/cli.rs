@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bench_format::plan::Arrivals;
 use clap::{Parser, ValueEnum};
 
-use crate::{protocol::Access, stats::Urls, suite::Test};
+use crate::{protocol::Access, stats::Urls, test::Test};
 
 /// The secret of every bench server; it protects nothing.
 const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";

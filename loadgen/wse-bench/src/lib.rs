@@ -3,7 +3,7 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`suite`] | the tests of a run by hand; pure |
+//! | [`test`](mod@test), [`suite`] | the tests of a run by hand: their names, and what each offers; pure |
 //! | [`hand`] | a run by hand: its trials one after the other |
 //! | [`coordinated`] | work for a coordinator |
 //! | [`preflight`] | what the machine allows, and whether the service lets anybody in |
@@ -18,6 +18,7 @@
 
 pub mod cli;
 pub mod coordinated;
+mod digits;
 pub mod hand;
 pub mod outcome;
 pub mod payload;
@@ -27,6 +28,7 @@ pub mod protocol;
 pub mod smoke;
 pub mod stats;
 pub mod suite;
+pub mod test;
 pub mod tick;
 pub mod watch;
 pub mod workloads;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use wse_bench::{cli::Cli, run, suite::Test};
+use wse_bench::{cli::Cli, run, test::Test};
 
 /// The test did not do what it says.
 const NOT_CLEAN: u8 = 1;

@@ -11,6 +11,7 @@ use memchr::memmem::{self, Finder};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    digits::number,
     payload::{FIRST_SEQUENCE, Format, MOST_MESSAGES, Ping, WseMessages},
     tick,
 };
@@ -207,17 +208,6 @@ pub(crate) fn without_prefix(payload: &[u8]) -> &[u8] {
 
 fn is_pong(payload: &[u8]) -> bool {
     memmem::find(payload, br#""t":"PONG""#).is_some() || memmem::find(payload, br#""t":"pong""#).is_some()
-}
-
-/// The digits at the start.
-pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
-    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit());
-    let mut any = false;
-    let number = digits.fold(0_u64, |number, digit| {
-        any = true;
-        number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))
-    });
-    any.then_some(number)
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use bench_format::plan::{Load, Message};
-use serde::Serialize;
 
+pub use crate::test::Test;
 use crate::{
     cli::{Cli, FormatFlag},
     workloads::Workload,
@@ -31,37 +30,6 @@ const PING_EVERY_SECONDS: f64 = 5.0;
 const LONGEST_PROBE_SECONDS: f64 = 3.0;
 /// Work that ends by itself has no window to keep to; this is only its limit.
 const LONGEST_WORK: Duration = Duration::from_secs(300);
-
-/// A test of the suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Test {
-    /// How fast connections open.
-    ConnectionStorm,
-    /// How long an answer takes while all connections ask.
-    PingLatency,
-    /// How many messages arrive.
-    Throughput,
-    /// The same in six sizes.
-    SizeMatrix,
-    /// The same in three formats.
-    FormatComparison,
-    /// Whether connections last, and what they cost.
-    SustainedHold,
-    /// How many connections there can be.
-    ConnectionLimit,
-    /// How many of its own messages a service delivers.
-    FanoutBroadcast,
-    /// The same, published at another instance that Redis connects with the receivers'.
-    FanoutRedis,
-    /// The same, published at another instance that is connected with the receivers'.
-    FanoutCluster,
-    /// The same over an encrypted connection.
-    FanoutClusterTls,
-}
-
-/// What tests are called besides their names: by the published benchmarks, in some of their versions.
-const ALIASES: [(&str, Test); 1] = [("fanout-multi", Test::FanoutRedis)];
 
 /// When the measured window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,73 +70,6 @@ pub struct Step {
 }
 
 impl Test {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::ConnectionStorm,
-        Self::PingLatency,
-        Self::Throughput,
-        Self::SizeMatrix,
-        Self::FormatComparison,
-        Self::SustainedHold,
-        Self::ConnectionLimit,
-        Self::FanoutBroadcast,
-        Self::FanoutRedis,
-        Self::FanoutCluster,
-        Self::FanoutClusterTls,
-    ];
-
-    /// Those that one service can serve one after the other, in the order in which the suite runs them: one that publishes is
-    /// another service.
-    pub fn suite() -> Vec<Self> {
-        Self::ALL.into_iter().filter(|test| !test.workload().receives()).collect()
-    }
-
-    /// Its name in flags and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ConnectionStorm => "connection-storm",
-            Self::PingLatency => "ping-latency",
-            Self::Throughput => "throughput",
-            Self::SizeMatrix => "size-matrix",
-            Self::FormatComparison => "format-comparison",
-            Self::SustainedHold => "sustained-hold",
-            Self::ConnectionLimit => "connection-limit",
-            Self::FanoutBroadcast => "fanout-broadcast",
-            Self::FanoutRedis => "fanout-redis",
-            Self::FanoutCluster => "fanout-cluster",
-            Self::FanoutClusterTls => "fanout-cluster-tls",
-        }
-    }
-
-    /// By name, or by what else it is called.
-    ///
-    /// # Errors
-    /// When there is none; the error lists those that exist.
-    pub fn find(name: &str) -> anyhow::Result<Self> {
-        let known = Self::ALL.into_iter().map(|test| (test.name(), test)).chain(ALIASES);
-        match known.into_iter().find_map(|(known, test)| (known == name).then_some(test)) {
-            Some(test) => Ok(test),
-            None => bail!("there is no test {name:?}; known are {}", Self::ALL.map(Self::name).join(", ")),
-        }
-    }
-
-    /// What the generator does in it.
-    pub fn workload(self) -> Workload {
-        match self {
-            Self::ConnectionStorm => Workload::ConnectionStorm,
-            Self::PingLatency | Self::SustainedHold | Self::ConnectionLimit => Workload::PingLatency,
-            Self::Throughput | Self::SizeMatrix | Self::FormatComparison => Workload::Throughput,
-            Self::FanoutBroadcast => Workload::FanoutBroadcast,
-            Self::FanoutRedis => Workload::FanoutRedis,
-            Self::FanoutCluster | Self::FanoutClusterTls => Workload::FanoutCluster,
-        }
-    }
-
-    /// Whether the service consists of two instances: one publishes, and connections are those of the other.
-    pub fn has_two_instances(self) -> bool {
-        self.workload().receives() && self != Self::FanoutBroadcast
-    }
-
     /// Its tiers: those asked for; else the published ones, as far as `most` connections allow. A search has none.
     pub fn tiers(self, cli: &Cli, most: u64) -> Vec<u32> {
         if self == Self::ConnectionLimit {
@@ -294,15 +195,6 @@ mod tests {
 
     fn steps(line: &str, test: Test) -> Vec<Step> {
         test.steps(&cli(line), 1_000_000)
-    }
-
-    #[test]
-    fn every_name_finds_its_test_and_another_is_answered_with_all() {
-        for test in Test::ALL {
-            assert_eq!(Test::find(test.name()).unwrap(), test);
-        }
-        let error = Test::find("fanout").unwrap_err().to_string();
-        assert!(error.starts_with(r#"there is no test "fanout"; known are connection-storm, ping-latency"#), "{error}");
     }
 
     #[test]

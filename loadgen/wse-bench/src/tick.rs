@@ -6,7 +6,7 @@
 use loadgen_core::workload::Delivery;
 use memchr::memmem;
 
-use crate::protocol::number;
+use crate::digits::number;
 
 /// How a published message begins, up to its number.
 const HEAD: &[u8; 38] = br#"{"c":"U","t":"fanout_tick","p":{"seq":"#;
