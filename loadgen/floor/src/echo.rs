@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
 use anyhow::{Context, bail};
-use bench_format::histogram::{Recorder, percentile_ns};
+use bench_format::histogram::Recorder;
 use loadgen_core::{
     clock::monotonic_ns,
     schedule::{ConstantRate, Schedule, Share},
@@ -17,10 +17,10 @@ use rustix::{
 };
 
 use crate::{
-    cli::Echo,
     end::End,
     ends::Measured,
-    report::Figure,
+    figure::{Figure, percentiles},
+    load::Echo,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -290,32 +290,10 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
     figures
 }
 
-/// The median and p99 of a histogram, under these names.
-pub(crate) fn percentiles(
-    names: [&'static str; 2],
-    histogram: Option<&bench_format::histogram::Histogram>,
-) -> Vec<Figure> {
-    let values = histogram.and_then(|histogram| Recorder::decode(histogram).ok());
-    let figure = |(name, at)| {
-        let value = values.as_ref().and_then(|values| percentile_ns(values, at)).map(|ns| ns as f64);
-        Figure { name, unit: "ns", value }
-    };
-    names.into_iter().zip([50.0, 99.0]).map(figure).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use loadgen_core::memory::KernelMemory;
-
-    #[test]
-    fn a_percentile_without_enough_samples_has_no_value() {
-        let mut values = Recorder::new();
-        (1..=400).for_each(|value| values.record(value));
-        let few: Vec<_> = percentiles(["a", "b"], Some(&values.encode())).iter().map(|figure| figure.value).collect();
-        assert_eq!(few, [Some(200.0), None]);
-        assert!(percentiles(["a", "b"], None).iter().all(|figure| figure.value.is_none()));
-    }
 
     #[test]
     fn both_ends_are_divided_by_what_came_back() {

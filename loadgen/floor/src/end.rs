@@ -3,20 +3,14 @@
 //! One JSON line per message. It ends when its input does, so that nobody is left behind; until then its connections stay
 //! open, because closing them belongs to no load.
 
-use std::{
-    io::{BufRead, Write, stdin, stdout},
-    num::NonZeroU64,
-};
+use std::io::{BufRead, Write, stdin, stdout};
 
 use anyhow::{Context, bail};
-use loadgen_core::preflight::{most_connections, raise_open_files};
-use rustix::{
-    process::{Signal, set_parent_process_death_signal},
-    thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
-};
+use loadgen_core::preflight::most_connections;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cli::Load, memory::resident_bytes, sockets::SocketAddr, window::Reading};
+use crate::{load::Load, memory::resident_bytes, sockets::SocketAddr, window::Reading};
 
 /// What one end of a load does.
 pub trait End {
@@ -63,45 +57,7 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// Does one end's part.
-///
-/// # Errors
-/// When nobody tells it anything that makes sense. What goes wrong with the load itself is told to the parent.
-pub fn serve() -> anyhow::Result<()> {
-    let order: Order = hear()?;
-    match prepare(&order).and_then(carry_out) {
-        // Holding the end holds its connections.
-        Ok(_end) => wait_for_the_end(),
-        Err(error) => {
-            say(&Answer::Failed(format!("{error:#}")))?;
-            wait_for_the_end()
-        }
-    }
-}
-
-fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
-    // A parent that is killed can't tell its ends.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("failed to tie this end to its parent")?;
-    check_descriptors(order.load.connections(), raise_open_files())?;
-    if let Some(cpu) = order.cpu {
-        pin(cpu)?;
-    }
-    // The default slack of 50 us would make every due time late by as much.
-    set_current_timer_slack(NonZeroU64::new(1)).context("failed to set the timer slack")?;
-    let load = order.load.clone();
-    let (end, address) = match order.address {
-        Some(address) => (load.client(address), None),
-        None => {
-            let listening = load.listen()?;
-            let address = listening.address();
-            (load.server(listening), Some(address))
-        }
-    };
-    say(&Answer::Started(address))?;
-    Ok(end)
-}
-
-fn carry_out(mut end: Box<dyn End>) -> anyhow::Result<Box<dyn End>> {
+pub(crate) fn carry_out(mut end: Box<dyn End>) -> anyhow::Result<Box<dyn End>> {
     let Command::Connect = hear()? else { bail!("told to go before it was told to connect") };
     let rss_before = resident_bytes()?;
     end.connect()?;
@@ -113,7 +69,7 @@ fn carry_out(mut end: Box<dyn End>) -> anyhow::Result<Box<dyn End>> {
     Ok(end)
 }
 
-fn check_descriptors(connections: u32, open_files: u64) -> anyhow::Result<()> {
+pub(crate) fn check_descriptors(connections: u32, open_files: u64) -> anyhow::Result<()> {
     let most = most_connections(open_files, 1);
     if u64::from(connections) > most {
         bail!("{open_files} open files allow {most} connections of the {connections} asked for; raise `ulimit -n`");
@@ -121,7 +77,7 @@ fn check_descriptors(connections: u32, open_files: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pin(cpu: u32) -> anyhow::Result<()> {
+pub(crate) fn pin(cpu: u32) -> anyhow::Result<()> {
     let number = cpu as usize;
     if number >= CpuSet::MAX_CPU {
         bail!("there is no CPU {cpu}: the kernel counts to {}", CpuSet::MAX_CPU - 1);
@@ -132,7 +88,7 @@ fn pin(cpu: u32) -> anyhow::Result<()> {
         .with_context(|| format!("failed to run on CPU {cpu}; `taskset -cp $$` shows which are allowed"))
 }
 
-fn hear<M: DeserializeOwned>() -> anyhow::Result<M> {
+pub(crate) fn hear<M: DeserializeOwned>() -> anyhow::Result<M> {
     let mut line = String::new();
     if stdin().lock().read_line(&mut line).context("failed to read standard input")? == 0 {
         bail!("told nothing: this end is started by `floor` itself, not by hand");
@@ -140,13 +96,13 @@ fn hear<M: DeserializeOwned>() -> anyhow::Result<M> {
     serde_json::from_str(&line).with_context(|| format!("failed to understand {:?}", line.trim_end()))
 }
 
-fn say(answer: &Answer) -> anyhow::Result<()> {
+pub(crate) fn say(answer: &Answer) -> anyhow::Result<()> {
     let line = serde_json::to_string(answer).context("failed to write an answer")?;
     let mut out = stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("failed to answer the parent")
 }
 
-fn wait_for_the_end() -> anyhow::Result<()> {
+pub(crate) fn wait_for_the_end() -> anyhow::Result<()> {
     stdin().lock().read_line(&mut String::new()).map(|_| ()).context("failed to wait for the end")
 }
 

@@ -12,8 +12,8 @@ use loadgen_core::{clock::monotonic_ns, memory::KernelMemory};
 use serde::Serialize;
 
 use crate::{
-    cli::{Cpus, Load},
     end::{Answer, Command, Order},
+    load::{Cpus, Load},
     sockets::SocketAddr,
     window::Reading,
 };

@@ -21,11 +21,10 @@ use rustix::{
 };
 
 use crate::{
-    cli::Fanout,
-    echo::percentiles,
     end::End,
     ends::Measured,
-    report::Figure,
+    figure::{Figure, percentiles},
+    load::Fanout,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -374,7 +373,7 @@ mod tests {
     use loadgen_core::memory::KernelMemory;
 
     use super::*;
-    use crate::cli::Timing;
+    use crate::load::Timing;
 
     fn fanout(per_write: u32, rate: Option<f64>) -> Fanout {
         Fanout { connections: 2, size: 100, per_write, rate, timing: Timing { warmup: 0.0, duration: 1.0 } }

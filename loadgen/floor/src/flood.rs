@@ -10,10 +10,10 @@ use rustix::{
 };
 
 use crate::{
-    cli::Flood,
     end::End,
     ends::Measured,
-    report::Figure,
+    figure::Figure,
+    load::Flood,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use loadgen_core::memory::KernelMemory;
 
-    use crate::cli::Timing;
+    use crate::load::Timing;
 
     #[test]
     fn a_full_connection_comes_round_only_when_the_kernel_says_so() {

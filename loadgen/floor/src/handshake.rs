@@ -12,11 +12,10 @@ use rustix::{
 };
 
 use crate::{
-    cli::Handshake,
-    echo::percentiles,
     end::End,
     ends::Measured,
-    report::Figure,
+    figure::{Figure, percentiles},
+    load::Handshake,
     sockets::{Listening, PATIENCE_NS, Poll, SocketAddr, Target, check_connected},
     window::{Counters, Reading, Window},
 };

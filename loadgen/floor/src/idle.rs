@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::EventFlags;
 
 use crate::{
-    cli::Idle,
     end::End,
     ends::Measured,
-    report::Figure,
+    figure::Figure,
+    load::Idle,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::Reading,
 };

@@ -7,22 +7,27 @@
 //!
 //! | module | does |
 //! | --- | --- |
-//! | [`cli`] | the command line; its loads travel to both ends as they are |
+//! | [`cli`] | the command line |
+//! | [`load`] | the loads and their settings; they travel to both ends as they are |
 //! | [`ends`] | starts both ends, leads them through a run |
-//! | [`end`] | one end: its CPU, its sockets, its load |
+//! | [`dispatch`] | which program each end of a load is |
+//! | [`end`] | one end: its CPU, its sockets, what it is told and says |
 //! | [`flood`], [`echo`], [`handshake`], [`idle`], [`fanout`] | the loads: what each end does, and the figures |
 //! | [`window`] | what an end used between two moments |
 //! | [`sockets`], [`memory`] | what is asked of the kernel |
-//! | [`report`] | the JSON |
+//! | [`figure`], [`report`] | what is printed: a figure, the JSON |
 
 pub mod cli;
+pub mod dispatch;
 pub mod echo;
 pub mod end;
 pub mod ends;
 pub mod fanout;
+pub mod figure;
 pub mod flood;
 pub mod handshake;
 pub mod idle;
+pub mod load;
 pub mod memory;
 pub mod report;
 pub mod sockets;
@@ -30,10 +35,7 @@ pub mod window;
 
 use anyhow::Context;
 
-use crate::{
-    cli::{Cli, Load},
-    report::Report,
-};
+use crate::{cli::Cli, load::Load, report::Report};
 
 /// Runs a load as often as asked, and prints what was measured.
 ///

@@ -13,7 +13,7 @@ const BAD_USAGE: u8 = 2;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
-        Command::End => floor::end::serve(),
+        Command::End => floor::dispatch::serve(),
         Command::Load(load) => {
             if let Err(words) = load.check() {
                 eprintln!("floor: {words}");

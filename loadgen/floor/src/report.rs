@@ -3,7 +3,11 @@
 use bench_format::environment::Environment;
 use serde::Serialize;
 
-use crate::cli::{Cli, Cpus, Load};
+use crate::{
+    cli::Cli,
+    figure::Figure,
+    load::{Cpus, Load},
+};
 
 /// Number of this format.
 const SCHEMA: u32 = 1;
@@ -18,17 +22,6 @@ pub struct Report {
     figures: Vec<Figures>,
     environment: Environment,
     command: String,
-}
-
-/// A figure of one run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// What it is.
-    pub name: &'static str,
-    /// In which unit.
-    pub unit: &'static str,
-    /// The number; nothing where there were too few samples.
-    pub value: Option<f64>,
 }
 
 /// A figure of all runs, in their order.

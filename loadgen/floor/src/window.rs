@@ -4,7 +4,7 @@ use bench_format::histogram::Histogram;
 use loadgen_core::clock::{monotonic_ns, process_cpu_ns};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::Timing;
+use crate::load::Timing;
 
 /// Counters of one end. All only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

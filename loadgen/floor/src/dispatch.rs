@@ -1,0 +1,105 @@
+//! From a load to what carries it out: each end, and the figures of both.
+
+use std::num::NonZeroU64;
+
+use anyhow::Context;
+use loadgen_core::preflight::raise_open_files;
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::set_current_timer_slack,
+};
+
+use crate::{
+    echo,
+    end::{Answer, End, Order, carry_out, check_descriptors, hear, pin, say, wait_for_the_end},
+    ends::Measured,
+    fanout,
+    figure::Figure,
+    flood, handshake, idle,
+    load::Load,
+    sockets::{Listening, SocketAddr},
+};
+
+/// Does one end's part.
+///
+/// # Errors
+/// When nobody tells it anything that makes sense. What goes wrong with the load itself is told to the parent.
+pub fn serve() -> anyhow::Result<()> {
+    let order: Order = hear()?;
+    match prepare(&order).and_then(carry_out) {
+        // Holding the end holds its connections.
+        Ok(_end) => wait_for_the_end(),
+        Err(error) => {
+            say(&Answer::Failed(format!("{error:#}")))?;
+            wait_for_the_end()
+        }
+    }
+}
+
+fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
+    // A parent that is killed can't tell its ends.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("failed to tie this end to its parent")?;
+    check_descriptors(order.load.connections(), raise_open_files())?;
+    if let Some(cpu) = order.cpu {
+        pin(cpu)?;
+    }
+    // The default slack of 50 us would make every due time late by as much.
+    set_current_timer_slack(NonZeroU64::new(1)).context("failed to set the timer slack")?;
+    let load = order.load.clone();
+    let (end, address) = match order.address {
+        Some(address) => (load.client(address), None),
+        None => {
+            let listening = load.listen()?;
+            let address = listening.address();
+            (load.server(listening), Some(address))
+        }
+    };
+    say(&Answer::Started(address))?;
+    Ok(end)
+}
+
+impl Load {
+    /// A listener as this load needs it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(&self) -> anyhow::Result<Listening> {
+        match self {
+            Self::Handshake(_) => Listening::deferred(),
+            _ => Listening::plain(),
+        }
+    }
+
+    /// The end that accepts.
+    pub fn server(self, listening: Listening) -> Box<dyn End> {
+        match self {
+            Self::Flood(flood) => Box::new(flood::Reader::new(flood, listening)),
+            Self::Echo(echo) => Box::new(echo::Mirror::new(echo, listening)),
+            Self::Handshake(handshake) => Box::new(handshake::Answerer::new(handshake, listening)),
+            Self::Idle(idle) => Box::new(idle::Holder::accepting(idle, listening)),
+            Self::Fanout(fanout) => Box::new(fanout::Publisher::new(fanout, listening)),
+        }
+    }
+
+    /// The end that connects.
+    pub fn client(self, address: SocketAddr) -> Box<dyn End> {
+        match self {
+            Self::Flood(flood) => Box::new(flood::Writer::new(flood, address)),
+            Self::Echo(echo) => Box::new(echo::Asker::new(echo, address)),
+            Self::Handshake(handshake) => Box::new(handshake::Opener::new(handshake, address)),
+            Self::Idle(idle) => Box::new(idle::Holder::connecting(idle, address)),
+            Self::Fanout(fanout) => Box::new(fanout::Subscriber::new(fanout, address)),
+        }
+    }
+
+    /// What follows from what both ends measured.
+    pub fn figures(&self, measured: &Measured) -> Vec<Figure> {
+        match self {
+            Self::Flood(flood) => flood::figures(flood, measured),
+            Self::Echo(_) => echo::figures(measured),
+            Self::Handshake(_) => handshake::figures(measured),
+            Self::Idle(idle) => idle::figures(idle, measured),
+            Self::Fanout(_) => fanout::figures(measured),
+        }
+    }
+}
