@@ -16,13 +16,15 @@
 //! | [`payload`] | audio that says whose it is, and what the inference says to it (pure) |
 //! | [`answers`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
-//! | [`case`](mod@case), [`output`] | results, and how they are printed |
+//! | [`stage`], [`finding`] | which process a case runs in front of; what it found |
+//! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
 
 pub mod answers;
 pub mod case;
 pub mod cases;
 pub mod client;
 pub mod command;
+pub mod finding;
 pub mod frames;
 pub mod gateway;
 pub mod inference;
@@ -31,3 +33,5 @@ pub mod payload;
 pub mod readings;
 pub mod run;
 pub mod scene;
+pub mod stage;
+pub mod text;

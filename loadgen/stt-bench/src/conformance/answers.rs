@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use super::{
-    case::{Trouble, ensure, failed},
-    client::excerpt,
+    finding::{Trouble, ensure, failed},
+    text::excerpt,
 };
 
 /// The keys of a partial, in their order.

@@ -1,10 +1,14 @@
-//! What a check is, and how it ends.
+//! What a check is, and its result.
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use serde::Serialize;
 
-use super::scene::Scene;
+use super::{
+    finding::{Evidence, Trouble, Verdict},
+    scene::Scene,
+    stage::{Need, Stage},
+};
 
 /// One check, with its own result.
 #[derive(Clone, Copy)]
@@ -26,92 +30,6 @@ pub struct Case {
 
 /// A check under way.
 pub type Running = Pin<Box<dyn Future<Output = Verdict> + Send>>;
-
-/// How a check ends when nothing went wrong, or what went wrong.
-pub type Verdict = Result<Evidence, Trouble>;
-
-/// Cases that share a gateway process. Where the tool starts the gateway, each stage is a process with an environment of
-/// its own, and all of them run side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// The intervals of the product: what a client alone can see.
-    Wire,
-    /// Short intervals, a scripted inference.
-    Scripted,
-    /// Counters are read before and after, so that cases run one by one.
-    Accounts,
-    /// One client does not read.
-    Slow,
-    /// The process is stopped and continued.
-    Stall,
-    /// The process is told to end.
-    Drain,
-    /// After all others, on all processes.
-    Last,
-}
-
-impl Stage {
-    /// Those that have a process of their own.
-    pub const PROCESSES: [Stage; 6] =
-        [Stage::Wire, Stage::Scripted, Stage::Accounts, Stage::Slow, Stage::Stall, Stage::Drain];
-
-    /// Whether its cases may run side by side.
-    pub fn is_concurrent(self) -> bool {
-        matches!(self, Stage::Wire | Stage::Scripted)
-    }
-}
-
-/// What a case can't do without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// The gateway asks our scripted inference.
-    Script,
-    /// The gateway's metrics port.
-    Metrics,
-    /// We started the process, and may signal it.
-    Process,
-    /// The golden vectors hold for four passes only.
-    FourPasses,
-}
-
-/// What was expected and what was seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Evidence {
-    /// What the contract asks for.
-    pub expected: String,
-    /// What came.
-    pub seen: String,
-}
-
-/// Why a case did not pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The gateway does something else than the contract says.
-    Failed(Evidence),
-    /// The case could not be run, and why.
-    Skipped(String),
-}
-
-/// A case that passed.
-///
-/// # Errors
-/// Never: it is the last expression of a case.
-pub fn passed(expected: impl Into<String>, seen: impl Into<String>) -> Verdict {
-    Ok(Evidence { expected: expected.into(), seen: seen.into() })
-}
-
-/// A case that failed.
-pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Trouble {
-    Trouble::Failed(Evidence { expected: expected.into(), seen: seen.into() })
-}
-
-/// Fails unless `holds`.
-///
-/// # Errors
-/// When it doesn't hold.
-pub fn ensure(holds: bool, expected: impl Into<String>, seen: impl fmt::Display) -> Result<(), Trouble> {
-    if holds { Ok(()) } else { Err(failed(expected, seen.to_string())) }
-}
 
 /// What became of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -14,8 +14,10 @@ mod start;
 use std::future::Future;
 
 use super::{
-    case::{Case, Need, Running, Stage, Verdict},
+    case::{Case, Running},
+    finding::Verdict,
     scene::Scene,
+    stage::{Need, Stage},
 };
 
 fn boxed(verdict: impl Future<Output = Verdict> + Send + 'static) -> Running {

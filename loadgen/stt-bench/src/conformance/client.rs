@@ -18,8 +18,9 @@ use tokio::{
 };
 
 use super::{
-    case::{Evidence, Trouble, failed},
+    finding::{Evidence, Trouble, failed},
     frames::{self, Outgoing, opcode},
+    text::excerpt,
 };
 
 /// Longest that a handshake may take.
@@ -64,14 +65,6 @@ impl Event {
             Event::Broken(why) => format!("a broken connection ({why})"),
             Event::Violation(what) => what.clone(),
         }
-    }
-}
-
-/// At most 300 characters of a text.
-pub fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(300) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{case::Stage, readings::Readings};
+use super::{readings::Readings, stage::Stage};
 
 /// Longest that a gateway may take to print its ready line.
 const READY: Duration = Duration::from_secs(30);

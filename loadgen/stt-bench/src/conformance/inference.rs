@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    case::{Trouble, failed},
+    finding::{Trouble, failed},
     payload::{self, FRAME_BYTES},
 };
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{
     case::{CaseResult, Status},
-    client::excerpt,
     run::ServiceResult,
+    text::excerpt,
 };
 
 /// The version of the JSON.
@@ -140,10 +140,10 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{case::failed, cases::CASES};
+    use crate::conformance::{cases::CASES, finding::failed};
 
     fn report() -> Report {
-        use crate::conformance::case::{Trouble, passed};
+        use crate::conformance::finding::{Trouble, passed};
         let verdicts =
             [passed("a", "b"), Err(failed("x < \"y\"", "\u{1}&")), Err(Trouble::Skipped("no metrics".into()))];
         let cases =

@@ -7,8 +7,8 @@ use reqwest::{Client, StatusCode};
 use tokio::time::sleep;
 
 use super::{
-    case::{Trouble, ensure, failed},
-    client::excerpt,
+    finding::{Trouble, ensure, failed},
+    text::excerpt,
 };
 
 /// Longest that a reading may take.

@@ -14,12 +14,14 @@ use serde::Serialize;
 use tokio::time::{sleep_until, timeout};
 
 use super::{
-    case::{Case, CaseResult, Stage, Status, Trouble, Verdict, failed},
+    case::{Case, CaseResult, Status},
     cases::CASES,
+    finding::{Trouble, Verdict, failed},
     gateway::{Gateway, Launch, Settings},
     inference::Inference,
     readings::Readings,
     scene::Scene,
+    stage::Stage,
 };
 
 /// Longest that a try of a case may take.

@@ -12,12 +12,13 @@ use tokio::time::sleep_until;
 
 use super::{
     answers::Answer,
-    case::{Need, Trouble, failed},
     client::{Client, Event},
+    finding::{Trouble, failed},
     gateway::{Gateway, Settings},
     inference::{Inference, Reply},
     payload,
     readings::Readings,
+    stage::Need,
 };
 
 /// From one frame to the next.

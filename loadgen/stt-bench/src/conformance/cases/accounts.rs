@@ -6,7 +6,7 @@ use bench_format::service::ServiceStats;
 use reqwest::StatusCode;
 
 use crate::conformance::{
-    case::{Trouble, Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::{Answer as Says, Reply},
     readings::{balances, metric, words},
     scene::{PROMPT, START, Scene, Session},

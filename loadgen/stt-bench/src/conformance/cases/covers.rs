@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::conformance::{
     answers::{Answer, check_cover},
-    case::{Trouble, Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::{Answer as Says, Asked, Reply},
     payload,
     scene::{PROMPT, Scene, Session},

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 
 use crate::conformance::{
     answers::check_cover,
-    case::{Trouble, Verdict, ensure, failed, passed},
     client::{Client, Event},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::{Answer as Says, Reply},
     scene::{Scene, Session},
 };

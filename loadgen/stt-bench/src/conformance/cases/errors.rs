@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::conformance::{
     answers::{Answer, ERROR_KEYS},
-    case::{Trouble, Verdict, ensure, passed},
+    finding::{Trouble, Verdict, ensure, passed},
     inference::{Answer as Says, Reply},
     payload,
     scene::Scene,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::conformance::{
-    case::{Trouble, Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::Reply,
     scene::{Scene, Session},
 };

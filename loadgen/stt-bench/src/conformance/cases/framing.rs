@@ -1,8 +1,8 @@
 //! WebSocket itself: masks, reserved bits, control frames, fragments, sizes.
 
 use crate::conformance::{
-    case::{Trouble, Verdict, failed, passed},
     client::Event,
+    finding::{Trouble, Verdict, failed, passed},
     frames::{Outgoing, opcode},
     payload::{self, golden_frame},
     scene::{PROMPT, START, Scene},

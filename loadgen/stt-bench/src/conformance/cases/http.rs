@@ -4,7 +4,7 @@ use reqwest::{Client, Method, StatusCode, header::HeaderMap};
 use serde_json::Value;
 
 use crate::conformance::{
-    case::{Trouble, Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     scene::Scene,
 };
 

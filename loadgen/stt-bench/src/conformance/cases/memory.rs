@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 use crate::conformance::{
     answers::check_cover,
-    case::{Verdict, ensure, failed, passed},
     client::Client,
+    finding::{Verdict, ensure, failed, passed},
     inference::{Answer as Says, Reply},
     payload::FRAME_BYTES,
     readings::words,

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::conformance::{
-    case::{Trouble, Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::{Asked, Reply},
     scene::Scene,
 };

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::conformance::{
     answers::PARTIAL_KEYS,
-    case::{Verdict, ensure, failed, passed},
     client::Event,
+    finding::{Verdict, ensure, failed, passed},
     payload::golden_frame,
     scene::{PROMPT, START, Scene},
 };
@@ -65,8 +65,8 @@ async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
 }
 
 /// A failure, with what was sent.
-fn about(trouble: crate::conformance::case::Trouble, sent: &str) -> crate::conformance::case::Trouble {
-    use crate::conformance::case::Trouble::{Failed, Skipped};
+fn about(trouble: crate::conformance::finding::Trouble, sent: &str) -> crate::conformance::finding::Trouble {
+    use crate::conformance::finding::Trouble::{Failed, Skipped};
     match trouble {
         Failed(evidence) => failed(evidence.expected, format!("{} (after {sent})", evidence.seen)),
         Skipped(reason) => Skipped(reason),
