@@ -1,5 +1,7 @@
 //! What the sessions of one load thread share: buffers, counters, histograms, expectations.
 
+mod answers;
+
 use std::{os::fd::OwnedFd, sync::Arc};
 
 use bench_format::{histogram::Recorder as Values, result::Failures};
@@ -11,11 +13,11 @@ use loadgen_core::{
 };
 
 use crate::{
+    answers::Aside,
     audio::Audio,
     books::{self, Attempts, Moving, Tally},
     error_samples::ErrorSamples,
     expected::Expected,
-    judge::Aside,
     metrics::Metric,
     samples::Feed,
 };

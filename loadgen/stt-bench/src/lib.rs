@@ -14,11 +14,13 @@
 //! | [`audio`], [`expected`] | what is sent, and what must be said about it; pure |
 //! | [`protocol`] | what gateways say; pure |
 //! | [`coverage`], `verify` | whether every frame is answered once, and rightly; pure |
+//! | `answers`, `context` | answers until they are judged; what the sessions of a thread share, and the judgement |
 //! | [`samples`] | raw rows |
 //! | `outcome`, [`summary`] | a worker's result; what a person reads |
 //!
 //! [`inferbench`] measures inference alone; [`conformance`] checks gateways against their contract.
 
+mod answers;
 pub mod audio;
 mod books;
 pub mod cli;
@@ -30,7 +32,6 @@ pub mod error_samples;
 pub mod expected;
 pub mod hand;
 pub mod inferbench;
-mod judge;
 mod load_thread;
 mod metrics;
 mod metrics_port;

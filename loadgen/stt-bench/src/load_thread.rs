@@ -7,13 +7,7 @@
 use std::{mem::MaybeUninit, num::NonZeroU64, os::fd::OwnedFd};
 
 use bench_format::result::WorkerBook;
-use loadgen_core::{
-    Error,
-    clock::monotonic_ns,
-    connect::Sources,
-    phases::Phases,
-    recorder::{Recorded, Recorder},
-};
+use loadgen_core::{Error, clock::monotonic_ns, connect::Sources, phases::Phases, recorder::Recorded};
 use rustix::{event::epoll, time::Timespec};
 
 use crate::{
@@ -387,9 +381,4 @@ impl Cursor {
         (self.at, self.lap) = (0, self.lap + 1);
         true
     }
-}
-
-/// A recorder for a trial's window.
-pub(crate) fn recorder(phases: &Phases) -> Recorder<Metric> {
-    Recorder::new(phases.window_start_ns, phases.window_end_ns)
 }

@@ -1,6 +1,9 @@
 //! What of a session is worth a histogram.
 
-use loadgen_core::recorder::Metrics;
+use loadgen_core::{
+    phases::Phases,
+    recorder::{Metrics, Recorder},
+};
 
 /// The histograms of a trial, each over the measured window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,4 +39,9 @@ impl Metrics for Metric {
     fn index(self) -> usize {
         self as usize
     }
+}
+
+/// A recorder for a trial's window.
+pub(crate) fn recorder(phases: &Phases) -> Recorder<Metric> {
+    Recorder::new(phases.window_start_ns, phases.window_end_ns)
 }

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use super::{Session, Stage};
 use crate::{
+    answers::{Answered, Times},
     books::as_key,
     context::Context,
     coverage::Covered,
-    judge::{Answered, Times},
     protocol::{self, ErrorFrame, Message, Partial},
 };
 
