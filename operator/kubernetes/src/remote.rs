@@ -2,5 +2,6 @@
 
 pub mod assert;
 pub mod fetch;
+mod options;
 pub mod reach;
 pub mod status;

@@ -8,11 +8,8 @@ use clap::Args;
 use operator::assert::{self as judge, Standing};
 use tokio::time::{Instant, sleep};
 
-use super::{fetch::bundle_into, reach::Operator};
-use crate::{
-    cli::Where,
-    live::{Problem, State, Status, TrialStatus},
-};
+use super::{fetch::bundle_into, options::Where, reach::Operator};
+use crate::live::{Problem, State, Status, TrialStatus};
 
 /// Between two questions how the run stands.
 const ASK: Duration = Duration::from_secs(2);

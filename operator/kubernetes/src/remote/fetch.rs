@@ -10,9 +10,8 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use operator::report;
 
-use super::reach::Operator;
+use super::{options::Where, reach::Operator};
 use crate::{
-    cli::Where,
     cluster_file::check_run_id,
     web::files::{BundleFile, RunLine, digest},
 };

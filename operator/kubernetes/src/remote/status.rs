@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use clap::Args;
 
-use super::reach::Operator;
-use crate::{cli::Where, live};
+use super::{options::Where, reach::Operator};
+use crate::live;
 
 /// Characters of the longest words beside a trial: the reason with its pod and image fits.
 const LONGEST_WORDS: usize = 240;
