@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use crate::sequencer::MAXIMAL_OUT_OF_ORDER;
 use crate::sequencer::{Sequencer, SequencerError};
 
-/// The largest number of events that one topic may hold back.
-pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
 /// What all topics together may hold back.
 pub const MAXIMAL_BUFFERED: usize = 1_000_000;
 /// Topics that are followed at one time.

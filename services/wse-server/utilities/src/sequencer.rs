@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use crate::order::MAXIMAL_OUT_OF_ORDER;
-
 /// The largest window: at some 100 bytes an id, 1 GB.
 pub const MAXIMAL_WINDOW: usize = 10_000_000;
 /// The longest id that is looked at. Those of the protocol have 36 bytes.
 pub const MAXIMAL_ID_BYTES: usize = 1024;
+/// The largest number of events that one topic may hold back.
+pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
 
 /// Why there is no sequencer, or no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
