@@ -1,5 +1,7 @@
 //! `MessageBatch`: thousands of messages on memory shared with the engine, handed over by tuples or by views.
 
+mod message;
+
 use std::sync::Arc;
 
 use pyo3::{
@@ -10,7 +12,8 @@ use pyo3::{
 };
 use wse_engine::{Batch, ConnectionKey, Entry, Kind, Segment};
 
-use crate::{events::kind_name, message::Message, running::Running};
+pub(crate) use self::message::Message;
+use crate::{events::kind_name, running::Running};
 
 /// Messages on memory that they share with the server.
 #[pyclass(frozen, module = "wse_server")]

@@ -2,9 +2,8 @@
 //!
 //! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check
 //! what it is given; [`running`] is what it starts, [`cluster`] and [`redis`] what it does with others. Messages leave by
-//! [`batch`] and [`message`] (views), by [`events`]
-//! (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the strings of [`names`], [`shapes`] what
-//! looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
+//! [`batch`] (as views), by [`events`] (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the
+//! strings of [`names`], [`shapes`] what looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
 //! books, [`health`] tells those of the engine. [`utilities`] are what applications need beside the server. The typed contract is
 //! `python/wse_server/_wse_accel.pyi`.
 
@@ -16,7 +15,6 @@ mod cluster;
 mod events;
 mod health;
 mod keys;
-mod message;
 mod names;
 mod outgoing;
 mod redis;
@@ -47,7 +45,10 @@ mod _wse_accel {
         transform::rust_transform_event,
     };
     #[pymodule_export]
-    use super::{batch::MessageBatch, message::Message, server::RustWSEServer};
+    use super::{
+        batch::{Message, MessageBatch},
+        server::RustWSEServer,
+    };
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -10,8 +10,8 @@ use pyo3::{
 };
 use wse_engine::Kind;
 
+use super::MessageBatch;
 use crate::{
-    batch::MessageBatch,
     events::kind_name,
     running::Running,
     values::{Decoder, Integers, Malformed},
