@@ -1,0 +1,145 @@
+"""Finds modules of our crates that use each other in a circle.
+
+Usage: tools/circles.py [CRATE...] (default: all of the workspace)
+
+Modules are the files right below `src/`, each with its folder, and those right below a folder of more than ten files. A
+parent may use its children and they it: only siblings make a circle. What is compiled for tests alone doesn't count.
+Exits with 1 when there is a circle, and prints the names that tie it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# A folder of more files is looked into; any other is one thing.
+LARGE = 10
+NOT_CODE = re.compile(r"""(?s)//[^\n]*|/\*.*?\*/|\bb?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\(?:'|[^']+)|[^'\\])'""")
+TEST_ONLY = re.compile(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*[^;{]*")
+CHILD = re.compile(r"\bmod\s+(\w+)\s*;")
+USE = re.compile(r"\buse\s+([^;]+);")
+PATH = re.compile(r"(?<![\w:.])\w+(?:\s*::\s*\w+)+")
+
+# Of a module or of an item in one, word by word; from the crate's root down unless something else is said.
+Name = tuple[str, ...]
+
+
+def product(text: str) -> str:
+    """Code without comments, literals and items that only tests have."""
+    code = NOT_CODE.sub(" ", text)
+    while test := TEST_ONLY.search(code):
+        end = test.end()
+        depth = int(code[end] == "{")
+        while depth:
+            end += 1
+            depth += {"{": 1, "}": -1}.get(code[end], 0)
+        code = code[: test.start()] + code[end + 1 :]
+    return code
+
+
+def leaves(tree: str) -> Iterator[tuple[Name, str]]:
+    """Paths of a `use`, each with the name that it gets."""
+    depth, part = 0, ""
+    for letter in tree + ",":
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter != "," or depth:
+            part += letter
+            continue
+        head, brace, inner = part.partition("{")
+        whole, _, alias = head.partition(" as ")
+        words = tuple(word.strip() for word in whole.split("::") if word.strip())
+        if brace:
+            below = leaves(inner.rpartition("}")[0])
+            yield from (((*words, *path), words[-1] if name == "self" else name) for path, name in below)
+        elif words:
+            yield words, alias.strip() or words[-1]
+        part = ""
+
+
+class Crate:
+    """The modules that a crate's roots reach, and what they name."""
+
+    def __init__(self, source: Path) -> None:
+        self.code: dict[Name, str] = {}
+        # What a module calls by a name of its own.
+        self.names: dict[Name, Name] = {}
+        for root in filter(Path.exists, (source / "lib.rs", source / "main.rs")):
+            self.read(root, source, ())
+        for module, code in self.code.items():
+            for path, name in (leaf for use in USE.finditer(code) for leaf in leaves(use[1])):
+                self.names[*module, name] = self.absolute(module, path)
+
+    def read(self, file: Path, folder: Path, module: Name) -> None:
+        """Takes in a file and those below it."""
+        code = product(file.read_text())
+        self.code[module] = self.code.get(module, "") + code
+        for child in CHILD.findall(code):
+            below = folder / f"{child}.rs"
+            self.read(below if below.exists() else folder / child / "mod.rs", folder / child, (*module, child))
+
+    def absolute(self, module: Name, path: Name) -> Name:
+        """From the root what a module writes; a crate is taken for something below the module."""
+        at = () if path[0] == "crate" else module
+        for word in path:
+            at = at[:-1] if word == "super" else at if word in ("crate", "self") else (*at, word)
+        return at
+
+    def resolved(self, path: Name) -> Name:
+        """The same by its own name, where a module on the way imports it or hands it on."""
+        # More hops than any takes: `use tempfile::tempfile` would never end.
+        for _ in range(8):
+            known = next((path[:n] for n in range(1, len(path) + 1) if path[:n] not in self.code), path)
+            path = self.names.get(known, known) + path[len(known) :]
+        return path
+
+    def ties(self) -> dict[Name, dict[tuple[str, str], set[str]]]:
+        """By folder: which module uses which sibling, and by what names."""
+        files = Counter(module[:-1] for module in self.code if module)
+        ties: dict[Name, dict[tuple[str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
+        for module, code in self.code.items():
+            used = [path for use in USE.finditer(code) for path, _ in leaves(use[1])]
+            used += [tuple(re.split(r"\s*::\s*", path)) for path in PATH.findall(USE.sub(" ", code))]
+            for target in {self.resolved(self.absolute(module, path)) for path in used}:
+                for depth, own in enumerate(module):
+                    folder, other = target[:depth], target[: depth + 1]
+                    is_looked_into = not depth or files[folder] > LARGE
+                    if folder == module[:depth] and other in self.code and other[-1] != own and is_looked_into:
+                        named = sum(target[: n + 1] in self.code for n in range(depth, len(target))) + depth + 1
+                        ties[folder][own, other[-1]].add("::".join(target[depth + 1 : named]))
+        return ties
+
+
+def circles(ties: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Groups of modules that reach each other."""
+    reach: dict[str, set[str]] = {module: set() for tie in ties for module in tie}
+    for user, used in ties:
+        reach[user].add(used)
+    for over in reach:
+        for user in reach:
+            if over in reach[user]:
+                reach[user] |= reach[over]
+    return sorted({tuple(sorted(other for other in reach[one] if one in reach[other])) for one in reach} - {()})
+
+
+def main() -> int:
+    """Prints the circles of crates."""
+    members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+    found = 0
+    for crate in map(Path, sys.argv[1:] or sorted(members)):
+        for folder, ties in Crate(ROOT / crate / "src").ties().items():
+            for circle in circles(ties):
+                found += 1
+                print(f"{'/'.join((str(crate), 'src', *folder))}: {len(circle)} modules use each other in a circle")
+                for (user, used), names in sorted(ties.items()):
+                    if user in circle and used in circle:
+                        print(f"    {user} -> {used}: {', '.join(sorted(names - {''})) or used}")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
