@@ -56,6 +56,7 @@ lint: _python-env
     {{python}} -m ruff check .
     {{python}} -m mypy
     cd analysis && ../{{python}} -m mypy
+    PYTHONPATH=loadgen/python .venv/bin/lint-imports --no-cache --no-logo
 
 # licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
 deny: _cargo-deny
