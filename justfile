@@ -17,6 +17,7 @@ cluster := common + " -p operator-kubernetes"
 one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }
 machine_programs := machine + if one_set != "" { " -p operator-kubernetes" } else { "" }
 cluster_programs := if one_set != "" { machine_programs } else { cluster }
+generated_types := "loadgen/bench-format/python/bench_format/schemas.py loadgen/typescript/src/schemas.ts"
 # What is linted and tested with the rest: ladder's part for clusters only in one set with it.
 linted := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
 tested := if one_set != "" { "--workspace --exclude wse-binding" } else { "" }
@@ -132,15 +133,16 @@ microbench *FILTER:
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from the code: the JSON Schemas, and the plan's into the chart's; the seeds of the fuzz targets
+# write what is generated from the code: the JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds
 generate:
     cargo run --quiet --locked -p bench-format --bin schemas -- docs/schemas
     python3 tools/values_schema.py
+    python3 tools/format_types.py
     python3 fuzz/make_seeds.py
 
 # fail if generated files are not committed
 generated: generate
-    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json fuzz/seeds
+    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json {{generated_types}} fuzz/seeds
 
 # ladder's part for clusters: lint, units, its commands in the docs
 [group("kubernetes")]

@@ -86,7 +86,10 @@ def test_plan_examples_pass_the_plan_check(example: Example, tmp_path: Path) -> 
 
 @of("python")
 def test_python_examples_run(example: Example) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "analysis")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("analysis", "loadgen/bench-format/python")),
+    }
     run = subprocess.run(
         [sys.executable, "-c", example.text], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench_format.meaning import reasons
+from bench_format.schemas import TrialStateFailed
 from bench_rows import PARTS, ROWS, Asked, Part
 from ws_ladder_analysis import wording
-from ws_ladder_analysis.bench_format.run import Failed
 from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
 from ws_ladder_analysis.statistics import PROCESSES_NEEDED, ratio
@@ -113,7 +114,7 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
         sides.missing.append(f"{side}: the bundle has no trial of {service}")
         return
     tier = tiers[-1]
-    bad = [f"{trial.id}: {unusable(trial)}" for trial in tier.trials if not trial.valid]
+    bad = [f"{trial.name}: {unusable(trial)}" for trial in tier.trials if not trial.valid]
     if bad:
         sides.missing.append(f"{side}: {len(bad)} of {len(tier.trials)} trials can't be used ({bad[0]})")
     sides.values[side] = [value for trial in tier.valid if (value := getter(trial)) is not None]
@@ -126,9 +127,9 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
 def unusable(trial: Trial) -> str:
     """Why a trial has no figure."""
     if trial.result is not None:
-        return wording.plain(wording.reasons(trial.result.validity.reasons))
-    state = trial.entry.state.now
-    return state.reason if isinstance(state, Failed) else "it was not measured"
+        return wording.plain(wording.reasons(reasons(trial.result.validity)))
+    state = trial.entry.state
+    return state.reason if isinstance(state, TrialStateFailed) else "it was not measured"
 
 
 def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from bench_format.schemas import CpuShape, Run
+
 from tests.bundles import TrialSpec, bundle
 from tests.bundles.histograms import Json
 from tests.test_sessions import OBJECTIVE, SESSIONS
-from ws_ladder_analysis.bench_format.plan import CpuShape
-from ws_ladder_analysis.bench_format.run import Run
 from ws_ladder_analysis.brackets import bounds, brackets
 from ws_ladder_analysis.cells import Table
 from ws_ladder_analysis.load import read_bundle

@@ -6,8 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from bench_format.histogram import Values
+
 from tests.bundles import TrialSpec, bundle
-from ws_ladder_analysis.bench_format.histogram import Values
 from ws_ladder_analysis.charts import _curve, draw
 from ws_ladder_analysis.drawing import Chart
 from ws_ladder_analysis.ladders import ladders

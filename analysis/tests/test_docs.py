@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from ws_ladder_analysis.bench_format.histogram import decode
-from ws_ladder_analysis.bench_format.result import WireHistogram
+from bench_format.histogram import decode
+from bench_format.schemas import Histogram, Run, TrialResult
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/FORMAT.md", "results/README.md")
@@ -54,17 +53,13 @@ def test_json_examples_parse(page: str) -> None:
 
 def test_the_histogram_on_the_page_is_one() -> None:
     (wire,) = [value for text in blocks("docs/FORMAT.md", "json") if isinstance(value := json.loads(text), dict)]
-    assert decode(WireHistogram(**wire), "the page").count == wire["count"]
+    assert decode(Histogram(**wire), "the page").count == wire["count"]
     assert wire["count"] == 3
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_field_that_the_tables_name_exists(page: str) -> None:
-    from ws_ladder_analysis import bench_format
-    from ws_ladder_analysis.bench_format import result, run
-
-    assert bench_format.SCHEMA == 1
-    known = set(result.TrialResult.__dataclass_fields__) | set(run.Run.__dataclass_fields__)
+    known = set(TrialResult.__dataclass_fields__) | set(Run.__dataclass_fields__)
     text = (ROOT / page).read_text(encoding="utf-8")
     for heading in ("run.json", "result.json"):
         section = re.search(rf"^## `{re.escape(heading)}`\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.bundles import histogram as wire_of
-from tests.bundles import lognormal
-from ws_ladder_analysis.bench_format.histogram import (
+from bench_format.histogram import (
     HIGHEST_NS,
     Values,
     agrees,
@@ -17,12 +14,15 @@ from ws_ladder_analysis.bench_format.histogram import (
     percentile_ns,
     samples_needed,
 )
-from ws_ladder_analysis.bench_format.result import WireHistogram
-from ws_ladder_analysis.bench_format.wire import FormatError
+from bench_format.schemas import Histogram
+from bench_format.wire import FormatError
+
+from tests.bundles import histogram as wire_of
+from tests.bundles import lognormal
 
 
-def wire(count: int, median_ns: float = 1e6) -> WireHistogram:
-    return WireHistogram(**wire_of(lognormal(median_ns, 0.5, count)))
+def wire(count: int, median_ns: float = 1e6) -> Histogram:
+    return Histogram(**wire_of(lognormal(median_ns, 0.5, count)))
 
 
 def flat(count: int, overflow: int = 0) -> Values:
@@ -41,7 +41,7 @@ def test_a_percentile_is_printed_from_its_needed_samples_on(at: float, needed: i
 
 def test_percentiles_are_those_of_the_hdrhistogram_library() -> None:
     source = lognormal(1e6, 0.8, 60_000)
-    values = decode(WireHistogram(**wire_of(source)), "x")
+    values = decode(Histogram(**wire_of(source)), "x")
     for at in (50, 90, 99, 99.9, 99.99, 100):
         assert agrees(source.get_value_at_percentile(at), values, at)
         assert agrees(percentile_ns(values, at), values, at)
@@ -63,7 +63,7 @@ def test_merging_equals_recording_into_one() -> None:
     parts = [decode(wire(300, 1e6), "a"), decode(wire(700, 5e6), "b")]
     both = lognormal(1e6, 0.5, 300)
     both.add(lognormal(5e6, 0.5, 700))
-    assert merge(parts) == decode(WireHistogram(**wire_of(both)), "c")
+    assert merge(parts) == decode(Histogram(**wire_of(both)), "c")
 
 
 def test_nothing_merged_is_an_empty_histogram() -> None:
@@ -72,7 +72,7 @@ def test_nothing_merged_is_an_empty_histogram() -> None:
 
 
 def test_a_count_that_lies_is_refused() -> None:
-    lie = WireHistogram(wire(10).v2, 11, 0)
+    lie = Histogram(wire(10).v2, 11, 0)
     with pytest.raises(FormatError, match="response_ns holds 10 values but says 11"):
         decode(lie, "response_ns")
 
@@ -80,7 +80,7 @@ def test_a_count_that_lies_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", "not base64!", "AAAA", "SGVsbG8gd29ybGQ="])
 def test_what_is_no_histogram_is_refused_by_name(text: str) -> None:
     with pytest.raises(FormatError, match="response_ns is no V2 histogram"):
-        decode(WireHistogram(text, 1, 0), "response_ns")
+        decode(Histogram(text, 1, 0), "response_ns")
 
 
 def test_neighbouring_counters_are_alike_and_others_are_not() -> None:
@@ -93,7 +93,7 @@ def test_a_histogram_of_another_range_keeps_its_values() -> None:
 
     narrow = HdrHistogram(1, HIGHEST_NS // 1000, 3)
     narrow.record_value(123_456, 7)
-    values = decode(WireHistogram(narrow.encode().decode(), 7, 0), "x")
+    values = decode(Histogram(narrow.encode().decode(), 7, 0), "x")
     assert list(values.counts.values()) == [7]
     assert alike(next(iter(values.counts)), 123_456)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ws_ladder_analysis.bench_format.pod import Pod, PodRole
+from bench_format.schemas import Pod, PodRole
+
 from ws_ladder_analysis.cells import Tone
 from ws_ladder_analysis.load import Bundle
 from ws_ladder_analysis.pods import pods

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bench_format.schemas import BoundBy, ReasonKind, Witness
 
 from ws_ladder_analysis import wording
 
@@ -61,8 +62,6 @@ def test_three_digits_are_kept_when_rounding_carries(value: float, text: str) ->
 
 
 def test_every_reason_bound_and_witness_has_words() -> None:
-    from ws_ladder_analysis.bench_format.result import BoundBy, ReasonKind, Witness
-
     assert set(wording.REASONS) == set(ReasonKind)
     assert set(wording.BOUNDS) == set(BoundBy)
     assert set(wording.WITNESSES) == set(Witness)

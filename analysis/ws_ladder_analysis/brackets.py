@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench_format.schemas import BoundBy, Edge, Run, Search, SearchFound
+
 from . import wording
-from .bench_format.result import BoundBy
-from .bench_format.run import Edge, Run, Search, SearchFound
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .tables import AT_LEAST
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from bench_format import histogram
+from bench_format.schemas import FigurePercentileMs, Objective
+
 from . import drawing, wording
-from .bench_format import histogram
-from .bench_format.plan import Objective, PercentileMs
 from .drawing import Chart
 from .ladders import Getter, Ladder, Tier, figure, percentile
 from .tables import cpu_per_session
@@ -74,11 +75,12 @@ def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[
 
 def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
     """The bounds that objectives set to percentiles of a histogram, in milliseconds, by the percentile's name."""
-    bounds = [(one.figure.what, one.at_most) for one in judged]
+    figures = ((one.figure, one.at_most) for one in judged)
+    bounds = [(one.percentile_ms, bound) for one, bound in figures if isinstance(one, FigurePercentileMs)]
     return {
         wording.percentile_name(what.percentile): bound
         for what, bound in bounds
-        if isinstance(what, PercentileMs) and f"{what.histogram}_ns" == name and bound is not None
+        if f"{what.histogram}_ns" == name and bound is not None
     }
 
 

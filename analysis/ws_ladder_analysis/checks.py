@@ -6,17 +6,34 @@ judged (an invalid trial, a failed objective) is no disagreement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+
+from bench_format import histogram
+from bench_format.histogram import Values
+from bench_format.meaning import balance, is_scheduled, is_valid, meets, summed
+from bench_format.schemas import (
+    BoundBy,
+    ConnectionBook,
+    FigurePercentileMs,
+    LoadOpen,
+    LoadSessions,
+    Objective,
+    Reading,
+    ReceiverBook,
+    Run,
+    RunState,
+    Thresholds,
+    TrialResult,
+    TrialStateFailed,
+    TrialStateFinished,
+    WindowCounts,
+    Witness,
+    WorkerBook,
+)
+from bench_format.wire import FormatError
 
 from . import wording
-from .bench_format import histogram
-from .bench_format.histogram import Values
-from .bench_format.plan import Objective, Open, PercentileMs, Sessions, Thresholds
-from .bench_format.result import BoundBy, Reading, TrialResult, WindowCounts, Witness
-from .bench_format.run import Finished, Run, RunState
-from .bench_format.wire import FormatError
 from .ladders import objectives, planned_window
 from .load import Bundle, Trial
 
@@ -55,15 +72,15 @@ def check(bundle: Bundle) -> Checked:
 def _run(bundle: Bundle) -> Iterator[Check]:
     for stray in bundle.strays:
         yield Check(f"trials/{stray}", False, "it has a result but run.json doesn't list it")
-    open_ends = [trial for trial in bundle.trials if not isinstance(trial.entry.state.now, Finished)]
+    open_ends = [trial for trial in bundle.trials if not isinstance(trial.entry.state, TrialStateFinished)]
     if bundle.run.state is RunState.FINISHED:
-        pending = [str(trial.id) for trial in open_ends if not hasattr(trial.entry.state.now, "reason")]
+        pending = [trial.name for trial in open_ends if not isinstance(trial.entry.state, TrialStateFailed)]
         yield Check("run.json", not pending, f"it is finished but these trials are not: {', '.join(pending)}")
 
 
 def _trial(run: Run, trial: Trial) -> Iterator[Check]:
-    where = str(trial.id)
-    finished = isinstance(trial.entry.state.now, Finished)
+    where = trial.name
+    finished = isinstance(trial.entry.state, TrialStateFinished)
     yield Check(where, finished == (trial.result is not None), "run.json and result.json disagree on whether it ended")
     if trial.result is None:
         return
@@ -90,12 +107,12 @@ Claims = Iterator[tuple[str, bool]]
 
 def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
     yield f"result.json is of run {result.run}", result.run == run.id
-    state = trial.entry.state.now
-    if isinstance(state, Finished):
+    state = trial.entry.state
+    if isinstance(state, TrialStateFinished):
         yield "run.json and result.json disagree on validity", state.validity == result.validity
         passed = None if result.verdict is None else result.verdict.passed
         yield "run.json and result.json disagree on the verdict", state.passed == passed
-    if result.validity.valid:
+    if is_valid(result.validity):
         found, told = len(trial.workers), len(result.workers)
         yield f"{told} workers are named but {found} left a file", found == told
     for worker in trial.workers:
@@ -103,7 +120,7 @@ def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
         yield f"workers/{worker.worker}.json is of another run, trial or attempt", same
         yield (
             f"the witness is {result.witness} but worker {worker.worker} says {worker.witness}",
-            not result.validity.valid or worker.witness == result.witness or result.witness is Witness.NONE,
+            not is_valid(result.validity) or worker.witness == result.witness or result.witness is Witness.NONE,
         )
 
 
@@ -159,10 +176,10 @@ def _told(value_ns: int | None) -> str:
 def _books(result: TrialResult) -> Claims:
     for equation in result.books.equations:
         yield (
-            f"the terms of {equation.name!r} add up to {equation.summed}, not {equation.right}",
-            equation.right == equation.summed,
+            f"the terms of {equation.name!r} add up to {summed(equation)}, not {equation.right}",
+            equation.right == summed(equation),
         )
-    yield "it is called valid although its books don't balance", result.books.balance or not result.validity.valid
+    yield "it is called valid although its books don't balance", balance(result.books) or not is_valid(result.validity)
 
 
 def _connection_books(trial: Trial, result: TrialResult) -> Claims:
@@ -173,42 +190,42 @@ def _connection_books(trial: Trial, result: TrialResult) -> Claims:
     if told is None or trial.service is None or trial.service.connections is None:
         return
     sent = [book for worker in trial.workers for book in worker.books]
-    known = {book["id"]: book for book in trial.service.connections}
-    wrong = sum(not _agree(book, known.pop(book["id"], None)) for book in sent)
-    wrong += sum(book["received"] > 0 for book in known.values())
+    known = {book.id: book for book in trial.service.connections}
+    wrong = sum(not _agree(book, known.pop(book.id, None)) for book in sent)
+    wrong += sum(book.received > 0 for book in known.values())
     words = f"{told.mismatched} of {told.compared} connections are said to differ, counted again {wrong} of {len(sent)}"
     yield words, (told.compared, told.mismatched) == (len(sent), wrong)
 
 
-def _agree(worker: Mapping[str, Any], service: Mapping[str, Any] | None) -> bool:
+def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
     """Whether a connection's messages are accounted for; a dropped number is unknown to the application."""
     if service is None:
         return False
-    receiver = worker.get("receiver")
-    if receiver is not None and not _received(receiver, service.get("sent")):
+    receiver = worker.receiver
+    if receiver is not None and not _received(receiver, service.sent):
         return False
-    sent, application = worker["sent"] + worker["unnumbered"], service.get("application")
-    if sent != service["received"] or application is None:
-        return bool(sent == service["received"])
-    accounted = application["delivered"] + service["dropped"] + service["consumed"]
-    numbers = service["dropped"] > 0 or application["sequence_sum"] == worker["sequence_sum"]
-    return bool(sent == accounted and numbers)
+    sent, application = worker.sent + worker.unnumbered, service.application
+    if sent != service.received or application is None:
+        return sent == service.received
+    accounted = application.delivered + service.dropped + service.consumed
+    numbers = service.dropped > 0 or application.sequence_sum == worker.sequence_sum
+    return sent == accounted and numbers
 
 
-def _received(receiver: Mapping[str, Any], sent: int | None) -> bool:
+def _received(receiver: ReceiverBook, sent: int | None) -> bool:
     """Whether what a connection received adds up from its first message to its last, and is what was sent to it."""
-    first, last = receiver["first"], receiver["last"]
+    first, last = receiver.first, receiver.last
     expected = 0 if first is None or last is None else last - first + 1
-    messages = sum(receiver[kind] for kind in ("received", "duplicated", "wrong", "others"))
-    told = sent is None or not receiver["closed"] or messages == sent
-    return bool(expected == receiver["received"] + receiver["missing"] and told)
+    messages = receiver.received + receiver.duplicated + receiver.wrong + receiver.others
+    told = sent is None or not receiver.closed or messages == sent
+    return expected == receiver.received + receiver.missing and told
 
 
 def _outcomes(result: TrialResult) -> Claims:
     messages, connections = result.messages, result.connections
     ended = messages.delivered + messages.late + messages.wrong + messages.lost + messages.unsent
     ended += sum(messages.dropped.values())
-    if result.validity.valid and result.witness is not Witness.NONE:
+    if is_valid(result.validity) and result.witness is not Witness.NONE:
         yield f"{messages.due} messages were due but {ended} have an outcome", messages.due == ended
     if result.witness is Witness.RECEIVER:
         yield f"{messages.sent} were sent by connections that only receive", messages.sent == 0
@@ -245,7 +262,7 @@ def _sums(trial: Trial, result: TrialResult) -> Claims:
 
 
 def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -> Claims:
-    if not result.validity.valid:
+    if not is_valid(result.validity):
         yield "it is invalid and yet has a verdict", result.verdict is None
         return
     yield "it has objectives but no verdict", not judges or result.verdict is not None
@@ -256,14 +273,15 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
     yield "its verdict contradicts its objectives", result.verdict.passed == all(one.passed for one in judged)
     for one in judged:
         words = wording.objective(one.objective)
-        yield f"{words}: seen {one.seen}, called {_passed(one.passed)}", one.passed == one.objective.holds(one.seen)
-        what = one.objective.figure.what
-        if isinstance(what, PercentileMs):
-            values = trial.histograms.get(f"{what.histogram}_ns", Values())
+        yield f"{words}: seen {one.seen}, called {_passed(one.passed)}", one.passed == meets(one.objective, one.seen)
+        what = one.objective.figure
+        if isinstance(what, FigurePercentileMs):
+            named = what.percentile_ms
+            values = trial.histograms.get(f"{named.histogram}_ns", Values())
             told = None if one.seen is None else round(one.seen * 1e6)
-            again = _told(histogram.percentile_ns(values, what.percentile))
+            again = _told(histogram.percentile_ns(values, named.percentile))
             words = f"{words}: seen {one.seen} ms but the histogram says {again}"
-            yield words, histogram.agrees(told, values, what.percentile)
+            yield words, histogram.agrees(told, values, named.percentile)
         else:
             figure = getattr(result.figures, what)
             yield f"{words}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
@@ -339,10 +357,10 @@ def _readings(result: TrialResult) -> Claims:
             continue
         messages = reading.stats.messages
         placed = messages.consumed + messages.delivered + sum(messages.dropped.values()) + messages.queued
-        if result.validity.valid:
+        if is_valid(result.validity):
             yield f"{name}, the service received {messages.received} but placed {placed}", messages.received == placed
     pids = {_processes(reading) for reading in named.values() if reading is not None}
-    if result.validity.valid:
+    if is_valid(result.validity):
         yield "it is called valid although the service's process changed", len(pids) <= 1
 
 
@@ -353,14 +371,14 @@ def _processes(reading: Reading) -> tuple[object, ...]:
 
 def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tuple[Objective, ...]) -> Claims:
     """Rules that a valid trial must have met, judged again from the files."""
-    if not result.validity.valid:
+    if not is_valid(result.validity):
         return
-    if isinstance(result.load.model, Open):
+    if isinstance(result.load, LoadOpen):
         yield "it is an open loop and yet says what bound it", result.bound_by is None
     else:
         bound = _bound(result, limits)
         yield f"it is called bound by {result.bound_by} but the CPU shares say {bound}", result.bound_by == bound
-    if not result.load.is_open:
+    if not is_scheduled(result.load):
         return
     # A generator that tells how late it tried is judged by that: what a blocked socket adds is the service's doing.
     tried = trial.histograms.get("lateness_ns")
@@ -379,14 +397,14 @@ def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tup
 
 def _strictest_ms(judges: tuple[Objective, ...]) -> float:
     """The smallest time that an objective allows, in milliseconds; 0 without one."""
-    times = [one.at_most for one in judges if isinstance(one.figure.what, PercentileMs) and one.at_most is not None]
+    times = [one.at_most for one in judges if isinstance(one.figure, FigurePercentileMs) and one.at_most is not None]
     return min(times, default=0.0)
 
 
 def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
     """What limited a closed loop or sessions, from the CPU shares; unknown without them.
 
-    Sessions that a service carries are limited by their own pace, unless a CPU was used up.
+    LoadSessions that a service carries are limited by their own pace, unless a CPU was used up.
     """
     inference = result.figures.inference_cpu_share
     if inference is not None and inference >= limits.bound_share:
@@ -402,5 +420,5 @@ def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
     }
     bound = sides[service >= limits.bound_share, worker >= limits.bound_share]
     failed = result.verdict is not None and not result.verdict.passed
-    carried = isinstance(result.load.model, Sessions) and bound is BoundBy.NEITHER and not failed
+    carried = isinstance(result.load, LoadSessions) and bound is BoundBy.NEITHER and not failed
     return None if carried else bound

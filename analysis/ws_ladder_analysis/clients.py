@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from bench_format.schemas import BoundBy, TrialResult, Witness
+
 from . import wording
-from .bench_format.result import BoundBy, TrialResult, Witness
 from .cells import NOTHING, Cell, Column, Table, Tone
 from .load import Bundle
 from .published import PublishedClient

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from bench_format.meaning import is_scheduled
+
 from . import wording
 from .ladders import Getter, Ladder, Tier, figure, percentile
 from .statistics import PROCESSES_NEEDED, Ratio, Spread, ratio
@@ -106,7 +108,7 @@ def between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
 
 
 def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[Comparison]:
-    scheduled = any(result.load.is_open for result in (*tier.results, *against.results))
+    scheduled = any(is_scheduled(result.load) for result in (*tier.results, *against.results))
     for one in FIGURES:
         # A schedule sets the rate of an open loop: there is nothing to compare.
         if one.is_rate and scheduled:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench_format import histogram
+from bench_format.schemas import LoadClosed, TrialResult, Witness
+
 from . import seeds, wording
-from .bench_format import histogram
-from .bench_format.plan import Closed
-from .bench_format.result import TrialResult, Witness
 from .cells import NONE, NOTHING, Cell, Tone
 from .ladders import Getter, Ladder, Tier, figure
 from .load import Trial
@@ -155,4 +155,4 @@ def is_of(source: Source, ladder: Ladder, tier: Tier) -> bool:
 
 def is_closed(ladder: Ladder) -> bool:
     """Whether the service set the pace, as it did in the published floods, storms and pings."""
-    return ladder.sample is not None and isinstance(ladder.sample.load.model, Closed)
+    return ladder.sample is not None and isinstance(ladder.sample.load, LoadClosed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from bench_format.schemas import Environment, WorkerEvidence
+
 from . import wording
-from .bench_format.environment import Environment
-from .bench_format.result import WorkerEvidence
 from .cells import NOTHING, Cell, Column, Table, Tone
 from .ladders import Ladder
 from .load import Bundle

@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import polars as pl
+from bench_format import histogram
+from bench_format.histogram import Values
+from bench_format.meaning import balance, holds, is_valid, reasons
+from bench_format.schemas import Figures, LoadOpen, TrialId, TrialResult, TrialStateFailed, TrialStateFinished
 
 from . import wording
-from .bench_format import histogram
-from .bench_format.histogram import Values
-from .bench_format.plan import Open
-from .bench_format.result import Figures, TrialId, TrialResult
-from .bench_format.run import Failed, Finished
 from .compare import Comparison
 from .ladders import Ladder
 from .load import Bundle, Trial
@@ -124,30 +123,30 @@ def frames(bundle: Bundle, ladders: Sequence[Ladder], comparisons: Sequence[Comp
 
 
 def _trial(trial: Trial) -> Row:
-    state = trial.entry.state.now
-    row: Row = {**asdict(trial.id), "state": type(state).__name__.lower()}
-    if isinstance(state, Failed):
+    state = trial.entry.state
+    row: Row = {**asdict(trial.id), "state": state.state}
+    if isinstance(state, TrialStateFailed):
         row["reasons"] = state.reason
-    if isinstance(state, Finished):
+    if isinstance(state, TrialStateFinished):
         row["passed"] = state.passed
     result = trial.result
     if result is None:
         return row
-    load = result.load.model
+    load = result.load
     return row | {
-        "validity": "valid" if result.validity.valid else "invalid",
-        "reasons": "; ".join(map(wording.reason, result.validity.reasons)) or None,
+        "validity": "valid" if is_valid(result.validity) else "invalid",
+        "reasons": "; ".join(map(wording.reason, reasons(result.validity))) or None,
         "bound_by": result.bound_by,
         "witness": result.witness,
-        "load_model": result.load.name,
-        "rate_per_second": load.rate_per_second if isinstance(load, Open) else None,
+        "load_model": result.load.model,
+        "rate_per_second": load.rate_per_second if isinstance(load, LoadOpen) else None,
         "format": result.message.format,
         "size_bytes": result.message.size_bytes,
         "connections_open": result.connections.open,
         "connections_failed": sum(result.connections.failed.values()),
         **{f"messages_{name}": getattr(result.messages, name) for name in _COUNTS},
         "messages_dropped": sum(result.messages.dropped.values()),
-        "books_balance": result.books.balance,
+        "books_balance": balance(result.books),
         **asdict(result.figures),
         "reproduce": result.reproduce,
     }
@@ -174,7 +173,7 @@ def _books(trial: TrialId, result: TrialResult) -> Iterator[Row]:
             "equation": equation.name,
             "left": equation.left,
             "right": equation.right,
-            "holds": equation.holds,
+            "holds": holds(equation),
             "terms": " + ".join(f"{name} {count}" for name, count in equation.terms),
         }
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import groupby
 
+from bench_format import histogram
+from bench_format.histogram import Values
+from bench_format.meaning import is_valid
+from bench_format.schemas import BoundBy, LoadSessions, Objective, TrialResult, WirePlan, Witness
+
 from . import wording
-from .bench_format import histogram
-from .bench_format.histogram import Values
-from .bench_format.plan import Objective, Plan, Sessions
-from .bench_format.result import BoundBy, TrialResult, Witness
 from .load import Bundle, Trial
 from .statistics import Spread, spread
 
@@ -87,7 +88,7 @@ class Ladder:
     @property
     def is_sessions(self) -> bool:
         """Whether its load is sessions at their own pace."""
-        return self.sample is not None and isinstance(self.sample.load.model, Sessions)
+        return self.sample is not None and isinstance(self.sample.load, LoadSessions)
 
     @property
     def unit(self) -> str:
@@ -107,7 +108,7 @@ class Ladder:
     def sample(self) -> TrialResult | None:
         """Any result, a valid one first: for what all trials of the ladder share."""
         results = [trial.result for trial in self.trials if trial.result is not None]
-        return next((result for result in results if result.validity.valid), results[0] if results else None)
+        return next((result for result in results if is_valid(result.validity)), results[0] if results else None)
 
 
 def ladders(bundle: Bundle) -> tuple[Ladder, ...]:
@@ -126,12 +127,12 @@ def ladders(bundle: Bundle) -> tuple[Ladder, ...]:
 
 def _ladder(trials: tuple[Trial, ...]) -> Ladder:
     first = trials[0].id
-    ordered = sorted(trials, key=lambda trial: trial.id)
+    ordered = sorted(trials, key=lambda trial: astuple(trial.id))
     tiers = tuple(Tier(level, tuple(group)) for level, group in groupby(ordered, key=lambda trial: trial.id.tier))
     return Ladder(first.service, first.workload, first.variant, tiers)
 
 
-def objectives(plan: Plan, workload: str, variant: str) -> tuple[Objective, ...]:
+def objectives(plan: WirePlan, workload: str, variant: str) -> tuple[Objective, ...]:
     """What trials of a ladder must reach."""
     return tuple(
         objective
@@ -141,7 +142,7 @@ def objectives(plan: Plan, workload: str, variant: str) -> tuple[Objective, ...]
     )
 
 
-def planned_window(plan: Plan, trial: Trial) -> float:
+def planned_window(plan: WirePlan, trial: Trial) -> float:
     """Seconds of a trial's window as it was meant: a search chooses those of its own trials, the plan all others."""
     if trial.entry.search is not None:
         return trial.entry.search.window_seconds

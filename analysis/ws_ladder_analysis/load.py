@@ -8,12 +8,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from .bench_format import SCHEMA
-from .bench_format.histogram import Values, decode
-from .bench_format.result import ServiceFile, TrialId, TrialResult, WorkerResult
-from .bench_format.run import Run, TrialEntry
-from .bench_format.wire import FormatError, table
-from .bench_format.wire import decode as decode_as
+from bench_format.histogram import Values, decode
+from bench_format.meaning import is_valid, reasons, trial_name
+from bench_format.schemas import (
+    SCHEMA,
+    Run,
+    ServiceFile,
+    TrialEntry,
+    TrialId,
+    TrialResult,
+    TrialStateFinished,
+    Validity,
+    WorkerResult,
+)
+from bench_format.wire import FormatError
+from bench_format.wire import decode as decode_as
 
 T = TypeVar("T", Run, ServiceFile, TrialResult, WorkerResult)
 
@@ -37,16 +46,21 @@ class Trial:
         return self.entry.trial
 
     @property
+    def name(self) -> str:
+        """What it is called, which is also its folder inside `trials/`."""
+        return trial_name(self.entry.trial)
+
+    @property
     def valid(self) -> bool:
         """Whether it has a result that may be used."""
-        return self.result is not None and self.result.validity.valid
+        return self.result is not None and is_valid(self.result.validity)
 
     @cached_property
     def histograms(self) -> dict[str, Values]:
         """The merged histograms, decoded."""
         if self.result is None:
             return {}
-        where = f"trials/{self.id}/result.json: histograms"
+        where = f"trials/{self.name}/result.json: histograms"
         return {name: decode(wire, f"{where}.{name}") for name, wire in self.result.histograms.items()}
 
 
@@ -73,18 +87,23 @@ def read_bundle(folder: Path) -> Bundle:
             _ = trial.histograms
     except FormatError as error:
         raise BundleError(f"{folder}: {error}") from error
-    known = {str(trial.id) for trial in trials}
+    for trial in trials:
+        if isinstance(trial.entry.state, TrialStateFinished):
+            _needs_reasons(trial.entry.state.validity, file)
+    known = {trial.name for trial in trials}
     root = folder / "trials"
     found = (file.parent.relative_to(root).as_posix() for file in root.glob("*/*/*/*/result.json"))
     return Bundle(folder, run, trials, tuple(sorted(name for name in found if name not in known)))
 
 
 def _trial(folder: Path, entry: TrialEntry) -> Trial:
-    here = folder / "trials" / str(entry.trial)
+    here = folder / "trials" / trial_name(entry.trial)
     file = here / "result.json"
     result = _read(TrialResult, file) if file.is_file() else None
+    if result is not None:
+        _needs_reasons(result.validity, file)
     if result is not None and result.trial != entry.trial:
-        raise BundleError(f"{file} is of another trial, {result.trial}; restore the folder from its source")
+        raise BundleError(f"{file} is of another trial, {trial_name(result.trial)}; restore the folder from its source")
     workers = sorted(here.glob("workers/*.json"), key=lambda path: (len(path.stem), path.stem))
     service = here / "service.json"
     return Trial(
@@ -95,10 +114,15 @@ def _trial(folder: Path, entry: TrialEntry) -> Trial:
     )
 
 
+def _needs_reasons(validity: Validity, file: Path) -> None:
+    if not is_valid(validity) and not reasons(validity):
+        raise BundleError(f"{file}: validity is invalid without a reason")
+
+
 def _read(kind: type[T], file: Path) -> T:
     try:
         value = json.loads(file.read_bytes())
-        schema = table(value, "").get("schema")
+        schema = value.get("schema") if isinstance(value, dict) else None
         if not isinstance(schema, int):
             raise FormatError("schema is missing: it is no file of ws-ladder")
         if schema > SCHEMA:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench_format.schemas import LoadClosed, TrialResult, Witness
+
 from . import wording
-from .bench_format.plan import Closed
-from .bench_format.result import TrialResult, Witness
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .compare import Comparison
 from .ladders import Ladder, Tier, figure, percentile
@@ -59,7 +59,7 @@ def telling(ladder: Ladder) -> Tier | None:
 
 def _floods(result: TrialResult) -> bool:
     """Whether it sent for as long as the window lasted and as fast as sockets took it."""
-    return isinstance(result.load.model, Closed) and result.load.model.messages_per_connection is None
+    return isinstance(result.load, LoadClosed) and result.load.messages_per_connection is None
 
 
 def _latency(tier: Tier) -> Cell:
@@ -75,7 +75,7 @@ def _latency(tier: Tier) -> Cell:
 
 def unusable(ladders: Sequence[Ladder]) -> Table | None:
     """Trials without a figure that may be used, with the reason."""
-    rows = [(Cell(str(trial.id)), ended(trial)) for ladder in ladders for trial in ladder.trials if not trial.valid]
+    rows = [(Cell(trial.name), ended(trial)) for ladder in ladders for trial in ladder.trials if not trial.valid]
     if not rows:
         return None
     columns = (Column("trial", number=False), Column("why it doesn't count", number=False))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from bench_format.schemas import Pod, TrialResult
+
 from . import wording
-from .bench_format.pod import Pod
-from .bench_format.result import TrialResult
 from .cells import NOTHING, Cell, Column, Table, Tone
 
 # Only pods of this class are promised the CPU that they ask for.

@@ -12,11 +12,12 @@ from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 
+from bench_format.meaning import holds
+from bench_format.schemas import Run, RunState
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import __version__, brackets, charts, drawing, evidence, overview, reading, tables, wording
-from .bench_format.run import Run, RunState
 from .beside import beside
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
@@ -235,7 +236,7 @@ def _unfinished(bundle: Bundle) -> str:
 
 def _books_held(bundle: Bundle) -> str:
     equations = [one for trial in bundle.trials if trial.result for one in trial.result.books.equations]
-    held = sum(one.holds for one in equations)
+    held = sum(holds(one) for one in equations)
     if not equations:
         return "No trial left books."
     return f"{wording.count(held)} of {wording.count(len(equations))} equations hold."

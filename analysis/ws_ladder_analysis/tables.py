@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from bench_format import histogram
+from bench_format.meaning import holds, reasons
+from bench_format.schemas import (
+    BoundBy,
+    LoadClosed,
+    LoadSessions,
+    TrialStateFailed,
+    TrialStateFinished,
+    TrialStateStarted,
+    Witness,
+)
+
 from . import wording
-from .bench_format import histogram
-from .bench_format.plan import Closed, Sessions
-from .bench_format.result import BoundBy, Witness
-from .bench_format.run import Failed, Finished, Started
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .frames import PERCENTILES
 from .ladders import Getter, Ladder, Tier, figure, percentile
@@ -50,7 +58,7 @@ def _lost(trial: Trial) -> float | None:
 def cpu_per_session(trial: Trial) -> float | None:
     """CPU time of the service for one session in one second, in nanoseconds."""
     used, result = figure("service_cpu_seconds")(trial), trial.result
-    if used is None or result is None or not isinstance(result.load.model, Sessions):
+    if used is None or result is None or not isinstance(result.load, LoadSessions):
         return None
     return used * 1e9 / (result.figures.window_seconds * trial.id.tier)
 
@@ -190,8 +198,8 @@ def bound_notes(ladder: Ladder) -> tuple[str, ...]:
 
 def _round_trips(tier: Tier, bound: BoundBy) -> bool:
     """Whether nobody was busy because every connection waited for its answers."""
-    models = [result.load.model for result in tier.results]
-    waited = any(isinstance(model, Closed) and model.messages_per_connection is not None for model in models)
+    models = [result.load for result in tier.results]
+    waited = any(isinstance(model, LoadClosed) and model.messages_per_connection is not None for model in models)
     return waited and bound is BoundBy.NEITHER
 
 
@@ -260,16 +268,16 @@ def _single(trial: Trial, one: _Figure) -> Cell:
 
 def ended(trial: Trial) -> Cell:
     """How a trial ended, in words."""
-    state = trial.entry.state.now
-    if isinstance(state, Failed):
+    state = trial.entry.state
+    if isinstance(state, TrialStateFailed):
         return Cell(f"not measured: {state.reason}", tone=Tone.BAD)
-    if isinstance(state, Started):
+    if isinstance(state, TrialStateStarted):
         return Cell(f"interrupted in attempt {state.attempt}", tone=Tone.WARN)
-    if not isinstance(state, Finished):
+    if not isinstance(state, TrialStateFinished):
         return Cell("not started", tone=Tone.MUTED)
     if trial.result is None:
         return Cell("its result is missing", tone=Tone.BAD)
-    words = wording.reasons(trial.result.validity.reasons)
+    words = wording.reasons(reasons(trial.result.validity))
     return Cell(words, tone=Tone.GOOD if trial.valid else Tone.BAD)
 
 
@@ -301,7 +309,7 @@ def books(ladder: Ladder) -> Table:
         head = Cell(f"{wording.count(trial.id.tier)} · process {trial.id.process} · repeat {trial.id.repeat}")
         for equation in trial.result.books.equations:
             terms = " + ".join(f"{name} {wording.count(count)}" for name, count in equation.terms)
-            tick = Cell("✓ holds", tone=Tone.GOOD) if equation.holds else Cell("✗ differs", tone=Tone.BAD)
+            tick = Cell("✓ holds", tone=Tone.GOOD) if holds(equation) else Cell("✗ differs", tone=Tone.BAD)
             sides = (Cell(wording.count(equation.left)), Cell(wording.count(equation.right)))
             rows.append((head, Cell(equation.name), *sides, Cell(terms), tick))
         check = trial.result.books.connections

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import math
 
-from .bench_format.plan import Load, Message, Objective, Open, PercentileMs, Sessions
-from .bench_format.result import BoundBy, Reason, ReasonKind, Witness
+from bench_format.schemas import (
+    BoundBy,
+    FigurePercentileMs,
+    Load,
+    LoadOpen,
+    LoadSessions,
+    Message,
+    Objective,
+    Reason,
+    ReasonKind,
+    Witness,
+)
 
 NOT_AVAILABLE = "n/a"
 # A number and its unit stay on one line; thousands are set apart by less.
@@ -119,28 +129,29 @@ def reason(one: Reason) -> str:
     return one.detail if one.detail.startswith(rule) else f"{rule}: {one.detail}"
 
 
-def reasons(all_of_them: tuple[Reason, ...]) -> str:
+def reasons(all_of_them: list[Reason]) -> str:
     """`invalid: …`, or `valid`."""
     return "invalid: " + "; ".join(map(reason, all_of_them)) if all_of_them else "valid"
 
 
 def load(one: Load) -> str:
     """How load was offered."""
-    if isinstance(one.model, Open):
-        return f"open, {rate(one.model.rate_per_second)} messages/s, {one.model.arrivals}"
-    if isinstance(one.model, Sessions):
-        ramp = one.model.ramp_seconds + one.model.spread_ms / 1e3
+    if isinstance(one, LoadOpen):
+        return f"open, {rate(one.rate_per_second)} messages/s, {one.arrivals}"
+    if isinstance(one, LoadSessions):
+        ramp = one.ramp_seconds + one.spread_ms / 1e3
         return f"sessions at their own pace, started over {digits(ramp)}{GAP}s"
-    if one.model.messages_per_connection is not None:
-        return f"closed, {count(one.model.messages_per_connection)} messages per connection"
+    if one.messages_per_connection is not None:
+        return f"closed, {count(one.messages_per_connection)} messages per connection"
     return "closed"
 
 
 def objective(one: Objective) -> str:
     """A condition, as a person would write it."""
-    what = one.figure.what
-    if isinstance(what, PercentileMs):
-        name, unit = f"{percentile_name(what.percentile)} of {what.histogram}", " ms"
+    what = one.figure
+    if isinstance(what, FigurePercentileMs):
+        named = what.percentile_ms
+        name, unit = f"{percentile_name(named.percentile)} of {named.histogram}", " ms"
     else:
         name, unit = str(what).replace("_", " "), ""
     parts = [

@@ -30,9 +30,11 @@ pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf
     Ok(bundle.join("report").join("report.html"))
 }
 
-/// The analysis of this checkout first, then what was there.
+/// The analysis of this checkout and the types that it reads with first, then what was there.
 fn python_path(root: &Path) -> OsString {
     let mut path = root.join("analysis").into_os_string();
+    path.push(":");
+    path.push(root.join("loadgen/bench-format/python"));
     if let Some(before) = env::var_os("PYTHONPATH") {
         path.push(":");
         path.push(before);

@@ -8,14 +8,21 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 from bench_encoders import ENCODERS
-from ws_ladder_analysis.bench_format.plan import Load, Message, Open, Thresholds
-from ws_ladder_analysis.bench_format.result import Figures, TrialId, Validity, Witness
-from ws_ladder_analysis.bench_format.service import ApplicationStats
-from ws_ladder_analysis.bench_format.wire import decode
+from bench_format.meaning import balance
+from bench_format.schemas import (
+    ApplicationStats,
+    ConnectionBook,
+    Figures,
+    LoadOpen,
+    Message,
+    Thresholds,
+    TrialId,
+    Witness,
+)
+from bench_format.wire import decode
 from wse_py_bench.bench import assign
 from wse_py_bench.cli import parse
 from wse_py_bench.connection import Connection, ready_id
-from wse_py_bench.encode import to_wire
 from wse_py_bench.equations import Delta, books, complete, witness
 from wse_py_bench.figures import bound_by
 from wse_py_bench.merge import merge
@@ -30,7 +37,7 @@ TRIAL = TrialId("s", "throughput", "json", 2, 1, 1)
 
 
 def message(format_: str, size_bytes: int, sequence: int) -> bytes:
-    return composer(Message(format_, size_bytes)).compose(sequence)
+    return composer(Message(format=format_, size_bytes=size_bytes)).compose(sequence)
 
 
 def decoded(format_: str, size_bytes: int, sequence: int) -> Any:
@@ -81,12 +88,12 @@ def test_each_second_with_values_is_an_interval() -> None:
     for at_ns in (1_100_000_000, 1_200_000_000, 4_500_000_000):
         recorder.record("response_ns", 5, at_ns)
     assert recorder.finish()["response_ns"].count == 3
-    seen = [(one["start_ns"], one["histograms"]["response_ns"]["count"]) for one in recorder.intervals]
+    seen = [(one.start_ns, one.histograms["response_ns"].count) for one in recorder.intervals]
     assert seen == [(0, 2), (3_000_000_000, 1)]
 
 
 def assignment() -> Assignment:
-    load = Load(Open(4.0))
+    load = LoadOpen(4.0)
     return Assignment("r", TRIAL, 0, 1, "127.0.0.1:1", "t", 1, 0, load, Message(), 0, 1, 1)
 
 
@@ -102,8 +109,9 @@ def balanced(delivered: int, sequence_sum: int, dropped: dict[str, int]) -> bool
     merged = merge([_result(flood(10), 0, (0, 0, 0))])
     application = ApplicationStats(delivered, sequence_sum, 0)
     delta = Delta(1, 11, 1, delivered, dropped, 0, application)
-    service = {"id": "a", "received": 11, "consumed": 1, "dropped": sum(dropped.values())}
-    return books(merged, Witness.APPLICATION, delta, [{**service, "application": vars(application)}]).balance
+    counted = {"id": "a", "open": True, "received": 11, "consumed": 1, "dropped": sum(dropped.values())}
+    service = decode(ConnectionBook, {**counted, "application": vars(application)}, "")
+    return balance(books(merged, Witness.APPLICATION, delta, [service]))
 
 
 def test_honest_books_balance_and_a_liar_is_caught_by_the_sum_of_the_numbers() -> None:
@@ -124,7 +132,7 @@ def test_what_nobody_accounts_for_is_lost() -> None:
 def test_a_flood_says_which_side_bound_it() -> None:
     def bound(service: float | None, worker: float) -> str | None:
         shares = Figures(1.0, service_cpu_share=service, worker_cpu_share=worker)
-        return bound_by(Load(PROFILES_CLOSED), shares, Thresholds())
+        return bound_by(PROFILES_CLOSED, shares, Thresholds())
 
     assert [bound(0.95, 0.2), bound(0.2, 0.95), bound(1, 1), bound(0.1, 0.1)] == [
         "service",
@@ -133,7 +141,7 @@ def test_a_flood_says_which_side_bound_it() -> None:
         "neither",
     ]
     assert bound(None, 1) is None
-    assert bound_by(Load(Open(1.0)), Figures(1.0, service_cpu_share=1, worker_cpu_share=1), Thresholds()) is None
+    assert bound_by(LoadOpen(1.0), Figures(1.0, service_cpu_share=1, worker_cpu_share=1), Thresholds()) is None
 
 
 def test_the_published_command_lines_are_understood() -> None:
@@ -154,17 +162,12 @@ def test_workers_share_connections_without_overlap(profile: str) -> None:
             assert sum(one.connections for one in shares) == tier
             ends = [0, *(one.first_connection + one.connections for one in shares)]
             assert [one.first_connection for one in shares] == ends[:-1]
-            rates = [one.load.model.rate_per_second for one in shares if isinstance(one.load.model, Open)]
-            whole = ladder.load(tier).model
-            assert not isinstance(whole, Open) or sum(rates) == pytest.approx(whole.rate_per_second)
+            rates = [one.load.rate_per_second for one in shares if isinstance(one.load, LoadOpen)]
+            whole = ladder.load(tier)
+            assert not isinstance(whole, LoadOpen) or sum(rates) == pytest.approx(whole.rate_per_second)
 
 
-def test_what_is_written_can_be_read_back() -> None:
-    for value in (Load(Open(2.0)), Load(PROFILES_CLOSED), Validity(()), TRIAL, Thresholds()):
-        assert decode(type(value), to_wire(value), "") == value
-
-
-PROFILES_CLOSED = PROFILES["multiprocess"](parse("multiprocess", "", []))[0].load(1).model
+PROFILES_CLOSED = PROFILES["multiprocess"](parse("multiprocess", "", []))[0].load(1)
 
 
 def test_the_encoders_make_the_published_sizes() -> None:

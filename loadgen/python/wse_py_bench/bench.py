@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from ws_ladder_analysis.bench_format import SCHEMA
-from ws_ladder_analysis.bench_format.plan import Load, Open, Thresholds
-from ws_ladder_analysis.bench_format.result import (
+from bench_format.meaning import reasons
+from bench_format.schemas import (
+    SCHEMA,
+    ConnectionBook,
+    Load,
+    LoadOpen,
     Reading,
     ServiceFile,
     ServiceReadings,
+    Thresholds,
     TrialId,
     TrialResult,
     WorkerResult,
@@ -43,7 +46,7 @@ class Outcome:
         """What keeps it from being a clean result; empty when it did what it says."""
         if self.result is None:
             return [self.problem]
-        found = [f"{reason.kind}: {reason.detail}" for reason in self.result.validity.reasons]
+        found = [f"{reason.kind}: {reason.detail}" for reason in reasons(self.result.validity)]
         connections, messages = self.result.connections, self.result.messages
         found += [f"{count} connections failed: {why}" for why, count in connections.failed.items()]
         found += [f"{count} connections ended early: {why}" for why, count in connections.closed_early.items()]
@@ -102,19 +105,19 @@ class Bench:
     def _measure(self, ladder: Ladder, trial: TrialId) -> TrialResult:
         service, patience_ns = self.service, int(self.options.drain * NS_PER_SECOND)
         assignments = assign(self.options, self.run, ladder, trial)
-        others = {book["id"] for book in (service.connections() or [] if service else [])}
+        others = {book.id for book in (service.connections() or [] if service else [])}
         before = service.settled(service.read(), 0, patience_ns) if service else None
         observed = _Observed(service, ladder, assignments[0])
         results = crew.run(assignments, crew.Watch(observed.started, observed.loaded))
-        expected = sum(book["sent"] + book["unnumbered"] for result in results for book in result.books)
+        expected = sum(book.sent + book.unnumbered for result in results for book in result.books)
         after = service.settled(before, expected, patience_ns) if service and before else None
         found = service.connections() if service else None
-        connections = None if found is None else [book for book in found if book["id"] not in others]
+        connections = None if found is None else [book for book in found if book.id not in others]
         start, end = (*observed.edges, None, None)[:2]
-        readings = ServiceReadings(before, start, end, after)
+        readings = ServiceReadings(before=before, window_start=start, window_end=end, after=after)
         result = self._judge(ladder, trial, results, readings, connections, observed)
         if self.bundle is not None:
-            self.bundle.keep(ladder, result, results, ServiceFile(SCHEMA, readings, connections))
+            self.bundle.keep(ladder, result, results, ServiceFile(SCHEMA, readings, connections=connections))
         return result
 
     def _judge(
@@ -123,7 +126,7 @@ class Bench:
         trial: TrialId,
         results: Sequence[WorkerResult],
         readings: ServiceReadings,
-        connections: list[dict[str, Any]] | None,
+        connections: list[ConnectionBook] | None,
         observed: _Observed,
     ) -> TrialResult:
         merged, limits = merge(results), Thresholds()
@@ -173,8 +176,10 @@ def assign(options: Options, run: str, ladder: Ladder, trial: TrialId) -> list[A
     borders = [tier * worker // workers for worker in range(workers + 1)]
 
     def share(connections: int) -> Load:
-        model = ladder.load(tier).model
-        return Load(Open(model.rate_per_second * connections / tier)) if isinstance(model, Open) else Load(model)
+        whole = ladder.load(tier)
+        if not isinstance(whole, LoadOpen):
+            return whole
+        return replace(whole, rate_per_second=whole.rate_per_second * connections / tier)
 
     return [
         Assignment(

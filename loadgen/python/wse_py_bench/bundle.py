@@ -10,13 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ws_ladder_analysis.bench_format import SCHEMA
-from ws_ladder_analysis.bench_format.plan import Thresholds
-from ws_ladder_analysis.bench_format.result import ServiceFile, TrialId, TrialResult, WorkerResult
+from bench_format.schemas import SCHEMA, ServiceFile, Thresholds, TrialId, TrialResult, WorkerResult
+from bench_format.wire import to_json, to_wire
 
 from . import __version__
 from .cli import Options
-from .encode import to_json, to_wire
 from .machine import environment
 from .profiles import Ladder
 

@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench_format.schemas import Message, WorkerBook
 from websockets.asyncio.client import ClientConnection as AsyncSocket
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection as SyncSocket
 from websockets.sync.client import connect as connect_sync
-from ws_ladder_analysis.bench_format.plan import Message
 
 from .payload import FIRST_SEQUENCE
 
@@ -46,18 +46,12 @@ class Connection:
         """Numbered messages that were handed to the library."""
         return self.next - FIRST_SEQUENCE
 
-    def book(self, *, numbered: bool) -> dict[str, Any]:
+    def book(self, *, numbered: bool) -> WorkerBook:
         """Its books after the drain. Numbers rise by one, so their sum follows from their count."""
         sent = self.offered - self.unsent
         total = sent * FIRST_SEQUENCE + sent * (sent - 1) // 2 if numbered else 0
         # The greeting is the one message without a number.
-        return {
-            "id": self.id,
-            "sent": sent,
-            "sequence_sum": total % 2**64,
-            "unnumbered": 1,
-            "replies": self.replies,
-        }
+        return WorkerBook(self.id, sent, total % 2**64, unnumbered=1, replies=self.replies)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from ws_ladder_analysis.bench_format.result import WorkerResult
+from bench_format.schemas import WorkerResult
 
 from .clock import NS_PER_MS, NS_PER_SECOND, monotonic_ns
 from .worker import Assignment, serve

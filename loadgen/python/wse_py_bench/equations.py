@@ -3,13 +3,21 @@
 They are those of `ladder`, by the same names: docs/METHODOLOGY.md.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ws_ladder_analysis.bench_format.books import WRAP, Books, ConnectionCheck, Equation
-from ws_ladder_analysis.bench_format.result import MessageCounts, Witness
-from ws_ladder_analysis.bench_format.service import ApplicationStats, ServiceStats
+from bench_format.meaning import WRAP
+from bench_format.schemas import (
+    ApplicationStats,
+    Books,
+    ConnectionBook,
+    ConnectionCheck,
+    Equation,
+    MessageCounts,
+    ServiceStats,
+    Witness,
+    WorkerBook,
+)
 
 from .merge import Merged
 
@@ -67,7 +75,7 @@ def complete(messages: MessageCounts, claimed: Witness, delta: Delta | None) -> 
     return replace(messages, delivered=delivered, dropped=delta.dropped, lost=lost)
 
 
-def books(merged: Merged, claimed: Witness, delta: Delta | None, service: Sequence[Mapping[str, Any]] | None) -> Books:
+def books(merged: Merged, claimed: Witness, delta: Delta | None, service: Sequence[ConnectionBook] | None) -> Books:
     """Every equation that the counters allow."""
     counts = merged.connections
     failed = sum(counts.failed.values())
@@ -81,7 +89,7 @@ def books(merged: Merged, claimed: Witness, delta: Delta | None, service: Sequen
             if service is not None or delta.received:
                 equations += _of_service(merged, delta)
             equations += _of_application(merged, claimed, delta, each=service is not None)
-    return Books(equations, None if service is None else _compare(merged.books, service))
+    return Books(equations, connections=None if service is None else _compare(merged.books, service))
 
 
 def _equation(name: str, left: int, terms: Terms) -> Equation:
@@ -102,13 +110,13 @@ def _of_workers(merged: Merged, claimed: Witness) -> Iterator[Equation]:
         terms += [("dropped", sum(counts.dropped.values())), ("lost", counts.lost), ("unsent", counts.unsent)]
         yield _equation("due = delivered + late + wrong + dropped + lost + unsent", counts.due, terms)
     yield _equation("due = sent + unsent", counts.due, [("sent", counts.sent), ("unsent", counts.unsent)])
-    by_connection = sum(book["sent"] for book in merged.books)
+    by_connection = sum(book.sent for book in merged.books)
     name = "sent = sum over the workers' connections"
     yield _equation(name, counts.sent, [("sent by connections", by_connection)])
 
 
 def _of_service(merged: Merged, delta: Delta) -> Iterator[Equation]:
-    unnumbered = sum(book["unnumbered"] for book in merged.books)
+    unnumbered = sum(book.unnumbered for book in merged.books)
     terms = [("sent", merged.messages.sent), ("unnumbered", unnumbered)]
     yield _equation("received (service) = sent + unnumbered (workers)", delta.received, terms)
     fates = [("consumed", delta.consumed), ("delivered", delta.delivered), *_drops(delta), ("queued", delta.queued)]
@@ -125,7 +133,7 @@ def _of_application(merged: Merged, claimed: Witness, delta: Delta, *, each: boo
     sent = merged.messages.sent
     yield _equation("sent = delivered (application) + dropped", sent, [counted, *_drops(delta)])
     if not delta.dropped:
-        total = sum(book["sequence_sum"] for book in merged.books) % WRAP
+        total = sum(book.sequence_sum for book in merged.books) % WRAP
         seen = ("sequence sum delivered", application.sequence_sum)
         yield _equation("sequence sum sent = sequence sum delivered", total, [seen])
 
@@ -134,32 +142,32 @@ def _drops(delta: Delta) -> Terms:
     return [(f"dropped({reason})", count) for reason, count in delta.dropped.items()]
 
 
-def _compare(workers: Iterable[Mapping[str, Any]], service: Sequence[Mapping[str, Any]]) -> ConnectionCheck:
+def _compare(workers: Iterable[WorkerBook], service: Sequence[ConnectionBook]) -> ConnectionCheck:
     """Both sides' books, connection by connection."""
-    known = {book["id"]: book for book in service}
+    known = {book.id: book for book in service}
     wrong = []
     compared = 0
     for worker in workers:
         compared += 1
-        book = known.pop(worker["id"], None)
+        book = known.pop(worker.id, None)
         words = "the service doesn't know this connection" if book is None else _difference(worker, book)
         if words:
-            wrong.append(f"{worker['id']}: {words}")
-    strangers = [book for book in known.values() if book["received"] > 0]
-    wrong += [f"{one['id']}: no worker knows this connection, which sent {one['received']}" for one in strangers]
+            wrong.append(f"{worker.id}: {words}")
+    strangers = [book for book in known.values() if book.received > 0]
+    wrong += [f"{one.id}: no worker knows this connection, which sent {one.received}" for one in strangers]
     return ConnectionCheck(compared, len(wrong), wrong[:NAMED_MISMATCHES])
 
 
-def _difference(worker: Mapping[str, Any], service: Mapping[str, Any]) -> str:
-    sent = worker["sent"] + worker["unnumbered"]
-    if sent != service["received"]:
-        return f"sent {sent}, received {service['received']}"
-    application = service.get("application")
+def _difference(worker: WorkerBook, service: ConnectionBook) -> str:
+    sent = worker.sent + worker.unnumbered
+    if sent != service.received:
+        return f"sent {sent}, received {service.received}"
+    application = service.application
     if application is None:
         return ""
-    if sent != application["delivered"] + service["dropped"] + service["consumed"]:
-        fates = f"{service['dropped']} were dropped and {service['consumed']} consumed"
-        return f"sent {sent}, but the application counted {application['delivered']}, {fates}"
-    if not service["dropped"] and application["sequence_sum"] != worker["sequence_sum"]:
-        return f"sequence sum sent {worker['sequence_sum']}, delivered {application['sequence_sum']}"
+    if sent != application.delivered + service.dropped + service.consumed:
+        fates = f"{service.dropped} were dropped and {service.consumed} consumed"
+        return f"sent {sent}, but the application counted {application.delivered}, {fates}"
+    if not service.dropped and application.sequence_sum != worker.sequence_sum:
+        return f"sequence sum sent {worker.sequence_sum}, delivered {application.sequence_sum}"
     return ""

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ws_ladder_analysis.bench_format.plan import Load, Thresholds
-from ws_ladder_analysis.bench_format.result import (
+from bench_format.meaning import is_scheduled
+from bench_format.schemas import (
     BoundBy,
     Figures,
+    Load,
     MessageCounts,
     Reading,
     ServiceReadings,
+    Thresholds,
     Witness,
     WorkerResult,
 )
@@ -71,7 +73,7 @@ def figures(measured: Measured, merged: Merged, messages: MessageCounts, seen_by
         if seen_by is Witness.REPLY:
             found["delivered_per_second"] = _ratio(window.answered, duration)
             found["replies_per_second"] = _ratio(window.replies, duration)
-    if measured.load.is_open:
+    if is_scheduled(measured.load):
         found["due_per_second"] = _ratio(window.due, duration)
     if not measured.open_at_start:
         found["accepted_per_second"] = _ratio(counts.open, duration)
@@ -82,7 +84,7 @@ def figures(measured: Measured, merged: Merged, messages: MessageCounts, seen_by
 def bound_by(load: Load, found: Figures, limits: Thresholds) -> BoundBy | None:
     """What bound a closed load; nothing for open ones, and where a side's CPU isn't known."""
     service, worker = found.service_cpu_share, found.worker_cpu_share
-    if load.is_open or service is None or worker is None:
+    if is_scheduled(load) or service is None or worker is None:
         return None
     sides = {
         (True, True): BoundBy.BOTH,

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ws_ladder_analysis.bench_format.environment import Environment
+from bench_format.schemas import Environment
 
 BYTES_PER_KIB = 1024
 # TCP_LISTEN in /proc/net/tcp.

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ws_ladder_analysis.bench_format.plan import Message
+from bench_format.schemas import Message
 
 from .bench import Bench, Outcome
 from .bundle import Bundle

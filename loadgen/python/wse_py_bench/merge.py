@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from ws_ladder_analysis.bench_format.result import (
-    ConnectionCounts,
-    MessageCounts,
-    WindowCounts,
-    WireHistogram,
-    WorkerResult,
-)
+from bench_format.schemas import ConnectionCounts, Histogram, MessageCounts, WindowCounts, WorkerBook, WorkerResult
 
 from .recorder import add_up
 
@@ -26,8 +20,8 @@ class Merged:
     messages: MessageCounts
     # Sums; the duration is the longest.
     window: WindowCounts
-    histograms: dict[str, WireHistogram]
-    books: list[Any]
+    histograms: dict[str, Histogram]
+    books: list[WorkerBook]
 
 
 def merge(results: Sequence[WorkerResult]) -> Merged:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgpack  # type: ignore[import-untyped]
-from ws_ladder_analysis.bench_format.plan import Message
+from bench_format.schemas import Message
 
 # Numbers start here: all of a connection's have as many digits, and are a uint 32 in MessagePack.
 FIRST_SEQUENCE = 100_000_000

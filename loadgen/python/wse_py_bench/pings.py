@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from bench_format.schemas import LoadClosed, LoadOpen
 from websockets.asyncio.client import ClientConnection as AsyncSocket
 from websockets.exceptions import ConnectionClosed
-from ws_ladder_analysis.bench_format.plan import Closed, Open
 
 from .clock import NS_PER_SECOND, monotonic_ns
 from .connection import ConnectError, Connection, closed_reason, frame_bytes, open_many
@@ -19,8 +19,8 @@ OPEN_IN_FLIGHT = 256
 async def open_all(trial: Trial, opened: Callable[[int, int], None] = lambda *_: None) -> list[AsyncSocket]:
     """Opens all connections with a bounded number of attempts in flight; `opened` gets each duration and its end."""
     assignment = trial.assignment
-    model = assignment.load.model
-    most = model.in_flight if isinstance(model, Closed) else OPEN_IN_FLIGHT
+    model = assignment.load
+    most = model.in_flight if isinstance(model, LoadClosed) else OPEN_IN_FLIGHT
     places = iter(range(assignment.connections))
     sockets: list[AsyncSocket] = []
 
@@ -54,8 +54,8 @@ async def storm(trial: Trial) -> list[AsyncSocket]:
 
 async def ping_latency(trial: Trial, sockets: list[AsyncSocket]) -> None:
     """So many pings on each connection, the next when the last was answered. Nobody gives up on a ping."""
-    model = trial.assignment.load.model
-    each = (model.messages_per_connection if isinstance(model, Closed) else None) or 1
+    model = trial.assignment.load
+    each = (model.messages_per_connection if isinstance(model, LoadClosed) else None) or 1
 
     async def pings(socket: AsyncSocket, connection: Connection) -> None:
         for _ in range(each):
@@ -72,8 +72,8 @@ async def ping_latency(trial: Trial, sockets: list[AsyncSocket]) -> None:
 
 async def hold(trial: Trial, sockets: list[AsyncSocket]) -> None:
     """Pings on a schedule that was fixed before the start; latency counts from when a ping was due."""
-    model = trial.assignment.load.model
-    every_ns = NS_PER_SECOND / model.rate_per_second if isinstance(model, Open) else 0.0
+    model = trial.assignment.load
+    every_ns = NS_PER_SECOND / model.rate_per_second if isinstance(model, LoadOpen) else 0.0
     total = int(trial.assignment.window_ns / every_ns) if sockets else 0
     hearing = [
         asyncio.create_task(_hear_all(trial, socket, connection))
@@ -137,7 +137,7 @@ async def _ping(trial: Trial, socket: AsyncSocket, connection: Connection, due_n
         _ended(trial, connection, error)
         return False
     trial.writes += 1
-    if isinstance(trial.assignment.load.model, Open):
+    if isinstance(trial.assignment.load, LoadOpen):
         trial.recorder.record("delay_ns", max(0, sent_ns - due_ns), sent_ns)
     return True
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ws_ladder_analysis.bench_format.plan import Closed, Load, Message, Open
+from bench_format.schemas import Load, LoadClosed, LoadOpen, Message
 
 from .cli import Options
 from .payload import FORMATS
@@ -87,7 +87,7 @@ def brutal(options: Options) -> list[Ladder]:
             workload="sustained-hold",
             variant="standard",
             tiers=tiers,
-            load=lambda tier: Load(Open(tier / HOLD_EVERY_SECONDS)),
+            load=lambda tier: LoadOpen(tier / HOLD_EVERY_SECONDS),
             processes=few,
             warmup_seconds=0.0,
             window_seconds=options.duration,
@@ -100,12 +100,12 @@ PROFILES = {"single-client": single, "multiprocess": multiprocess, "brutal": bru
 
 
 def _storm(variant: str, tiers: tuple[int, ...], processes: Callable[[int], int], *, in_flight: int) -> Ladder:
-    load = Load(Closed(None, in_flight))
+    load = LoadClosed(in_flight=in_flight)
     return Ladder("connection-storm", variant, tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
 
 
 def _pings(tiers: tuple[int, ...], processes: Callable[[int], int], each: int) -> Ladder:
-    load = Load(Closed(each))
+    load = LoadClosed(messages_per_connection=each)
     return Ladder("ping-latency", "standard", tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
 
 
@@ -118,7 +118,7 @@ def _floods(
 ) -> list[Ladder]:
     def flood(workload: str, variant: str, tiers: tuple[int, ...], message: Message) -> Ladder:
         warmup, window = options.warmup, options.duration
-        return Ladder(workload, variant, tiers, lambda _: Load(Closed()), processes, warmup, window, True, message)
+        return Ladder(workload, variant, tiers, lambda _: LoadClosed(), processes, warmup, window, True, message)
 
     return [
         flood("throughput", "json", tiers, Message()),

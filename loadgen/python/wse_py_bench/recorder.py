@@ -1,12 +1,11 @@
 """Histograms: the whole window and each second of it, from 1 ns to ten minutes with three digits."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from bench_format import histogram
+from bench_format.histogram import HIGHEST_NS, SIGNIFICANT_DIGITS
+from bench_format.schemas import Histogram, Interval
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
-from ws_ladder_analysis.bench_format import histogram
-from ws_ladder_analysis.bench_format.histogram import HIGHEST_NS, SIGNIFICANT_DIGITS
-from ws_ladder_analysis.bench_format.result import WireHistogram
 
 from .clock import NS_PER_SECOND
 
@@ -27,14 +26,14 @@ class Recorder:
         else:
             self.values.record_value(max(1, value_ns))
 
-    def add(self, other: WireHistogram) -> None:
+    def add(self, other: Histogram) -> None:
         """Adds another, exactly."""
         self.values.add(HdrHistogram.decode(other.v2))
         self.overflow += other.overflow
 
-    def encode(self) -> WireHistogram:
+    def encode(self) -> Histogram:
         """For the wire."""
-        return WireHistogram(self.values.encode().decode(), self.values.get_total_count(), self.overflow)
+        return Histogram(self.values.encode().decode(), self.values.get_total_count(), self.overflow)
 
 
 class WindowRecorder:
@@ -42,7 +41,7 @@ class WindowRecorder:
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
-        self.intervals: list[Any] = []
+        self.intervals: list[Interval] = []
         self._whole: dict[str, Recorder] = {}
         self._second: dict[str, Recorder] = {}
         self._current = 0
@@ -55,21 +54,21 @@ class WindowRecorder:
         for recorders in (self._whole, self._second):
             recorders.setdefault(name, Recorder()).record(value_ns)
 
-    def finish(self) -> dict[str, WireHistogram]:
+    def finish(self) -> dict[str, Histogram]:
         """All values, by name."""
         self._close(self._current + 1)
         return {name: recorder.encode() for name, recorder in self._whole.items()}
 
     def _close(self, second: int) -> None:
         if self._second:
-            histograms = {name: vars(recorder.encode()) for name, recorder in self._second.items()}
+            histograms = {name: recorder.encode() for name, recorder in self._second.items()}
             start = self._current * NS_PER_SECOND
-            self.intervals.append({"start_ns": start, "duration_ns": NS_PER_SECOND, "histograms": histograms})
+            self.intervals.append(Interval(start, NS_PER_SECOND, histograms))
         self._second = {}
         self._current = second
 
 
-def add_up(parts: Iterable[Mapping[str, WireHistogram]]) -> dict[str, WireHistogram]:
+def add_up(parts: Iterable[Mapping[str, Histogram]]) -> dict[str, Histogram]:
     """Adds histograms up by name."""
     sums: dict[str, Recorder] = {}
     for part in parts:
@@ -78,7 +77,7 @@ def add_up(parts: Iterable[Mapping[str, WireHistogram]]) -> dict[str, WireHistog
     return {name: recorder.encode() for name, recorder in sums.items()}
 
 
-def percentiles(wire: WireHistogram) -> dict[str, int | None]:
+def percentiles(wire: Histogram) -> dict[str, int | None]:
     """By name; nothing where the samples don't carry one. The largest and the mean need every value."""
     values = histogram.decode(wire, "a histogram that was just made")
     found: dict[str, int | None] = {name: histogram.percentile_ns(values, at) for name, at in PERCENTILES.items()}

@@ -6,14 +6,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import TypeVar
 
-from ws_ladder_analysis.bench_format.result import Reading
-from ws_ladder_analysis.bench_format.service import ServiceStats
-from ws_ladder_analysis.bench_format.wire import FormatError, decode
+from bench_format.schemas import ConnectionBook, ConnectionBooks, Reading, ServiceStats
+from bench_format.wire import FormatError, decode
 
 from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until
 from .machine import Usage, listener_of, usage
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
@@ -22,6 +23,10 @@ NOT_FOUND = 404
 
 class ServiceError(Exception):
     """The metrics port doesn't answer by the contract; the text says which and what to look at."""
+
+
+class NoSuchPathError(ServiceError):
+    """The service doesn't offer a path of the contract."""
 
 
 class Service:
@@ -45,12 +50,8 @@ class Service:
     def read(self) -> Reading:
         """One reading. Counters are taken between question and answer, so time and CPU are the middle of both."""
         asked_ns, before = unix_ns(), self._usage()
-        stats = self._get("/stats")
+        stats = self._get("/stats", ServiceStats)
         answered_ns, after = unix_ns(), self._usage()
-        try:
-            decoded = decode(ServiceStats, stats, "/stats")
-        except FormatError as error:
-            raise ServiceError(f"{self.url}/stats is not what services/README.md says: {error}") from error
         return Reading(
             unix_ns=(asked_ns + answered_ns) // 2,
             # Nothing where it runs on another machine: nobody knows its CPU.
@@ -59,7 +60,7 @@ class Service:
             rss_bytes=after.rss_bytes if after else None,
             cpu_limit=float(len(self.cpus())) if after else None,
             throttled_periods=None,
-            stats=decoded,
+            stats=stats,
         )
 
     def read_at(self, moment_ns: int) -> Reading:
@@ -82,23 +83,26 @@ class Service:
                 return now
             time.sleep(PAUSE_SECONDS)
 
-    def connections(self) -> list[dict[str, Any]] | None:
+    def connections(self) -> list[ConnectionBook] | None:
         """The books of each connection; nothing where it keeps totals only. Closed ones are handed out once."""
-        answer = self._get("/stats/connections")
-        return None if answer is None else list(answer["connections"])
+        try:
+            return self._get("/stats/connections", ConnectionBooks).connections
+        except NoSuchPathError:
+            return None
 
     def _usage(self) -> Usage | None:
         return None if self.pid is None else usage(self.pid)
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, kind: type[T]) -> T:
         try:
             with self._opener.open(self.url + path, timeout=PATIENCE_SECONDS) as answer:
-                return json.load(answer)
+                return decode(kind, json.load(answer), path)
+        except FormatError as error:
+            raise ServiceError(f"{self.url}{path} is not what services/README.md says: {error}") from error
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == NOT_FOUND and path != "/stats":
-                    return None
-                raise ServiceError(f"failed to read {self.url}{path}: it answers {error.code}") from error
+                failure = NoSuchPathError if error.code == NOT_FOUND else ServiceError
+                raise failure(f"failed to read {self.url}{path}: it answers {error.code}") from error
         except OSError as error:
             words = f"failed to read {self.url}{path}: {error}; is --stats-url the service's metrics port?"
             raise ServiceError(words) from error

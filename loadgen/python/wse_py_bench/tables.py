@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from ws_ladder_analysis.bench_format.result import BoundBy, TrialResult
+from bench_format.meaning import is_scheduled
+from bench_format.schemas import BoundBy, TrialResult
+from bench_format.wire import to_json, to_wire
 
 from .bench import Outcome
-from .encode import to_json, to_wire
 from .payload import payload_bytes
 from .profiles import Ladder
 from .trial import WORKLOADS
@@ -52,7 +53,10 @@ def _cells(columns: Sequence[Column], result: TrialResult | None) -> list[str]:
 
 
 def _columns(ladder: Ladder) -> list[Column]:
-    bound: Column = ("bound by", lambda one: one.bound_by or ("its schedule" if one.load.is_open else NOT_AVAILABLE))
+    bound: Column = (
+        "bound by",
+        lambda one: one.bound_by or ("its schedule" if is_scheduled(one.load) else NOT_AVAILABLE),
+    )
     if WORKLOADS[ladder.workload].numbered:
         return [*_FLOOD, bound]
     opened: Column = ("open", lambda one: str(one.connections.open))

@@ -4,8 +4,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ws_ladder_analysis.bench_format.plan import Load, Message
-from ws_ladder_analysis.bench_format.result import TrialId, WindowCounts, Witness
+from bench_format.schemas import Load, Message, TrialId, WindowCounts, Witness
 
 from .clock import monotonic_ns
 from .connection import Connection, Target

@@ -6,10 +6,18 @@ Each reason says what was seen against what is allowed.
 import itertools
 from collections.abc import Iterator
 
-from ws_ladder_analysis.bench_format import histogram
-from ws_ladder_analysis.bench_format.books import Books
-from ws_ladder_analysis.bench_format.plan import Thresholds
-from ws_ladder_analysis.bench_format.result import Figures, Reason, ReasonKind, Validity
+from bench_format import histogram
+from bench_format.meaning import holds, is_scheduled
+from bench_format.schemas import (
+    Books,
+    Figures,
+    Reason,
+    ReasonKind,
+    Thresholds,
+    Validity,
+    ValidityInvalid,
+    ValidityValid,
+)
 
 from .clock import NS_PER_MS
 from .figures import Measured, ended_early
@@ -27,19 +35,20 @@ Found = Iterator[tuple[ReasonKind, str]]
 def validity(measured: Measured, merged: Merged, books: Books, figures: Figures, limits: Thresholds) -> Validity:
     """Judges a trial by every rule."""
     found = [*_unaccounted(books), *_start_skew(measured, limits)]
-    if measured.load.is_open:
+    if is_scheduled(measured.load):
         found += [*_generator_late(merged, limits), *_generator_cpu(figures, limits), *_send_rate(merged, limits)]
     found += [*_service_restarted(measured), *_clock_step(measured), *_reading_late(measured, merged)]
     if merged.window.duration_ns <= 0:
         found.append((ReasonKind.WINDOW_SHORT, "the load ended before the window began; give --warmup 0"))
-    return Validity(tuple(Reason(kind, detail) for kind, detail in found))
+    reasons = [Reason(kind, detail) for kind, detail in found]
+    return ValidityInvalid(reasons) if reasons else ValidityValid()
 
 
 def _unaccounted(books: Books) -> Found:
     words = [
         f"{one.name}: {one.left} against {one.right} ({', '.join(f'{name} {count}' for name, count in one.terms)})"
         for one in books.equations
-        if not one.holds
+        if not holds(one)
     ]
     check = books.connections
     if check and check.mismatched:

@@ -9,14 +9,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+from bench_format.schemas import SCHEMA, ConnectionCounts, MessageCounts, WorkerEvidence, WorkerResult
 from websockets.asyncio.client import ClientConnection as AsyncSocket
-from ws_ladder_analysis.bench_format import SCHEMA
-from ws_ladder_analysis.bench_format.result import (
-    ConnectionCounts,
-    MessageCounts,
-    WorkerEvidence,
-    WorkerResult,
-)
 
 from . import PROGRAM
 from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until

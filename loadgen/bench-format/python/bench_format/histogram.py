@@ -1,4 +1,4 @@
-"""HdrHistograms: reading, exact merging, and percentiles that have enough samples behind them (`histogram.rs`).
+"""HdrHistograms: reading, exact merging, and percentiles that have enough samples behind them.
 
 Merging is addition; nothing here averages percentiles.
 """
@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
-from .result import WireHistogram
+from .schemas import Histogram
 from .wire import FormatError
 
 # Largest value that a recorder holds, ten minutes; and its digits.
@@ -50,7 +50,7 @@ class Values:
         return self.count + self.overflow
 
 
-def decode(histogram: WireHistogram, where: str) -> Values:
+def decode(histogram: Histogram, where: str) -> Values:
     """From the wire; a text that is no histogram, or whose count lies, is an error that names `where`."""
     try:
         inner = HdrHistogram.decode(histogram.v2)

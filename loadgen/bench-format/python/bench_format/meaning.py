@@ -1,0 +1,52 @@
+"""What the types of `schemas` mean: questions that several programs ask of them, each answered in one place."""
+
+from __future__ import annotations
+
+from .schemas import Books, Equation, Load, LoadClosed, Objective, Reason, TrialId, Validity, ValidityInvalid
+
+# Sums of sequence numbers wrap, as in the programs that count them.
+WRAP = 2**64
+
+
+def trial_name(trial: TrialId) -> str:
+    """What a trial is called, which is also its folder inside `trials/`."""
+    return f"{trial.service}/{trial.workload}/{trial.variant}/{trial.tier}-p{trial.process}-r{trial.repeat}"
+
+
+def is_scheduled(load: Load) -> bool:
+    """Whether a schedule says when messages are due."""
+    return not isinstance(load, LoadClosed)
+
+
+def summed(equation: Equation) -> int:
+    """The terms of the right side, added again."""
+    return sum(count for _, count in equation.terms) % WRAP
+
+
+def holds(equation: Equation) -> bool:
+    """Whether both sides are equal and the right one is the sum of its terms."""
+    return equation.left == equation.right == summed(equation)
+
+
+def balance(books: Books) -> bool:
+    """Whether every equation holds, for the trial and for each connection."""
+    per_connection = books.connections is None or books.connections.mismatched == 0
+    return per_connection and all(holds(equation) for equation in books.equations)
+
+
+def reasons(validity: Validity) -> list[Reason]:
+    """Why a trial may not be used; none for a valid one."""
+    return validity.reasons if isinstance(validity, ValidityInvalid) else []
+
+
+def is_valid(validity: Validity) -> bool:
+    """Whether a trial may be used at all."""
+    return not isinstance(validity, ValidityInvalid)
+
+
+def meets(objective: Objective, seen: float | None) -> bool:
+    """Whether a figure meets an objective; one that could not be computed doesn't."""
+    if seen is None:
+        return False
+    at_most, at_least = objective.at_most, objective.at_least
+    return (at_most is None or seen <= at_most) and (at_least is None or seen >= at_least)
