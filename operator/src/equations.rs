@@ -11,9 +11,8 @@ use bench_format::{
     merge::Merged,
     result::{MessageCounts, Reading, ServiceReadings, Witness},
     service::{ApplicationStats, ConnectionBook, LinksStats, ServiceStats},
+    trial_file::BookKeeping,
 };
-
-use crate::registry::BookKeeping;
 
 /// The reason under which a gateway drops what it holds when a connection ends: no error frame can tell of it.
 const CLOSED: &str = "closed";

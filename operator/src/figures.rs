@@ -31,10 +31,10 @@ pub fn figures(measured: &Measured, merged: &Merged, messages: &MessageCounts, w
         figures.messages_per_write = ratio(window.sent, window.writes as f64);
         figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.sent as f64 * 1000.0);
     }
-    if measured.load.is_open() && witness != Witness::Receiver {
+    if measured.trial.load.is_open() && witness != Witness::Receiver {
         figures.due_per_second = per_second(window.due, duration);
     }
-    if measured.open_at_start == 0 {
+    if measured.trial.open_at_start == 0 {
         figures.accepted_per_second = per_second(merged.connections.open, duration);
     }
     if witness == Witness::Reply {
@@ -59,7 +59,7 @@ fn received(figures: &mut Figures, measured: &Measured, merged: &Merged) {
     figures.bytes_read_per_second = per_second(window.bytes_read, duration);
     figures.messages_per_read = ratio(window.replies, window.reads as f64);
     figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.replies as f64 * 1000.0);
-    if let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end)
+    if let (Some(start), Some(end)) = (&measured.service.readings.window_start, &measured.service.readings.window_end)
         && let (Some(from), Some(to)) = (&start.publisher, &end.publisher)
     {
         let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
@@ -69,7 +69,8 @@ fn received(figures: &mut Figures, measured: &Measured, merged: &Merged) {
 
 /// What the readings at the window's edges tell.
 fn service_side(figures: &mut Figures, measured: &Measured, merged: &Merged, witness: Witness) {
-    let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end) else {
+    let (Some(start), Some(end)) = (&measured.service.readings.window_start, &measured.service.readings.window_end)
+    else {
         return;
     };
     // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
@@ -124,20 +125,20 @@ fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>
 
 /// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
 pub fn ended_early(measured: &Measured, merged: &Merged) -> bool {
-    (merged.window.duration_ns as f64) < measured.window_ns as f64 * ENDED_EARLY
+    (merged.window.duration_ns as f64) < measured.trial.window_ns as f64 * ENDED_EARLY
 }
 
 /// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
 fn memory(figures: &mut Figures, measured: &Measured, connections: &ConnectionCounts) {
-    let readings = &measured.readings;
+    let readings = &measured.service.readings;
     // Where connections are opened before the load, one of them may have been a check that is over by then.
-    let held = if measured.open_at_start > 0 { measured.open_at_start } else { connections.open };
+    let held = if measured.trial.open_at_start > 0 { measured.trial.open_at_start } else { connections.open };
     let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
     let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
     let highest = order.into_iter().flatten().filter_map(|reading| reading.rss_bytes).max().unwrap_or(0);
     let with_all = with_all.and_then(|reading| reading.rss_bytes);
-    let rss_bytes = with_all.unwrap_or(highest.max(measured.rss_peak_bytes));
+    let rss_bytes = with_all.unwrap_or(highest.max(measured.trial.rss_peak_bytes));
     if rss_bytes > 0 && held > 0 {
         figures.service_rss_bytes = Some(rss_bytes);
         let before = readings.before.as_ref().and_then(|reading| reading.rss_bytes);
@@ -153,7 +154,7 @@ fn busiest_worker(measured: &Measured) -> Option<f64> {
 /// CPU that a worker used in the window, as a share of what it could have used: workers that share CPUs have less each.
 pub fn worker_share(measured: &Measured, result: &bench_format::result::WorkerResult) -> Option<f64> {
     let limits: f64 = measured.uploads.iter().map(|upload| upload.result.evidence.cpu_limit).sum();
-    let limit = result.evidence.cpu_limit * (measured.worker_cpus / limits).min(1.0);
+    let limit = result.evidence.cpu_limit * (measured.trial.cpus.workers / limits).min(1.0);
     ratio(result.window.cpu_ns, result.window.duration_ns as f64 * limit)
 }
 
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn a_companion_costs_what_the_service_costs_and_the_busiest_of_them_may_be_the_bound() {
         let mut measured = flood();
-        let readings = &mut measured.readings;
+        let readings = &mut measured.service.readings;
         let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
         for (reading, (publisher, redis)) in both.into_iter().zip([(5.0, 1.0), (5.9, 1.1)]) {
             for (name, seconds) in [("publisher", publisher), ("redis", redis)] {
@@ -250,17 +251,17 @@ mod tests {
     fn memory_is_taken_where_all_connections_are_open() {
         let mut measured = flood();
         assert_eq!(of(&measured).service_bytes_per_connection, Some(100.0));
-        for reading in [&mut measured.readings.window_start, &mut measured.readings.window_end] {
+        for reading in [&mut measured.service.readings.window_start, &mut measured.service.readings.window_end] {
             reading.as_mut().unwrap().stats.connections.open = 0;
         }
-        assert_eq!(of(&measured).service_rss_bytes, Some(measured.rss_peak_bytes));
+        assert_eq!(of(&measured).service_rss_bytes, Some(measured.trial.rss_peak_bytes));
     }
 
     #[test]
     fn a_late_reading_does_not_inflate_a_rate() {
         let mut measured = flood();
         let at_the_edge = of(&measured).delivered_per_second.unwrap();
-        let end = measured.readings.window_end.as_mut().unwrap();
+        let end = measured.service.readings.window_end.as_mut().unwrap();
         end.unix_ns += 2_000_000_000;
         assert_eq!(of(&measured).delivered_per_second, Some(at_the_edge / 2.0));
     }
@@ -277,7 +278,7 @@ mod tests {
     fn a_storm_has_a_rate_of_connections() {
         let mut measured = flood();
         assert_eq!(of(&measured).accepted_per_second, None);
-        measured.open_at_start = 0;
+        measured.trial.open_at_start = 0;
         assert_eq!(of(&measured).accepted_per_second, Some(5.0));
     }
 

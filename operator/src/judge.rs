@@ -3,68 +3,25 @@
 use bench_format::{
     SCHEMA,
     merge::Merged,
-    plan::{Load, Message, Objective, Thresholds},
-    pod::Pod,
-    result::{Reason, ServiceReadings, TrialResult, Validity, Witness},
-    service::ConnectionBook,
-    trial::TrialId,
+    result::{ServiceFile, TrialResult, Validity, Witness},
+    trial_file::TrialFile,
 };
 
 use crate::{
     coordinator::Upload,
     equations::{self, ServiceDelta},
-    figures,
-    registry::BookKeeping,
-    validity, verdict,
+    figures, validity, verdict,
 };
 
 /// Everything that one trial left, before it is judged.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The run's id.
-    pub run: String,
-    /// The trial.
-    pub trial: TrialId,
-    /// The attempt.
-    pub attempt: u32,
-    /// When load started, unix nanoseconds.
-    pub started_at_unix_ns: u64,
-    /// How load was offered, over all workers.
-    pub load: Load,
-    /// What the messages were.
-    pub message: Message,
-    /// What the trial must reach.
-    pub objectives: Vec<Objective>,
-    /// When it is invalid.
-    pub thresholds: Thresholds,
-    /// Workers that took part.
-    pub workers: u32,
-    /// CPUs that all workers have together.
-    pub worker_cpus: f64,
-    /// Why the service did not have its CPUs to itself.
-    pub isolation: Option<String>,
-    /// CPUs that service and inference have together, where they share some.
-    pub shared_with_inference: Option<f64>,
-    /// What the service's books can answer.
-    pub keeping: BookKeeping,
-    /// Length of the window by the plan, in nanoseconds.
-    pub window_ns: u64,
-    /// Connections that were open when load started: 0 where they are opened in the window.
-    pub open_at_start: u64,
+    /// What was asked of it, and on which terms it is judged.
+    pub trial: TrialFile,
     /// What the workers delivered.
     pub uploads: Vec<Upload>,
-    /// Readings of the service.
-    pub readings: ServiceReadings,
-    /// The service's books on each connection.
-    pub connections: Option<Vec<ConnectionBook>>,
-    /// Highest resident memory of the service that was seen, in bytes.
-    pub rss_peak_bytes: u64,
-    /// The pods that took part.
-    pub pods: Vec<Pod>,
-    /// Reasons against the trial that were found while measuring.
-    pub problems: Vec<Reason>,
-    /// The command that repeats it.
-    pub reproduce: String,
+    /// The service's side.
+    pub service: ServiceFile,
 }
 
 /// The result, and the merged intervals that the bundle keeps beside it.
@@ -73,7 +30,7 @@ pub struct Measured {
 /// When a histogram can't be read; uploads with such a histogram were refused before.
 pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format::histogram::Error> {
     let merged = Merged::of(measured.uploads.iter().map(|upload| &upload.result))?;
-    let delta = match (&measured.readings.before, &measured.readings.after) {
+    let delta = match (&measured.service.readings.before, &measured.service.readings.after) {
         (Some(before), Some(after)) => ServiceDelta::between(&before.stats, &after.stats),
         _ => ServiceDelta::default(),
     };
@@ -82,27 +39,28 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         Witness::Application if delta.application.is_none() => Witness::None,
         witness => witness,
     };
-    let told = delta.told(measured.keeping, &measured.readings);
+    let told = delta.told(measured.trial.keeping, &measured.service.readings);
     let mut messages = merged.messages.clone();
     equations::complete(&merged, &mut messages, witness, &delta, &told);
-    let connections = measured.connections.as_deref();
-    let books = equations::books(&merged, &messages, &delta, connections, measured.keeping, &told);
+    let connections = measured.service.connections.as_deref();
+    let books = equations::books(&merged, &messages, &delta, connections, measured.trial.keeping, &told);
     let figures = figures::figures(measured, &merged, &messages, witness);
     let validity = validity::validity(measured, &merged, &books);
     let verdict = match validity {
-        Validity::Valid => verdict::verdict(&measured.objectives, &figures, &merged.histograms),
+        Validity::Valid => verdict::verdict(&measured.trial.objectives, &figures, &merged.histograms),
         Validity::Invalid { .. } => None,
     };
-    let bound_by = verdict::bound_by(&measured.load, &figures, verdict.as_ref(), measured.thresholds.bound_share);
+    let bound_by =
+        verdict::bound_by(&measured.trial.load, &figures, verdict.as_ref(), measured.trial.thresholds.bound_share);
     let histograms = merged.histograms.iter();
     let result = TrialResult {
         schema: SCHEMA,
-        run: measured.run.clone(),
-        trial: measured.trial.clone(),
-        attempt: measured.attempt,
-        started_at_unix_ns: measured.started_at_unix_ns,
-        load: measured.load.clone(),
-        message: measured.message.clone(),
+        run: measured.trial.run.clone(),
+        trial: measured.trial.trial.clone(),
+        attempt: measured.trial.attempt,
+        started_at_unix_ns: measured.trial.started_at_unix_ns,
+        load: measured.trial.load.clone(),
+        message: measured.trial.message.clone(),
         witness,
         validity,
         verdict,
@@ -117,10 +75,10 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
         histograms: histograms.map(|(name, recorder)| (name.clone(), recorder.encode())).collect(),
         books,
         failures: merged.failures.clone(),
-        service: measured.readings.clone(),
+        service: measured.service.readings.clone(),
         workers: measured.uploads.iter().map(|upload| upload.result.evidence.clone()).collect(),
-        pods: measured.pods.clone(),
-        reproduce: measured.reproduce.clone(),
+        pods: measured.trial.pods.clone(),
+        reproduce: measured.trial.reproduce.clone(),
     };
     Ok((result, merged))
 }
@@ -128,17 +86,19 @@ pub fn judge(measured: &Measured) -> Result<(TrialResult, Merged), bench_format:
 #[cfg(test)]
 pub(crate) mod fixture {
     use bench_format::{
+        SCHEMA,
         histogram::Recorder,
         plan::{Load, Message, Thresholds},
-        result::{MessageCounts, Reading, ReceiverBook, ServiceReadings, WindowCounts, Witness, WorkerBook},
+        result::{
+            MessageCounts, Reading, ReceiverBook, ServiceFile, ServiceReadings, WindowCounts, Witness, WorkerBook,
+        },
         service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
+        terms::Terms,
+        trial_file::{BookKeeping, Cpus, TrialFile},
     };
 
     use super::Measured;
-    use crate::{
-        coordinator::upload::fixture::{trial, upload},
-        registry::BookKeeping,
-    };
+    use crate::coordinator::upload::fixture::{trial, upload};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -155,6 +115,7 @@ pub(crate) mod fixture {
             pid: Some(7),
             cpu_ns: Some(cpu_seconds * SECOND),
             rss_bytes: Some(2000),
+            kernel_bytes: None,
             cpu_limit: Some(1.0),
             throttled_periods: None,
             periods: None,
@@ -190,7 +151,8 @@ pub(crate) mod fixture {
             application,
             ..ConnectionBook::default()
         };
-        Measured {
+        let trial = TrialFile {
+            schema: SCHEMA,
             run: "run".into(),
             trial: trial(),
             attempt: 1,
@@ -199,33 +161,38 @@ pub(crate) mod fixture {
             message: Message::default(),
             objectives: vec![],
             thresholds: Thresholds::default(),
-            workers: 1,
-            worker_cpus: 1.0,
-            isolation: None,
-            shared_with_inference: None,
+            terms: Terms { witness: Witness::Application, ..Terms::default() },
             keeping: BookKeeping::Connections,
+            workers: 1,
             window_ns: 2 * SECOND,
             open_at_start: 10,
-            uploads: vec![upload],
+            rss_peak_bytes: 3000,
+            rss_at_rest_bytes: None,
+            cpus: Cpus { workers: 1.0, ..Cpus::default() },
+            others: vec![],
+            problems: vec![],
+            pods: vec![],
+            reproduce: String::new(),
+        };
+        let service = ServiceFile {
+            schema: SCHEMA,
             readings: ServiceReadings {
                 before: Some(before),
+                open: None,
                 window_start: Some(reading(3, 400, 1)),
                 window_end: Some(reading(5, 2200, 2)),
                 after: Some(reading(6, 2500, 2)),
             },
             connections: Some((0..10).map(connection).collect()),
-            rss_peak_bytes: 3000,
-            pods: vec![],
-            problems: vec![],
-            reproduce: String::new(),
-        }
+        };
+        Measured { trial, uploads: vec![upload], service }
     }
 
     /// A service that publishes 1 000 messages per second to ten receivers, of which one misses five that the service tells
     /// of.
     pub(crate) fn publisher() -> Measured {
         let mut measured = flood();
-        measured.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+        measured.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
         let result = &mut measured.uploads[0].result;
         result.witness = Witness::Receiver;
         let mut response = Recorder::new();
@@ -254,7 +221,7 @@ pub(crate) mod fixture {
         let book =
             |n| WorkerBook { id: format!("c{n}"), unnumbered: 1, receiver: Some(receiver(n)), ..WorkerBook::default() };
         result.books = (0..10).map(book).collect();
-        let readings = &mut measured.readings;
+        let readings = &mut measured.service.readings;
         let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
         for (reading, published) in all.into_iter().flatten().zip([0, 400, 2400, 2600]) {
             reading.publisher = Some(PublisherStats {
@@ -272,7 +239,7 @@ pub(crate) mod fixture {
         let after = &mut readings.after.as_mut().unwrap().stats.messages;
         after.sent = 24_995 + 10;
         after.send_dropped.insert("slow_consumer".into(), 5);
-        for book in measured.connections.as_mut().unwrap() {
+        for book in measured.service.connections.as_mut().unwrap() {
             (book.received, book.application) = (1, None);
         }
         measured
@@ -281,7 +248,7 @@ pub(crate) mod fixture {
     /// The same as an open loop that kept its schedule.
     pub(crate) fn open() -> Measured {
         let mut measured = flood();
-        measured.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+        measured.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
         let mut delay = Recorder::new();
         (0..1000).for_each(|_| delay.record(1000));
         measured.uploads[0].result.histograms.insert("delay_ns".into(), delay.encode());
@@ -293,7 +260,7 @@ pub(crate) mod fixture {
 mod tests {
     use bench_format::{
         histogram::Recorder,
-        plan::{Figure, Objective},
+        plan::{Figure, Load, Objective},
         result::{BoundBy, ReasonKind},
         service::{LinkStats, LinksStats},
     };
@@ -327,7 +294,7 @@ mod tests {
     /// The same over Redis, which carried so many of its 2 600 publications and says that it dropped the rest.
     fn over_redis(sent: u64) -> Measured {
         let mut measured = publisher();
-        let readings = &mut measured.readings;
+        let readings = &mut measured.service.readings;
         readings.before.as_mut().unwrap().links =
             Some(LinksStats { redis: Some(LinkStats::default()), ..LinksStats::default() });
         let dropped = [("queue_full".to_owned(), 2600 - sent)].into();
@@ -340,7 +307,7 @@ mod tests {
     #[test]
     fn a_publication_that_a_link_dropped_by_name_is_an_outcome() {
         let mut measured = over_redis(2595);
-        let after = measured.readings.after.as_mut().unwrap();
+        let after = measured.service.readings.after.as_mut().unwrap();
         after.stats.messages.send_dropped.clear();
         let (result, _) = judge(&measured).unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
@@ -351,7 +318,7 @@ mod tests {
     fn a_publication_that_a_link_lost_in_silence_makes_the_trial_invalid() {
         let mut measured = over_redis(2600);
         assert_eq!(judge(&measured).unwrap().0.validity, Validity::Valid);
-        measured.readings.after.as_mut().unwrap().links.as_mut().unwrap().redis.as_mut().unwrap().received -= 1;
+        measured.service.readings.after.as_mut().unwrap().links.as_mut().unwrap().redis.as_mut().unwrap().received -= 1;
         let (result, _) = judge(&measured).unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
         assert!(reasons[0].detail.starts_with("sent = received + lost (redis): 2600 against 2599"), "{reasons:?}");
@@ -361,7 +328,7 @@ mod tests {
     fn a_publisher_at_another_rate_than_the_plans_says_nothing_of_it() {
         let mut measured = publisher();
         let mut said = |load| {
-            measured.load = load;
+            measured.trial.load = load;
             let (result, _) = judge(&measured).unwrap();
             let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
             reasons[0].detail.clone()
@@ -388,7 +355,7 @@ mod tests {
     #[test]
     fn a_publisher_that_goes_another_way_than_the_workload_asks_for_says_nothing_of_it() {
         let mut measured = publisher();
-        measured.trial.workload = "fanout-redis".into();
+        measured.trial.trial.workload = "fanout-redis".into();
         let (result, _) = judge(&measured).unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
         assert_eq!(reasons[0].detail, "the service publishes by \"\", and fanout-redis is about \"pubsub\"");
@@ -398,9 +365,9 @@ mod tests {
     fn an_invalid_trial_has_no_verdict() {
         let mut measured = flood();
         let figure = Figure::DeliveredPerSecond;
-        measured.objectives = vec![Objective { figure, at_most: None, at_least: Some(1.0) }];
+        measured.trial.objectives = vec![Objective { figure, at_most: None, at_least: Some(1.0) }];
         assert!(judge(&measured).unwrap().0.verdict.unwrap().passed);
-        measured.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().sequence_sum -= 1;
+        measured.service.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().sequence_sum -= 1;
         let (result, _) = judge(&measured).unwrap();
         assert!(matches!(result.validity, Validity::Invalid { .. }) && result.verdict.is_none());
     }
@@ -408,7 +375,7 @@ mod tests {
     #[test]
     fn a_service_without_an_application_has_no_witness_and_no_throughput() {
         let mut measured = flood();
-        let readings = &mut measured.readings;
+        let readings = &mut measured.service.readings;
         for reading in [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after]
         {
             let stats = &mut reading.as_mut().unwrap().stats;
@@ -416,7 +383,7 @@ mod tests {
             stats.messages.dropped.insert("discarded".into(), stats.messages.delivered);
             stats.messages.delivered = 0;
         }
-        for book in measured.connections.as_mut().unwrap() {
+        for book in measured.service.connections.as_mut().unwrap() {
             (book.application, book.dropped) = (None, 250);
         }
         let (result, _) = judge(&measured).unwrap();

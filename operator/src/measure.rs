@@ -8,11 +8,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
-    fanout::{Start, publisher_mode},
+    SCHEMA,
+    fanout::Start,
     pod::{Pod, PodRole},
-    result::{Reading, Reason, ReasonKind, ServiceReadings},
+    result::{Reading, Reason, ReasonKind, ServiceFile, ServiceReadings},
     service::{ServiceStats, Started},
+    terms::Terms,
     trial::TrialId,
+    trial_file::{BookKeeping, Cpus, TrialFile},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -24,7 +27,7 @@ use crate::{
     judge::Measured,
     plan::{Ladder, Plan},
     readings::{self, ServiceClient},
-    registry::{BookKeeping, ProtocolCheck},
+    registry::ProtocolCheck,
     validity::reason,
 };
 use assignments::assignments;
@@ -145,9 +148,12 @@ impl<B: Backend> Trial<'_, B> {
             // Connections of an earlier trial on this process: handed out once, so they don't come again.
             self.client.connections().await?;
         }
-        self.coordinator.offer(assignments(self.spec));
+        let terms = self.terms()?;
+        self.coordinator.offer(assignments(self.spec, &terms));
         let open_at_start = self.all_ready().await?;
-        self.publishing().await?;
+        if terms.publishes_by.is_some() {
+            self.publishing().await?;
+        }
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
         self.coordinator.release(start_at_unix_ns);
@@ -173,39 +179,62 @@ impl<B: Backend> Trial<'_, B> {
         readings.after = note(&mut problems, readings::read(&self.client, self.backend).await);
         let connections = match self.spec.keeping {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
-            BookKeeping::Totals => None,
+            BookKeeping::Totals | BookKeeping::None => None,
         };
         // Workers whose connections all broke may have delivered before anybody looked.
         if let Some(ended) = self.backend.service_ended() {
             return Err(broke_off(ended));
         }
+        let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
+        Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
+    }
+
+    /// What the trial is judged by, beside what the workers and the service counted.
+    fn trial_file(
+        &self,
+        terms: Terms,
+        started_at_unix_ns: u64,
+        open_at_start: u64,
+        uploads: &[Upload],
+        readings: &ServiceReadings,
+        problems: Vec<Reason>,
+    ) -> TrialFile {
         let Spec { run, plan, ladder, trial, attempt, keeping, reproduce, .. } = *self.spec;
         let shares = self.backend.shares();
-        let pods = pods(self.backend.whereabouts().pods, &uploads, &readings);
-        Ok(Measured {
+        TrialFile {
+            schema: SCHEMA,
             run: run.into(),
             trial: trial.clone(),
             attempt,
-            started_at_unix_ns: start_at_unix_ns,
+            started_at_unix_ns,
             load: ladder.load.clone(),
             message: ladder.message.clone(),
             objectives: ladder.objectives.clone(),
             thresholds: plan.validity.clone(),
-            workers: plan.workers,
-            worker_cpus: shares.worker_cpus.min(plan.cpu.worker.cpus * f64::from(plan.workers)),
-            isolation: shares.isolation,
-            shared_with_inference: shares.shared_with_inference,
+            terms,
             keeping,
+            workers: plan.workers,
             window_ns: ladder.window.as_nanos() as u64,
             open_at_start,
-            uploads,
-            readings,
-            connections,
             rss_peak_bytes: self.rss_peak_bytes,
-            pods,
+            rss_at_rest_bytes: None,
+            cpus: Cpus {
+                workers: shares.worker_cpus.min(plan.cpu.worker.cpus * f64::from(plan.workers)),
+                shared_with_service: false,
+                shared_with_inference: shares.shared_with_inference,
+                isolation: shares.isolation,
+            },
+            others: Vec::new(),
             problems,
+            pods: pods(self.backend.whereabouts().pods, uploads, readings),
             reproduce: reproduce.into(),
-        })
+        }
+    }
+
+    /// On which terms the trial's workload is judged, as its workers announced.
+    fn terms(&self) -> Result<Terms, Error> {
+        let workload = &self.spec.trial.workload;
+        self.coordinator.ask(|barrier| barrier.terms(workload)).map_err(Error::NotReady)
     }
 
     async fn all_ready(&mut self) -> Result<u64, Error> {
@@ -223,11 +252,8 @@ impl<B: Backend> Trial<'_, B> {
         }
     }
 
-    /// Waits until the service publishes, where that is what the workload is about.
+    /// Waits until the service publishes.
     async fn publishing(&mut self) -> Result<(), Error> {
-        if publisher_mode(&self.spec.trial.workload).is_none() {
-            return Ok(());
-        }
         let since = Instant::now();
         loop {
             match Start::after(since.elapsed(), self.client.publisher().await) {

@@ -176,6 +176,7 @@ pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Rea
         pid: after.map(|usage| usage.pid),
         cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
         rss_bytes: after.map(|usage| usage.rss_bytes),
+        kernel_bytes: None,
         cpu_limit: after.map(|usage| usage.cpu_limit),
         throttled_periods: after.and_then(|usage| usage.throttled_periods),
         periods: after.and_then(|usage| usage.periods),

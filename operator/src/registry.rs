@@ -9,6 +9,7 @@ use std::{
 };
 
 use bench_format::plan::Load;
+pub use bench_format::trial_file::BookKeeping;
 use serde::Deserialize;
 
 /// Why a registry can't be used.
@@ -193,17 +194,6 @@ pub enum ProtocolCheck {
     AroundTheLoad,
     /// Never: the service only swallows what it is sent, and whoever reads its figures knows it.
     None,
-}
-
-/// What a service's books can answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BookKeeping {
-    /// Every connection.
-    #[default]
-    Connections,
-    /// Only sums over all connections, and of those only what its counters show.
-    Totals,
 }
 
 #[derive(Deserialize)]

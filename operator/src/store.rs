@@ -10,12 +10,7 @@ use std::{
 };
 
 use bench_format::{
-    SCHEMA, SchemaTooNew,
-    merge::Merged,
-    result::{ServiceFile, TrialResult},
-    run::Run,
-    timeline::TimelineEntry,
-    trial::TrialId,
+    SchemaTooNew, merge::Merged, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
 };
 use serde::Serialize;
 
@@ -160,12 +155,8 @@ impl<F: Files> Store<F> {
             let text = hlog::write(name, result, intervals);
             self.write(&folder.join(format!("{name}.hlog")), &text)?;
         }
-        let service = ServiceFile {
-            schema: SCHEMA,
-            readings: measured.readings.clone(),
-            connections: measured.connections.clone(),
-        };
-        self.write_json(&folder.join("service.json"), &service)?;
+        self.write_json(&folder.join("trial.json"), &measured.trial)?;
+        self.write_json(&folder.join("service.json"), &measured.service)?;
         self.write_json(&folder.join("result.json"), result)
     }
 
@@ -229,6 +220,7 @@ fn failed(verb: &'static str, path: &Path, source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use bench_format::{
+        SCHEMA,
         result::Validity,
         run::{RunState, TrialEntry, TrialState},
     };
@@ -240,7 +232,7 @@ mod tests {
     };
 
     fn run(id: &str) -> Run {
-        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..flood().trial });
+        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..flood().trial.trial });
         Run {
             schema: SCHEMA,
             id: id.into(),
@@ -268,7 +260,7 @@ mod tests {
             store.save_run(run)?;
             store.begin_trial(&trial)?;
             let mut measured = flood();
-            measured.trial = trial;
+            measured.trial.trial = trial;
             let (result, merged) = judge(&measured).unwrap();
             store.save_trial(&measured, &result, &merged)?;
             run.trials[index].state = TrialState::Finished { validity: Validity::Valid, passed: None };
@@ -339,7 +331,7 @@ mod tests {
     fn what_an_interrupted_attempt_left_is_removed() {
         let results = tempfile::tempdir().unwrap();
         let store = Store::create(results.path(), &run("a")).unwrap();
-        let trial = flood().trial;
+        let trial = flood().trial.trial;
         store.begin_trial(&trial).unwrap();
         let rubbish = store.trial_folder(&trial).join("workers/0.json");
         std::fs::write(&rubbish, "half").unwrap();

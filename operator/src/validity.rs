@@ -31,11 +31,11 @@ const READING_FLOOR_NS: u64 = 100_000_000;
 
 /// Judges a trial by every rule; reasons found while measuring come first.
 pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity {
-    let mut reasons = measured.problems.clone();
+    let mut reasons = measured.trial.problems.clone();
     reasons.extend(unaccounted(books));
     reasons.extend(workers_missing(measured));
     reasons.extend(start_skew(measured));
-    if measured.load.is_open() {
+    if measured.trial.load.is_open() {
         reasons.extend(generator_late(measured, merged));
         reasons.extend(generator_cpu(measured));
         reasons.extend(send_rate(measured, merged));
@@ -48,7 +48,7 @@ pub fn validity(measured: &Measured, merged: &Merged, books: &Books) -> Validity
     reasons.extend(reading_late(measured, merged));
     reasons.extend(window_short(measured, merged));
     reasons.extend(conformance(measured));
-    reasons.extend(measured.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
+    reasons.extend(measured.trial.cpus.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
 }
 
@@ -73,7 +73,7 @@ fn unaccounted(books: &Books) -> Option<Reason> {
 }
 
 fn workers_missing(measured: &Measured) -> Option<Reason> {
-    let (have, want) = (measured.uploads.len(), measured.workers as usize);
+    let (have, want) = (measured.uploads.len(), measured.trial.workers as usize);
     (have < want).then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {want} workers delivered a result")))
 }
 
@@ -81,14 +81,14 @@ fn workers_missing(measured: &Measured) -> Option<Reason> {
 fn start_skew(measured: &Measured) -> Option<Reason> {
     let skews = || results(measured).map(|result| result.evidence.start_skew_ns).chain([0]);
     let spread_ms = (skews().max()? - skews().min()?) as f64 / 1e6;
-    let allowed = measured.thresholds.start_skew_ms;
+    let allowed = measured.trial.thresholds.start_skew_ms;
     (spread_ms > allowed).then(|| {
         reason(ReasonKind::StartSkew, format!("workers started {spread_ms:.1} ms apart, allowed {allowed} ms"))
     })
 }
 
 fn service_restarted(measured: &Measured) -> Option<Reason> {
-    let readings = &measured.readings;
+    let readings = &measured.service.readings;
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
     let present: Vec<&Reading> = order.into_iter().flatten().collect();
     let changed = present.windows(2).find_map(|pair| {
@@ -109,14 +109,15 @@ fn service_restarted(measured: &Measured) -> Option<Reason> {
 }
 
 fn reading_late(measured: &Measured, merged: &Merged) -> Option<Reason> {
-    let (Some(start), Some(end)) = (&measured.readings.window_start, &measured.readings.window_end) else {
+    let (Some(start), Some(end)) = (&measured.service.readings.window_start, &measured.service.readings.window_end)
+    else {
         return None;
     };
     let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
-    let off_ns = between_ns.abs_diff(measured.window_ns);
-    let allowed_ns = ((measured.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
+    let off_ns = between_ns.abs_diff(measured.trial.window_ns);
+    let allowed_ns = ((measured.trial.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
     (off_ns > allowed_ns && !ended_early(measured, merged)).then(|| {
-        let (between, window) = (between_ns as f64 / 1e9, measured.window_ns as f64 / 1e9);
+        let (between, window) = (between_ns as f64 / 1e9, measured.trial.window_ns as f64 / 1e9);
         let words = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
         reason(ReasonKind::ReadingLate, words)
     })
@@ -134,6 +135,7 @@ fn clock_step(measured: &Measured) -> Option<Reason> {
 
 fn window_short(measured: &Measured, merged: &Merged) -> Option<Reason> {
     let mut words: Vec<String> = measured
+        .trial
         .objectives
         .iter()
         .filter_map(|objective| match &objective.figure {
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn a_worker_without_a_result_is_missing() {
         assert_eq!(
-            reasons(flood(), |measured| measured.workers = 2),
+            reasons(flood(), |measured| measured.trial.workers = 2),
             ["WorkersMissing: 1 of 2 workers delivered a result"]
         );
     }
@@ -227,16 +229,17 @@ mod tests {
 
     #[test]
     fn a_service_with_another_process_id_or_a_younger_life_was_restarted() {
-        let restarted = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().pid = Some(99));
+        let restarted = reasons(flood(), |measured| measured.service.readings.after.as_mut().unwrap().pid = Some(99));
         assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
-        let younger = reasons(flood(), |measured| measured.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
+        let younger =
+            reasons(flood(), |measured| measured.service.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
         assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
     }
 
     #[test]
     fn a_companion_with_another_process_id_was_restarted_like_the_service() {
         let restarted = reasons(flood(), |measured| {
-            let readings = &mut measured.readings;
+            let readings = &mut measured.service.readings;
             let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
             for (reading, pid) in both.into_iter().zip([7, 8]) {
                 let process = ProcessReading { pid, ..ProcessReading::default() };
@@ -248,7 +251,8 @@ mod tests {
 
     #[test]
     fn counters_that_were_read_too_late_are_no_counters_of_the_window() {
-        let late = |ns| reasons(flood(), |measured| measured.readings.window_end.as_mut().unwrap().unix_ns += ns);
+        let late =
+            |ns| reasons(flood(), |measured| measured.service.readings.window_end.as_mut().unwrap().unix_ns += ns);
         assert_eq!(late(100_000_000), Vec::<String>::new());
         assert_eq!(
             late(3_000_000_000),
@@ -260,7 +264,7 @@ mod tests {
     fn a_load_that_ended_by_itself_has_no_edge_to_miss() {
         let early = reasons(flood(), |measured| {
             result(measured).window.duration_ns = 1_000_000_000;
-            measured.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
+            measured.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
         });
         assert_eq!(early, Vec::<String>::new());
     }
@@ -281,7 +285,7 @@ mod tests {
                 let mut recorder = Recorder::new();
                 (0..samples).for_each(|_| recorder.record(1000));
                 result(measured).histograms.insert("response_ns".into(), recorder.encode());
-                measured.objectives = vec![objective.clone()];
+                measured.trial.objectives = vec![objective.clone()];
             })
         };
         assert_eq!(with(459), Vec::<String>::new());
@@ -310,7 +314,8 @@ mod tests {
 
     #[test]
     fn a_shared_cpu_is_a_reason() {
-        let shared = reasons(flood(), |measured| measured.isolation = Some("service and workers share CPU 0".into()));
+        let shared =
+            reasons(flood(), |measured| measured.trial.cpus.isolation = Some("service and workers share CPU 0".into()));
         assert_eq!(shared, ["Isolation: service and workers share CPU 0"]);
     }
 }

@@ -210,7 +210,7 @@ async fn a_worker_that_is_replaced_by_another_with_the_same_process_id_ends_the_
     let (coordinator, workers, http) = offered(2).await;
     let register = async |started_at_unix_ns: u64| {
         let url = format!("{}/v1/workers", coordinator.url());
-        let body = serde_json::json!({"worker": 0, "pid": 1, "started_at_unix_ns": started_at_unix_ns, "program": "p", "workloads": []});
+        let body = serde_json::json!({"worker": 0, "pid": 1, "started_at_unix_ns": started_at_unix_ns, "program": "p", "workloads": {}});
         http.post(url).json(&body).send().await.unwrap().error_for_status().unwrap();
     };
     register(7).await;

@@ -6,6 +6,8 @@
 //! | --- | --- | --- |
 //! | [`plan`] | a person | the operator |
 //! | [`trial`] | the coordinator | a worker |
+//! | [`terms`] | a family of services, for each workload | the driver, the judge |
+//! | [`trial_file`] | the driver (`trial.json`) | the judge |
 //! | [`result`] | a worker ([`result::WorkerResult`]), then the operator ([`result::TrialResult`]) | the store, the analysis |
 //! | [`service`] | a service's `/stats` | the operator |
 //! | [`histogram`] | a worker | everyone: merging is addition |
@@ -29,14 +31,16 @@ pub mod plan;
 pub mod pod;
 pub mod result;
 pub mod run;
+pub mod terms;
 pub mod timeline;
 pub mod trial;
+pub mod trial_file;
 
 /// What a service says of itself: the types that it shares with the harness.
 pub use service_contract as service;
 
 /// The newest `schema` number that this build writes and understands.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A file whose `schema` this build doesn't understand.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -210,6 +210,7 @@ mod tests {
             intervals: Vec::new(),
             books: Vec::new(),
             failures: Default::default(),
+            error_samples: Vec::new(),
             conformance: None,
             evidence: Default::default(),
             environment: Default::default(),

@@ -13,8 +13,8 @@ pub use self::{
     judgement::{BoundBy, Judged, Reason, ReasonKind, Validity, Verdict},
     readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
-        Conformance, ConnectionCounts, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook, SAMPLES_LOST,
-        WindowCounts, Witness, WorkerBook, WorkerEvidence, WorkerResult,
+        Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,
+        SAMPLES_LOST, WindowCounts, Witness, WorkerBook, WorkerEvidence, WorkerResult,
     },
 };
 use crate::{

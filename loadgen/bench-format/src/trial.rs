@@ -9,7 +9,10 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Load, Message};
+use crate::{
+    plan::{Load, Message},
+    terms::Terms,
+};
 
 /// Which trial, within a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -133,8 +136,8 @@ pub struct Registration {
     pub started_at_unix_ns: u64,
     /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
-    /// The workloads that it knows.
-    pub workloads: Vec<String>,
+    /// The workloads that it knows, each with the terms on which it is judged.
+    pub workloads: BTreeMap<String, Terms>,
 }
 
 /// `GET /v1/workers/{worker}/next`: what to do next; the coordinator answers when it knows, at the latest after 20 s.

@@ -101,6 +101,7 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
         intervals: done.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
         failures: Failures { window: behind(&done.books), ..Failures::default() },
         books: done.books,
+        error_samples: Vec::new(),
         conformance: None,
         evidence,
         environment: Environment::read(),

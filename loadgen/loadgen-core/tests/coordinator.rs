@@ -132,7 +132,13 @@ fn start(seen: Seen) -> (String, Shared, Runtime) {
 }
 
 fn registration() -> Registration {
-    Registration { worker: 3, pid: 1, started_at_unix_ns: 1, program: "test".into(), workloads: vec!["test".into()] }
+    Registration {
+        worker: 3,
+        pid: 1,
+        started_at_unix_ns: 1,
+        program: "test".into(),
+        workloads: [("test".to_owned(), Default::default())].into(),
+    }
 }
 
 #[test]

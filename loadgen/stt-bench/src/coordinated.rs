@@ -14,7 +14,7 @@ use loadgen_core::{
 
 use crate::{
     samples::{Writer, Written},
-    trial::{PROGRAM, Settings, WORKLOAD, Worker},
+    trial::{PROGRAM, Settings, WORKLOAD, Worker, terms},
 };
 
 /// Carries out assignments until the run is over.
@@ -28,7 +28,7 @@ pub fn work(url: &str, worker: u32, token: Option<String>, settings: Settings) -
         pid: std::process::id(),
         started_at_unix_ns: unix_ns(),
         program: PROGRAM.into(),
-        workloads: vec![WORKLOAD.into()],
+        workloads: [(WORKLOAD.to_owned(), terms())].into(),
     };
     let mut generator = Worker::new(settings);
     coordinator::work(&coordinator, &registration, |assignment, gate| carry_out(&mut generator, assignment, gate))?;

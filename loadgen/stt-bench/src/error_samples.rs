@@ -1,5 +1,6 @@
 //! A few error frames as they were, for people who want to know what a gateway said.
 
+pub use bench_format::result::ErrorSample;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ErrorFrame;
@@ -8,21 +9,6 @@ use crate::protocol::ErrorFrame;
 const KEPT: usize = 5;
 /// Characters of a message that are kept.
 const KEPT_CHARACTERS: usize = 300;
-
-/// An error frame, without what differs from batch to batch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorSample {
-    /// Where in the gateway it happened.
-    pub stage: String,
-    /// What happened.
-    pub kind: String,
-    /// The same for people.
-    pub message: String,
-    /// HTTP status of inference, where there was one.
-    pub inference_status: Option<u16>,
-    /// Whether a later request may succeed.
-    pub retryable: bool,
-}
 
 /// The first distinct ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

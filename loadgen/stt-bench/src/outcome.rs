@@ -88,6 +88,7 @@ pub(crate) fn result(
         intervals: recorded.intervals(),
         books,
         failures,
+        error_samples: Vec::new(),
         conformance: None,
         evidence,
         environment: Environment::read(),

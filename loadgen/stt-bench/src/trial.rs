@@ -12,7 +12,8 @@ use std::{
 
 use bench_format::{
     plan::Load,
-    result::{Conformance, WorkerEvidence, WorkerResult},
+    result::{Conformance, Witness, WorkerEvidence, WorkerResult},
+    terms::Terms,
     trial::Assignment,
 };
 use loadgen_core::{
@@ -40,6 +41,14 @@ use crate::{
 
 /// The only workload.
 pub const WORKLOAD: &str = "sessions";
+/// The reason under which a gateway drops what it holds when a connection ends: no error frame can report it.
+const CLOSED: &str = "closed";
+
+/// On which terms it is judged.
+pub fn terms() -> Terms {
+    Terms { witness: Witness::Reply, counts_answers: true, unreported_drops: vec![CLOSED.into()], ..Terms::default() }
+}
+
 /// Name and version, for registrations and evidence.
 pub const PROGRAM: &str = concat!("stt-loadgen ", env!("CARGO_PKG_VERSION"));
 /// The gateway's variable that says how many passes it asks for.
@@ -141,6 +150,7 @@ impl Worker {
         };
         let errors = std::mem::take(&mut done.errors);
         let mut result = outcome::result(assignment, done, to.cpu_ns - from.cpu_ns, evidence);
+        result.error_samples.clone_from(&errors.0);
         if let (Some(earlier), Some(later)) = (smoke_before, smoke_after) {
             outcome::count_check(&mut result, &earlier);
             outcome::count_check(&mut result, &later);

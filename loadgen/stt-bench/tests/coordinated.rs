@@ -101,7 +101,7 @@ fn a_worker_carries_out_trials_on_kept_connections_until_the_run_is_over() {
     let (url, seen, _runtime) = coordinator(trials.to_vec());
     assert_eq!(work(&url), Some(0));
     let seen = seen.lock().unwrap();
-    assert_eq!(seen.registrations[0].workloads, ["sessions"]);
+    assert_eq!(seen.registrations[0].workloads.keys().collect::<Vec<_>>(), ["sessions"]);
     assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 4, 3]);
     // Two checks of the protocol each, and the connections that were missing.
     assert_eq!(seen.results.iter().map(|result| result.connections.open).collect::<Vec<_>>(), [4, 4, 2]);

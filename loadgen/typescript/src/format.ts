@@ -3,7 +3,7 @@
 // Sums of sequence numbers use all 64 bits and are therefore bigint; all other numbers stay below 2^53, or are unix
 // nanoseconds, which JavaScript rounds to 256 ns.
 
-export const SCHEMA = 1;
+export const SCHEMA = 2;
 
 export type Counts = Record<string, number>;
 

@@ -4,10 +4,13 @@
 export type Wide = number | bigint;
 
 /** The newest `schema` number. */
-export const SCHEMA = 1;
+export const SCHEMA = 2;
 
 /** How due times are spaced. */
 export type Arrivals = "constant" | "poisson";
+
+/** What a service's books can answer. */
+export type BookKeeping = "connections" | "totals" | "none";
 
 /** What limited a closed-loop trial or one of sessions. */
 export type BoundBy = "service" | "generator" | "both" | "neither" | "inference";
@@ -245,6 +248,18 @@ export interface CpuShapes {
   worker?: CpuShape;
 }
 
+/** CPUs that each side of a trial could have used. */
+export interface Cpus {
+  /** CPUs that all workers have together. */
+  workers: number;
+  /** Why the service did not have its CPUs to itself although the plan asked for it; absent when it had. */
+  isolation?: string | null;
+  /** CPUs that service and inference have together; absent where they share none. */
+  shared_with_inference?: number | null;
+  /** Workers and service run on the same CPUs: what one of them uses the other can't. */
+  shared_with_service?: boolean;
+}
+
 /** One machine, as far as it shapes a result. */
 export interface Environment {
   /** Host name. */
@@ -285,6 +300,20 @@ export interface Equation {
   right: Wide;
   /** The terms of the right side. */
   terms: [string, Wide][];
+}
+
+/** An error frame, without what differs from batch to batch. */
+export interface ErrorSample {
+  /** Where in the gateway it happened. */
+  stage: string;
+  /** What happened. */
+  kind: string;
+  /** The same for people. */
+  message: string;
+  /** Whether a later request may succeed. */
+  retryable: boolean;
+  /** HTTP status of inference, where there was one. */
+  inference_status?: number | null;
 }
 
 /**
@@ -679,6 +708,8 @@ export interface Reading {
   cpu_ns?: number | null;
   /** The inference simulator behind it at the same moment; absent where there is none or it can't be read. */
   inference?: ProcessReading | null;
+  /** Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it. */
+  kernel_bytes?: number | null;
   /** What carried that between its instances; absent where it consists of one. */
   links?: LinksStats | null;
   /** All CPU periods so far; absent where no quota is in force. */
@@ -840,6 +871,8 @@ export interface ServiceReadings {
   after?: Reading | null;
   /** Before the workers connected. */
   before?: Reading | null;
+  /** Once all connections were open, before load started; absent where nobody asked for it. */
+  open?: Reading | null;
   /** At the window's end. */
   window_end?: Reading | null;
   /** At the window's start. */
@@ -864,6 +897,27 @@ export interface ServiceStats {
   application?: ApplicationStats | null;
   /** What a gateway counted of its inference requests; absent where there are none. */
   inference?: InferenceStats | null;
+}
+
+/** What the judge and the driver have to know of a workload. */
+export interface Terms {
+  /** Who says that a message arrived. */
+  witness: Witness;
+  /**
+   * The service counts answers: what it delivers, and what it drops by kind, is what the workers count as answered and
+   * as dropped of the same kind. So with gateways, whose answers come out of inference.
+   */
+  counts_answers?: boolean;
+  /** The histogram, without its unit, whose largest objective makes an answer `late`; absent where none does. */
+  late_by?: string | null;
+  /** Connections are opened inside the window: none is open when load starts, and opening them is what is measured. */
+  opens_in_window?: boolean;
+  /**
+   * The `mode` in which the service's publisher must publish (`/stats/publisher`); absent where services don't publish.
+   */
+  publishes_by?: string | null;
+  /** Reasons of drops that no answer can report to a worker: those of a connection that has ended. */
+  unreported_drops?: string[];
 }
 
 /** Limits beyond which a trial is invalid. Defaults are those of `docs/METHODOLOGY.md`. */
@@ -902,6 +956,52 @@ export interface TrialEntry {
   state: TrialState;
   /** What a search wants it for; absent for a tier's trial. */
   search?: SearchTrial | null;
+}
+
+/** `trial.json`: what was asked of a trial, and on which terms it is judged. */
+export interface TrialFile {
+  /** See `SCHEMA`. */
+  schema: number;
+  /** The run's id. */
+  run: string;
+  /** The trial. */
+  trial: TrialId;
+  /** The attempt. */
+  attempt: number;
+  /** When load started, unix nanoseconds. */
+  started_at_unix_ns: Wide;
+  /** How load was offered, over all workers. */
+  load: Load;
+  /** What the messages were. */
+  message: Message;
+  /** What the trial must reach. */
+  objectives: Objective[];
+  /** Limits beyond which it is invalid. */
+  thresholds: Thresholds;
+  /** On which terms its workload is judged. */
+  terms: Terms;
+  /** What the service's books can answer. */
+  keeping: BookKeeping;
+  /** Workers that were to take part. */
+  workers: number;
+  /** Length of the window by the plan, in nanoseconds. */
+  window_ns: number;
+  /** Connections that were open when load started: 0 where they are opened in the window. */
+  open_at_start: number;
+  /** Highest resident memory of the service that was seen, in bytes; 0 where its process can't be read. */
+  rss_peak_bytes: number;
+  /** CPUs that each side could have used. */
+  cpus: Cpus;
+  /** The command that repeats the trial. */
+  reproduce: string;
+  /** Ids of connections that were open before the trial and belong to other clients. */
+  others?: string[];
+  /** The pods that took part; none on a single machine. */
+  pods?: Pod[];
+  /** Reasons against the trial that were found while it was measured. */
+  problems?: Reason[];
+  /** Resident memory of this service process before its first connection, in bytes; absent where it isn't known. */
+  rss_at_rest_bytes?: number | null;
 }
 
 /** Which trial, within a run. */
@@ -1226,6 +1326,8 @@ export interface WorkerResult {
   books?: WorkerBook[];
   /** What the protocol check of the service found; absent when this worker made none. */
   conformance?: Conformance | null;
+  /** The first distinct error frames, as they were, where the workload has error frames. */
+  error_samples?: ErrorSample[];
   /** What failed, by kind, where the workload counts failures apart from messages. */
   failures?: Failures;
   /** The same values, second by second. */

@@ -22,7 +22,7 @@ pub fn work(url: &str, worker: u32, token: Option<String>, access: &Access) -> a
         pid: std::process::id(),
         started_at_unix_ns: unix_ns(),
         program: PROGRAM.into(),
-        workloads: Workload::names(),
+        workloads: Workload::all_terms(),
     };
     coordinator::work(&coordinator, &registration, |assignment, gate| {
         Workload::find(&assignment.trial.workload)?.run(assignment, access, gate).map(Done::from)

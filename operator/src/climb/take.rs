@@ -210,7 +210,7 @@ impl<B: Backend> Climb<'_, B> {
             Err(error) => return Ok(Err(error.into())),
         };
         self.note(TimelineStep::Trial, Some(index), began_unix_ns);
-        self.note_machines(machines_of(&measured.uploads, &measured.pods));
+        self.note_machines(machines_of(&measured.uploads, &measured.trial.pods));
         let (result, merged) = match judge(&measured) {
             Ok(judged) => judged,
             Err(error) => return Ok(Err(error.into())),

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bench_format::trial::{Assignment, Next, Parting, Ready, Registration, Release, TrialId, WindowOver};
+use bench_format::{
+    terms::Terms,
+    trial::{Assignment, Next, Parting, Ready, Registration, Release, TrialId, WindowOver},
+};
 
 use super::upload::Upload;
 
@@ -277,6 +280,18 @@ impl Barrier {
     /// Programs that registered, by index.
     pub fn programs(&self) -> Vec<String> {
         self.workers.values().map(|registration| registration.program.clone()).collect()
+    }
+
+    /// On which terms a workload is judged, as the first worker announced; when it doesn't know the workload, why not.
+    pub fn terms(&self, workload: &str) -> Result<Terms, String> {
+        let Some((worker, registration)) = self.workers.first_key_value() else {
+            return Err("no worker has registered".into());
+        };
+        registration.workloads.get(workload).cloned().ok_or_else(|| {
+            let known: Vec<&str> = registration.workloads.keys().map(String::as_str).collect();
+            let program = &registration.program;
+            format!("worker {worker} ({program}) has no workload \"{workload}\"; it has {}", known.join(", "))
+        })
     }
 
     /// When all workers of the trial are ready: their open connections; when one can't be, why.

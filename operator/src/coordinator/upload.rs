@@ -108,7 +108,7 @@ pub(crate) mod fixture {
     }
 
     pub(crate) fn registration(worker: u32, pid: u32) -> Registration {
-        Registration { worker, pid, started_at_unix_ns: 0, program: "fake 0".into(), workloads: vec![] }
+        Registration { worker, pid, started_at_unix_ns: 0, program: "fake 0".into(), workloads: Default::default() }
     }
 
     pub(crate) fn worker_result(worker: u32, attempt: u32) -> WorkerResult {

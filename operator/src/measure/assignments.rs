@@ -2,6 +2,7 @@
 
 use bench_format::{
     plan::{Figure, Load, Objective},
+    terms::Terms,
     trial::{Assignment, TrialId},
 };
 
@@ -9,7 +10,7 @@ use super::Spec;
 use crate::registry::ProtocolCheck;
 
 /// One assignment per worker: connections, rate and attempts in flight shared out, the rest to the first.
-pub(super) fn assignments(spec: &Spec<'_>) -> Vec<Assignment> {
+pub(super) fn assignments(spec: &Spec<'_>, terms: &Terms) -> Vec<Assignment> {
     let Spec { run, plan, ladder, trial, attempt, service, .. } = *spec;
     let workers = plan.workers;
     let all = ladder.connections.unwrap_or(trial.tier);
@@ -33,7 +34,7 @@ pub(super) fn assignments(spec: &Spec<'_>) -> Vec<Assignment> {
             warmup_ns: ladder.warmup.as_nanos() as u64,
             window_ns: ladder.window.as_nanos() as u64,
             drain_ns: plan.drain.as_nanos() as u64,
-            late_after_ns: late_after_ns(&ladder.objectives),
+            late_after_ns: late_after_ns(&ladder.objectives, terms.late_by.as_deref()),
             keep_connections: spec.keep_connections,
             settings: spec.settings.clone(),
             samples: ladder.samples,
@@ -62,10 +63,10 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
     }
 }
 
-/// The longest response that an objective allows some message: whatever takes longer is late.
-fn late_after_ns(objectives: &[Objective]) -> Option<u64> {
+/// The longest time that an objective on the terms' histogram allows some message: whatever takes longer is late.
+fn late_after_ns(objectives: &[Objective], late_by: Option<&str>) -> Option<u64> {
     let allowed = objectives.iter().filter_map(|objective| match &objective.figure {
-        Figure::PercentileMs { histogram, .. } if histogram == "response" => objective.at_most,
+        Figure::PercentileMs { histogram, .. } if Some(histogram.as_str()) == late_by => objective.at_most,
         _ => None,
     });
     allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
@@ -109,8 +110,9 @@ mod tests {
         };
         let objectives =
             [objective("response", 50.0, 2.0), objective("response", 99.0, 10.5), objective("delay", 99.0, 50.0)];
-        assert_eq!(late_after_ns(&objectives), Some(10_500_000));
-        assert_eq!(late_after_ns(&objectives[2..]), None);
+        assert_eq!(late_after_ns(&objectives, Some("response")), Some(10_500_000));
+        assert_eq!(late_after_ns(&objectives[2..], Some("response")), None);
+        assert_eq!(late_after_ns(&objectives, None), None, "a workload without such a histogram has no late answers");
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub(super) fn generator_late(measured: &Measured, merged: &Merged) -> Option<Rea
         let sent = merged.window.sent > 0;
         return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
     };
-    let allowed_ms = measured.thresholds.delay_p99_ms.max(strictest_ms(measured).map_or(0.0, |ms| ms * LATE_SHARE));
+    let allowed_ms =
+        measured.trial.thresholds.delay_p99_ms.max(strictest_ms(measured).map_or(0.0, |ms| ms * LATE_SHARE));
     // Judged on few samples too: a wrong acquittal is worse than a rank that is off by one.
     let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
@@ -35,12 +36,12 @@ pub(super) fn generator_late(measured: &Measured, merged: &Merged) -> Option<Rea
 
 /// The smallest time that an objective allows, in milliseconds.
 fn strictest_ms(measured: &Measured) -> Option<f64> {
-    let of_time = measured.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
+    let of_time = measured.trial.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
     of_time.filter_map(|objective| objective.at_most).reduce(f64::min)
 }
 
 pub(super) fn generator_cpu(measured: &Measured) -> Option<Reason> {
-    let thresholds = &measured.thresholds;
+    let thresholds = &measured.trial.thresholds;
     let words: Vec<String> = results(measured)
         .flat_map(|result| {
             let share = worker_share(measured, result).unwrap_or(0.0);
@@ -70,7 +71,7 @@ pub(super) fn generator_cpu(measured: &Measured) -> Option<Reason> {
 
 pub(super) fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> {
     let (sent, due) = (merged.tried(), merged.window.due);
-    let allowed = measured.thresholds.send_share;
+    let allowed = measured.trial.thresholds.send_share;
     let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
     ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
 }
@@ -78,13 +79,13 @@ pub(super) fn send_rate(measured: &Measured, merged: &Merged) -> Option<Reason> 
 /// Where the service publishes, the schedule is its own. How late it was is in the latency, which counts from when a message
 /// was due; but as many have to be due as the plan says.
 pub(super) fn published_share(measured: &Measured, merged: &Merged) -> Option<Reason> {
-    let Load::Open { rate_per_second, .. } = measured.load else { return None };
+    let Load::Open { rate_per_second, .. } = measured.trial.load else { return None };
     if merged.witness != Witness::Receiver {
         return None;
     }
     let receivers: Vec<_> = merged.receivers().collect();
     let received = merged.histograms.get("response_ns").map_or(0, |response| response.count() + response.overflow());
-    let share = measured.thresholds.send_share;
+    let share = measured.trial.thresholds.send_share;
     let window_ns = merged.window.duration_ns;
     let off = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.off()?;
     Some(reason(ReasonKind::SendRate, off.to_string()))
@@ -92,8 +93,8 @@ pub(super) fn published_share(measured: &Measured, merged: &Merged) -> Option<Re
 
 /// Where the service publishes, the rate that it tells has to be the plan's.
 pub(super) fn published_rate(measured: &Measured) -> Option<Reason> {
-    let publisher = measured.readings.window_end.as_ref()?.publisher.as_ref()?;
-    let planned = match measured.load {
+    let publisher = measured.service.readings.window_end.as_ref()?.publisher.as_ref()?;
+    let planned = match measured.trial.load {
         Load::Open { rate_per_second, .. } => Some(rate_per_second),
         Load::Closed { .. } | Load::Sessions { .. } => None,
     };
@@ -108,8 +109,8 @@ pub(super) fn published_rate(measured: &Measured) -> Option<Reason> {
 
 /// Where the service publishes, each workload is about one way from the publisher to its subscribers.
 pub(super) fn published_mode(measured: &Measured) -> Option<Reason> {
-    let told = &measured.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
-    let workload = &measured.trial.workload;
+    let told = &measured.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
+    let workload = &measured.trial.trial.workload;
     let wanted = publisher_mode(workload)?;
     (told != wanted).then(|| {
         let words = format!("the service publishes by {told:?}, and {workload} is about {wanted:?}");
@@ -152,7 +153,7 @@ mod tests {
                 delayed(measured, delay_ms);
                 let delay = result(measured).histograms["delay_ns"].clone();
                 result(measured).histograms.insert("response_ns".into(), delay);
-                measured.objectives = vec![objective.clone()];
+                measured.trial.objectives = vec![objective.clone()];
             })
         };
         assert_eq!(with(9.9), Vec::<String>::new());

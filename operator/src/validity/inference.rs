@@ -7,7 +7,8 @@ use crate::judge::Measured;
 
 /// Held to the limits of a worker: both are part of the harness.
 pub(super) fn inference_cpu(measured: &Measured) -> Option<Reason> {
-    let (start, end) = (measured.readings.window_start.as_ref()?, measured.readings.window_end.as_ref()?);
+    let (start, end) =
+        (measured.service.readings.window_start.as_ref()?, measured.service.readings.window_end.as_ref()?);
     let (from, to) = (start.inference.as_ref()?, end.inference.as_ref()?);
     let window_ns = end.unix_ns.saturating_sub(start.unix_ns) as f64;
     if window_ns <= 0.0 {
@@ -15,20 +16,20 @@ pub(super) fn inference_cpu(measured: &Measured) -> Option<Reason> {
     }
     let cpus = |from_ns: u64, to_ns: u64| to_ns.saturating_sub(from_ns) as f64 / window_ns;
     let (own, service) = (cpus(from.cpu_ns, to.cpu_ns), cpus(start.cpu_ns?, end.cpu_ns?));
-    let allowed = measured.thresholds.worker_cpu_share;
+    let allowed = measured.trial.thresholds.worker_cpu_share;
     let mut words = Vec::new();
     if own > to.cpu_limit * allowed {
         let share = percent(own / to.cpu_limit);
         words.push(format!("inference used {share} of its CPU, allowed {}", percent(allowed)));
     }
     let throttled = throttled(from, to).unwrap_or(0.0);
-    if throttled > measured.thresholds.throttled_share {
-        let allowed = percent(measured.thresholds.throttled_share);
+    if throttled > measured.trial.thresholds.throttled_share {
+        let allowed = percent(measured.trial.thresholds.throttled_share);
         words.push(format!("inference was throttled in {} of periods, allowed {allowed}", percent(throttled)));
     }
     // A service at its own quota is bound by that, however full the CPU is.
     let at_its_quota = service > end.cpu_limit? * allowed;
-    if let Some(together) = measured.shared_with_inference.filter(|_| !at_its_quota || end.periods.is_none())
+    if let Some(together) = measured.trial.cpus.shared_with_inference.filter(|_| !at_its_quota || end.periods.is_none())
         && own + service > together * allowed
     {
         let share = percent((own + service) / together);
@@ -64,7 +65,7 @@ mod tests {
             periods: periods.map(|(_, all)| all),
             ..ProcessReading::default()
         };
-        let readings = &mut measured.readings;
+        let readings = &mut measured.service.readings;
         readings.window_start.as_mut().unwrap().inference = Some(reading(0, periods.map(|_| (0, 0))));
         readings.window_end.as_mut().unwrap().inference = Some(reading((seconds * SECOND) as u64, periods));
     }
@@ -92,9 +93,9 @@ mod tests {
         let shared = |seconds, cpu_limit: Option<f64>| {
             reasons(open(), |measured| {
                 used(measured, seconds, None);
-                measured.shared_with_inference = Some(1.0);
+                measured.trial.cpus.shared_with_inference = Some(1.0);
                 if let Some(limit) = cpu_limit {
-                    let end = measured.readings.window_end.as_mut().unwrap();
+                    let end = measured.service.readings.window_end.as_mut().unwrap();
                     (end.cpu_limit, end.periods) = (Some(limit), Some(200));
                 }
             })

@@ -7,6 +7,7 @@ use bench_format::{
     environment::Environment,
     histogram::Recorder,
     result::{Interval, Witness, WorkerBook, WorkerResult},
+    terms::Terms,
     trial::{Assignment, Next, Ready, Registration, Release},
 };
 use reqwest::Client;
@@ -62,7 +63,7 @@ impl Worker {
             pid,
             started_at_unix_ns: 0,
             program: "fake-worker 1".into(),
-            workloads: vec!["throughput".into()],
+            workloads: [("throughput".to_owned(), terms())].into(),
         };
         let url = format!("{}/v1/workers", self.coordinator);
         http.post(url).json(&registration).send().await.unwrap().error_for_status().unwrap();
@@ -90,6 +91,10 @@ impl Worker {
         let url = format!("{}/v1/workers/{}/result", self.coordinator, self.index);
         http.put(url).json(result).send().await.unwrap()
     }
+}
+
+fn terms() -> Terms {
+    Terms { witness: Witness::Application, late_by: Some("response".into()), ..Terms::default() }
 }
 
 pub fn client() -> Client {
@@ -160,6 +165,7 @@ pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerRes
         histograms,
         books: vec![],
         failures: Default::default(),
+        error_samples: vec![],
         conformance: None,
         evidence: Default::default(),
         environment: Environment::read(),

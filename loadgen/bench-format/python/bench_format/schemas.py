@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 # The newest `schema` number.
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Arrivals(StrEnum):
@@ -17,6 +17,17 @@ class Arrivals(StrEnum):
     CONSTANT = "constant"
     # With exponentially distributed gaps, from the plan's seed.
     POISSON = "poisson"
+
+
+class BookKeeping(StrEnum):
+    """What a service's books can answer."""
+
+    # Every connection.
+    CONNECTIONS = "connections"
+    # Only sums over all connections, and of those only what its counters show.
+    TOTALS = "totals"
+    # Nothing: the service has no counters that could be read.
+    NONE = "none"
 
 
 class BoundBy(StrEnum):
@@ -378,6 +389,21 @@ class CpuShapes:
 
 
 @dataclass(frozen=True)
+class Cpus:
+    """CPUs that each side of a trial could have used."""
+
+    # CPUs that all workers have together.
+    workers: float
+    _: KW_ONLY
+    # Why the service did not have its CPUs to itself although the plan asked for it; absent when it had.
+    isolation: str | None = None
+    # CPUs that service and inference have together; absent where they share none.
+    shared_with_inference: float | None = None
+    # Workers and service run on the same CPUs: what one of them uses the other can't.
+    shared_with_service: bool = False
+
+
+@dataclass(frozen=True)
 class Environment:
     """One machine, as far as it shapes a result."""
 
@@ -421,6 +447,23 @@ class Equation:
     right: int
     # The terms of the right side.
     terms: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class ErrorSample:
+    """An error frame, without what differs from batch to batch."""
+
+    # Where in the gateway it happened.
+    stage: str
+    # What happened.
+    kind: str
+    # The same for people.
+    message: str
+    # Whether a later request may succeed.
+    retryable: bool
+    _: KW_ONLY
+    # HTTP status of inference, where there was one.
+    inference_status: int | None = None
 
 
 @dataclass(frozen=True)
@@ -871,6 +914,8 @@ class Reading:
     cpu_ns: int | None = None
     # The inference simulator behind it at the same moment; absent where there is none or it can't be read.
     inference: ProcessReading | None = None
+    # Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it.
+    kernel_bytes: int | None = None
     # What carried that between its instances; absent where it consists of one.
     links: LinksStats | None = None
     # All CPU periods so far; absent where no quota is in force.
@@ -1046,6 +1091,8 @@ class ServiceReadings:
     after: Reading | None = None
     # Before the workers connected.
     before: Reading | None = None
+    # Once all connections were open, before load started; absent where nobody asked for it.
+    open: Reading | None = None
     # At the window's end.
     window_end: Reading | None = None
     # At the window's start.
@@ -1073,6 +1120,27 @@ class ServiceStats:
     application: ApplicationStats | None = None
     # What a gateway counted of its inference requests; absent where there are none.
     inference: InferenceStats | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the judge and the driver have to know of a workload."""
+
+    # Who says that a message arrived.
+    witness: Witness
+    _: KW_ONLY
+    # The service counts answers: what it delivers, and what it drops by kind, is what the workers count as answered and
+    # as dropped of the same kind. So with gateways, whose answers come out of inference.
+    counts_answers: bool = False
+    # The histogram, without its unit, whose largest objective makes an answer `late`; absent where none does.
+    late_by: str | None = None
+    # Connections are opened inside the window: none is open when load starts, and opening them is what is measured.
+    opens_in_window: bool = False
+    # The `mode` in which the service's publisher must publish (`/stats/publisher`); absent where services don't
+    # publish.
+    publishes_by: str | None = None
+    # Reasons of drops that no answer can report to a worker: those of a connection that has ended.
+    unreported_drops: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -1120,6 +1188,55 @@ class TrialEntry:
     _: KW_ONLY
     # What a search wants it for; absent for a tier's trial.
     search: SearchTrial | None = None
+
+
+@dataclass(frozen=True)
+class TrialFile:
+    """`trial.json`: what was asked of a trial, and on which terms it is judged."""
+
+    # See `SCHEMA`.
+    schema: int
+    # The run's id.
+    run: str
+    # The trial.
+    trial: TrialId
+    # The attempt.
+    attempt: int
+    # When load started, unix nanoseconds.
+    started_at_unix_ns: int
+    # How load was offered, over all workers.
+    load: Load
+    # What the messages were.
+    message: Message
+    # What the trial must reach.
+    objectives: list[Objective]
+    # Limits beyond which it is invalid.
+    thresholds: Thresholds
+    # On which terms its workload is judged.
+    terms: Terms
+    # What the service's books can answer.
+    keeping: BookKeeping
+    # Workers that were to take part.
+    workers: int
+    # Length of the window by the plan, in nanoseconds.
+    window_ns: int
+    # Connections that were open when load started: 0 where they are opened in the window.
+    open_at_start: int
+    # Highest resident memory of the service that was seen, in bytes; 0 where its process can't be read.
+    rss_peak_bytes: int
+    # CPUs that each side could have used.
+    cpus: Cpus
+    # The command that repeats the trial.
+    reproduce: str
+    _: KW_ONLY
+    # Ids of connections that were open before the trial and belong to other clients.
+    others: list[str] = field(default_factory=list)
+    # The pods that took part; none on a single machine.
+    pods: list[Pod] = field(default_factory=list)
+    # Reasons against the trial that were found while it was measured.
+    problems: list[Reason] = field(default_factory=list)
+    # Resident memory of this service process before its first connection, in bytes; absent where it isn't known.
+    rss_at_rest_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -1486,6 +1603,8 @@ class WorkerResult:
     books: list[WorkerBook] = field(default_factory=list)
     # What the protocol check of the service found; absent when this worker made none.
     conformance: Conformance | None = None
+    # The first distinct error frames, as they were, where the workload has error frames.
+    error_samples: list[ErrorSample] = field(default_factory=list)
     # What failed, by kind, where the workload counts failures apart from messages.
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
     # The same values, second by second.

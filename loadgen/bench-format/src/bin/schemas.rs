@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
-use bench_format::{plan, result, run, service, timeline, trial};
+use bench_format::{plan, result, run, service, timeline, trial, trial_file};
 use schemars::{JsonSchema, schema_for};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("plan", of::<plan::WirePlan>())?;
     write("run", of::<run::Run>())?;
     write("assignment", of::<trial::Assignment>())?;
+    write("trial-file", of::<trial_file::TrialFile>())?;
     write("worker-result", of::<result::WorkerResult>())?;
     write("trial-result", of::<result::TrialResult>())?;
     write("service-file", of::<result::ServiceFile>())?;

@@ -13,6 +13,9 @@ use crate::service::{ConnectionBook, LinksStats, ProcessStats, PublisherStats, S
 pub struct ServiceReadings {
     /// Before the workers connected.
     pub before: Option<Reading>,
+    /// Once all connections were open, before load started; absent where nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Reading>,
     /// At the window's start.
     pub window_start: Option<Reading>,
     /// At the window's end.
@@ -49,6 +52,9 @@ pub struct Reading {
     /// Resident memory, in bytes.
     #[serde(default)]
     pub rss_bytes: Option<u64>,
+    /// Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_bytes: Option<u64>,
     /// CPUs that it may use.
     #[serde(default)]
     pub cpu_limit: Option<f64>,

@@ -40,6 +40,9 @@ pub struct WorkerResult {
     /// What failed, by kind, where the workload counts failures apart from messages.
     #[serde(default)]
     pub failures: Failures,
+    /// The first distinct error frames, as they were, where the workload has error frames.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub error_samples: Vec<ErrorSample>,
     /// What the protocol check of the service found; absent when this worker made none.
     #[serde(default)]
     pub conformance: Option<Conformance>,
@@ -125,6 +128,22 @@ pub struct Failures {
     pub window: BTreeMap<String, u64>,
     /// Before or after it.
     pub outside: BTreeMap<String, u64>,
+}
+
+/// An error frame, without what differs from batch to batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorSample {
+    /// Where in the gateway it happened.
+    pub stage: String,
+    /// What happened.
+    pub kind: String,
+    /// The same for people.
+    pub message: String,
+    /// HTTP status of inference, where there was one.
+    pub inference_status: Option<u16>,
+    /// Whether a later request may succeed.
+    pub retryable: bool,
 }
 
 /// The protocol check of the service, made on a connection of its own before the first connection of the load and after

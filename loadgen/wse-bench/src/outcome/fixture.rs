@@ -48,6 +48,7 @@ pub(crate) fn result(asked: &Asked, open: u64, sent: u64) -> WorkerResult {
         intervals: Vec::new(),
         books: vec![WorkerBook { id: "a".into(), sent, sequence_sum: sent, unnumbered: 1, ..Default::default() }],
         failures: Default::default(),
+        error_samples: vec![],
         conformance: None,
         evidence: WorkerEvidence { cpu_limit: 1.0, ..Default::default() },
         environment: Default::default(),

@@ -5,10 +5,13 @@ mod fanout;
 mod ping_latency;
 mod throughput;
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use bench_format::{
     plan::Load,
     result::{Witness, WorkerResult},
+    terms::Terms,
     trial::Assignment,
 };
 use loadgen_core::{
@@ -82,13 +85,28 @@ impl Workload {
         }
     }
 
+    /// On which terms it is judged.
+    pub fn terms(self) -> Terms {
+        let by = |witness| Terms { witness, ..Terms::default() };
+        let published_by = |mode: &str| Terms { publishes_by: Some(mode.into()), ..by(Witness::Receiver) };
+        match self {
+            Self::ConnectionStorm => Terms { opens_in_window: true, ..by(Witness::Reply) },
+            Self::PingLatency => Terms { late_by: Some("response".into()), ..by(Witness::Reply) },
+            Self::Throughput => by(Witness::Application),
+            Self::FanoutBroadcast => published_by("broadcast"),
+            Self::FanoutRedis => published_by("pubsub"),
+            Self::FanoutCluster => published_by("cluster"),
+        }
+    }
+
+    /// The terms of each, by name: what a worker registers with.
+    pub fn all_terms() -> BTreeMap<String, Terms> {
+        Self::ALL.iter().map(|workload| (workload.name().to_owned(), workload.terms())).collect()
+    }
+
     /// Who says that a message of this workload arrived.
     pub fn witness(self) -> Witness {
-        match self {
-            Self::ConnectionStorm | Self::PingLatency => Witness::Reply,
-            Self::Throughput => Witness::Application,
-            Self::FanoutBroadcast | Self::FanoutRedis | Self::FanoutCluster => Witness::Receiver,
-        }
+        self.terms().witness
     }
 
     /// Whether the service publishes, and connections receive.
