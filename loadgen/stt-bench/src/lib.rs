@@ -21,7 +21,6 @@
 //! [`inferbench`] measures inference alone; [`conformance`] checks gateways against their contract.
 
 mod answers;
-pub mod audio;
 mod books;
 pub mod cli;
 pub mod conformance;
@@ -29,7 +28,6 @@ mod context;
 pub mod coordinated;
 pub mod coverage;
 pub mod error_samples;
-pub mod expected;
 pub mod hand;
 pub mod inferbench;
 mod load_thread;
@@ -46,3 +44,4 @@ pub mod trial;
 mod verify;
 
 pub use load_thread::Patience;
+pub use stt_audio::{audio, expected};

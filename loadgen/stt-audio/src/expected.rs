@@ -148,7 +148,7 @@ impl Expected {
     }
 
     /// Whether the answer is at hand, or takes many steps.
-    pub(crate) fn knows(&self, phase: usize, frames: u64) -> bool {
+    pub fn knows(&self, phase: usize, frames: u64) -> bool {
         let of_size = self.checksums.get(frames as usize).and_then(Option::as_ref);
         of_size.is_some_and(|known| known[phase % PERIOD].is_some())
     }
