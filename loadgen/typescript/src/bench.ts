@@ -6,19 +6,19 @@ import type { Options } from "./cli.ts";
 import { NS_PER_SECOND } from "./clock.ts";
 import type { Crew } from "./crew.ts";
 import { boundBy, figures, type Measured } from "./figures.ts";
-import type { ConnectionBook } from "./format.ts";
+import { allowedCpus, cpuList } from "./machine.ts";
+import { merge } from "./merge.ts";
 import {
-  type Assignment,
+  type ConnectionBook,
   type Reading,
   SCHEMA,
   type ServiceReadings,
   type TrialResult,
   type WorkerResult,
-} from "./format.ts";
-import { allowedCpus, cpuList } from "./machine.ts";
-import { merge } from "./merge.ts";
+} from "./schemas.ts";
 import type { Service } from "./service.ts";
 import type { Ladder } from "./suite.ts";
+import type { Assignment } from "./trial.ts";
 import { validity } from "./validity.ts";
 import { WORKLOADS } from "./worker.ts";
 
@@ -107,7 +107,7 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
   });
   const atEdges = edges === undefined ? [(await start) ?? null, end] : await edges;
   const expected = results
-    .flatMap((result) => result.books)
+    .flatMap((result) => result.books ?? [])
     .reduce((sum, book) => sum + book.sent + book.unnumbered, 0);
   const after = before && ((await service?.settled(before, expected, patience)) ?? null);
   const connections = (await service?.connections())?.filter((book) => !others.has(book.id)) ?? null;

@@ -1,18 +1,18 @@
 // The equations of a trial, from both sides' counters after the drain. Pure. They are those of `ladder`, by the same
 // names: docs/METHODOLOGY.md.
 
+import type { Counts } from "./merge.ts";
+import { type Merged, total } from "./merge.ts";
 import type {
   ApplicationStats,
   Books,
   ConnectionBook,
-  Counts,
   Equation,
   MessageCounts,
   ServiceStats,
   Witness,
   WorkerBook,
-} from "./format.ts";
-import { type Merged, total } from "./merge.ts";
+} from "./schemas.ts";
 
 const NAMED_MISMATCHES = 10;
 
@@ -43,7 +43,7 @@ export function between(earlier: ServiceStats, later: ServiceStats): Delta {
     application: last
       ? {
           delivered: last.delivered - (first?.delivered ?? 0),
-          sequence_sum: BigInt.asUintN(64, last.sequence_sum - (first?.sequence_sum ?? 0n)),
+          sequence_sum: BigInt.asUintN(64, BigInt(last.sequence_sum) - BigInt(first?.sequence_sum ?? 0)),
           unnumbered: last.unnumbered - (first?.unnumbered ?? 0),
         }
       : null,
@@ -156,7 +156,7 @@ function ofApplication({ messages, books }: Merged, claimed: Witness, delta: Del
     equations.unshift(equation("delivered (service) = delivered (application)", delta.delivered, [counted]));
   }
   if (total(delta.dropped) === 0) {
-    const sum = books.reduce((all, book) => BigInt.asUintN(64, all + book.sequence_sum), 0n);
+    const sum = books.reduce((all, book) => BigInt.asUintN(64, all + BigInt(book.sequence_sum)), 0n);
     const seen: Term = ["sequence sum delivered", application.sequence_sum];
     equations.push(equation("sequence sum sent = sequence sum delivered", sum, [seen]));
   }
@@ -191,7 +191,7 @@ function difference(worker: WorkerBook, service: ConnectionBook): string | undef
   if (sent !== application.delivered + dropped + consumed) {
     return `sent ${sent}, but the application counted ${application.delivered}, ${dropped} were dropped and ${consumed} consumed`;
   }
-  if (dropped === 0 && application.sequence_sum !== worker.sequence_sum) {
+  if (dropped === 0 && BigInt(application.sequence_sum) !== BigInt(worker.sequence_sum)) {
     return `sequence sum sent ${worker.sequence_sum}, delivered ${application.sequence_sum}`;
   }
   return undefined;

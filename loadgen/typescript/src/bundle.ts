@@ -4,16 +4,16 @@ import { execFileSync } from "node:child_process";
 import { mkdir, open, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Options } from "./cli.ts";
+import { toJson } from "./json.ts";
+import { environment } from "./machine.ts";
 import {
   type ConnectionBook,
   SCHEMA,
   type ServiceReadings,
   type TrialId,
   type TrialResult,
-  toJson,
   type WorkerResult,
-} from "./format.ts";
-import { environment } from "./machine.ts";
+} from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
 import { THRESHOLDS } from "./thresholds.ts";
 

@@ -3,8 +3,8 @@
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import WebSocket from "ws";
-import type { WorkerBook } from "./format.ts";
 import { FIRST_SEQUENCE } from "./payload.ts";
+import type { WorkerBook } from "./schemas.ts";
 
 const HANDSHAKE_MS = 15_000;
 const CLOSE_MS = 2_000;

@@ -5,7 +5,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { monotonicNs, NS_PER_MS } from "./clock.ts";
-import type { Assignment, WorkerResult } from "./format.ts";
+import type { WorkerResult } from "./schemas.ts";
+import type { Assignment } from "./trial.ts";
 import { carryOut, type Gate } from "./worker.ts";
 
 /** From "all are ready" to the start: enough to tell every worker, each of which may have to be woken. */

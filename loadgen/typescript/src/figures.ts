@@ -1,6 +1,8 @@
 // Rates and costs of the window. Pure. A rate comes from the receiving side's counters; what makes no sense is left out.
 
 import { between } from "./books.ts";
+import { seconds } from "./machine.ts";
+import { type Merged, total } from "./merge.ts";
 import type {
   BoundBy,
   Figures,
@@ -10,9 +12,7 @@ import type {
   ServiceReadings,
   Witness,
   WorkerResult,
-} from "./format.ts";
-import { seconds } from "./machine.ts";
-import { type Merged, total } from "./merge.ts";
+} from "./schemas.ts";
 import { THRESHOLDS } from "./thresholds.ts";
 
 /** A load that ended before this share of the planned window ended by itself: its own window counts. */
@@ -54,7 +54,7 @@ export function figures(measured: Measured, merged: Merged, messages: MessageCou
       : undefined,
     due_per_second: measured.load.model === "open" ? ratio(window.due, duration) : undefined,
     accepted_per_second: measured.openAtStart === 0 ? ratio(connections.open, duration) : undefined,
-    delivered_per_second: witness === "reply" && sent ? ratio(window.answered, duration) : undefined,
+    delivered_per_second: witness === "reply" && sent ? ratio(window.answered ?? 0, duration) : undefined,
     replies_per_second: witness === "reply" && sent ? ratio(window.replies, duration) : undefined,
     ...shares(measured, merged),
     ...ofService(measured, merged, witness),
@@ -65,7 +65,7 @@ export function figures(measured: Measured, merged: Merged, messages: MessageCou
 /** What bound a closed load; nothing for open ones, and where a side's CPU isn't known. */
 export function boundBy(load: Load, figures: Figures): BoundBy | null {
   const { service_cpu_share: service, worker_cpu_share: generator } = figures;
-  if (load.model === "open" || service === undefined || generator === undefined) return null;
+  if (load.model === "open" || typeof service !== "number" || typeof generator !== "number") return null;
   const [ofService, ofGenerator] = [service >= THRESHOLDS.bound_share, generator >= THRESHOLDS.bound_share];
   if (ofService && ofGenerator) return "both";
   return ofService ? "service" : ofGenerator ? "generator" : "neither";
@@ -117,10 +117,11 @@ interface Edges {
 /** What the readings at the window's edges tell; no CPU where the service runs elsewhere. */
 function serviceEdges(measured: Measured, merged: Merged): Edges | undefined {
   const { window_start: start, window_end: end } = measured.readings;
-  if (start === null || end === null) return undefined;
-  const apart = seconds(end.unix_ns - start.unix_ns);
+  if (!start || !end) return undefined;
+  const apart = seconds(Number(end.unix_ns) - Number(start.unix_ns));
   const duration = endedEarly(measured, merged) ? seconds(merged.window.duration_ns) : apart;
-  const used = start.cpu_ns === null || end.cpu_ns === null ? undefined : seconds(end.cpu_ns - start.cpu_ns);
+  const known = typeof start.cpu_ns === "number" && typeof end.cpu_ns === "number";
+  const used = known ? seconds((end.cpu_ns ?? 0) - (start.cpu_ns ?? 0)) : undefined;
   return { start, end, duration, cpuSeconds: used };
 }
 
@@ -147,10 +148,10 @@ function ofService(measured: Measured, merged: Merged, witness: Witness): Some {
 function memory(measured: Measured, open: number): Some {
   const { before, window_start, window_end, after } = measured.readings;
   const held = measured.openAtStart || open;
-  const present = [before, window_start, window_end, after].filter((reading) => reading !== null);
+  const present = [before, window_start, window_end, after].filter((reading) => !!reading);
   const withAll = [window_start, window_end].find((reading) => reading && reading.stats.connections.open >= held);
   const rss = withAll?.rss_bytes ?? Math.max(0, ...present.map((reading) => reading.rss_bytes ?? 0));
-  if (before === null || before.rss_bytes === null || rss === 0 || held === 0) return {};
+  if (typeof before?.rss_bytes !== "number" || rss === 0 || held === 0) return {};
   return { service_rss_bytes: rss, service_bytes_per_connection: (rss - before.rss_bytes) / held };
 }
 

@@ -4,7 +4,7 @@
 
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { NS_PER_SECOND } from "./clock.ts";
-import type { Environment } from "./format.ts";
+import type { Environment } from "./schemas.ts";
 
 const NS_PER_US = 1000;
 const BYTES_PER_KIB = 1024;

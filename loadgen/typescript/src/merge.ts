@@ -1,7 +1,10 @@
 // Workers' results, added up: counts are sums, histograms are merged, nothing is averaged. Pure.
 
-import type { ConnectionCounts, Counts, MessageCounts, WindowCounts, WorkerBook, WorkerResult } from "./format.ts";
 import { addUp, type Recorder } from "./recorder.ts";
+import type { ConnectionCounts, MessageCounts, WindowCounts, WorkerBook, WorkerResult } from "./schemas.ts";
+
+/** Counts by reason. */
+export type Counts = Record<string, number>;
 
 /** What all workers of a trial saw together. */
 export interface Merged {
@@ -18,7 +21,7 @@ export function merge(results: WorkerResult[]): Merged {
   const sum = (of: (result: WorkerResult) => number) => results.reduce((total, result) => total + of(result), 0);
   const sums = (of: (result: WorkerResult) => Counts) => addCounts(results.map(of));
   const messages = (name: Exclude<keyof MessageCounts, "dropped">) => sum((result) => result.messages[name]);
-  const window = (name: keyof WindowCounts) => sum((result) => result.window[name]);
+  const window = (name: keyof WindowCounts) => sum((result) => result.window[name] ?? 0);
   return {
     connections: {
       attempted: sum((result) => result.connections.attempted),
@@ -50,7 +53,7 @@ export function merge(results: WorkerResult[]): Merged {
       cpu_ns: window("cpu_ns"),
     },
     histograms: addUp(results.map((result) => result.histograms)),
-    books: results.flatMap((result) => result.books),
+    books: results.flatMap((result) => result.books ?? []),
   };
 }
 

@@ -3,7 +3,14 @@
 
 import { deflateSync } from "node:zlib";
 import { encode } from "@msgpack/msgpack";
-import type { Format, Message } from "./format.ts";
+import type { Message } from "./schemas.ts";
+
+export type Format = "json" | "msgpack" | "compressed";
+
+/** A message of WSE, nothing left to a default. */
+export interface WseMessage extends Required<Message> {
+  format: Format;
+}
 
 /** Numbers start here: all of a connection's have as many digits, and are a uint 32 in MessagePack. */
 export const FIRST_SEQUENCE = 100_000_000;
@@ -20,7 +27,7 @@ export interface Composer {
 }
 
 /** A composer of trade updates. */
-export function composer(message: Message): Composer {
+export function composer(message: WseMessage): Composer {
   switch (message.format) {
     case "json":
       return new Json(tradeUpdate(message.size_bytes));

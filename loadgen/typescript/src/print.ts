@@ -1,9 +1,10 @@
 // Results for a terminal, for a document, and for a program. Every figure stands beside what it means.
 
 import { type Outcome, problems } from "./bench.ts";
-import { type TrialResult, toJson } from "./format.ts";
+import { toJson } from "./json.ts";
 import { total } from "./merge.ts";
-import { composer, FIRST_SEQUENCE } from "./payload.ts";
+import { composer, FIRST_SEQUENCE, type WseMessage } from "./payload.ts";
+import type { TrialResult } from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
 
 const NOT_AVAILABLE = "n/a";
@@ -128,16 +129,16 @@ function latency(name: string): Column[] {
 }
 
 /** A rate that the generator bound says only that the service does at least as much. */
-function atLeast(result: TrialResult, perSecond: number | undefined): string {
-  return (result.bound_by === "generator" && perSecond !== undefined ? "≥ " : "") + rate(perSecond);
+function atLeast(result: TrialResult, perSecond: number | null | undefined): string {
+  return (result.bound_by === "generator" && typeof perSecond === "number" ? "≥ " : "") + rate(perSecond);
 }
 
-function rate(perSecond: number | undefined): string {
-  return perSecond === undefined ? NOT_AVAILABLE : Math.round(perSecond).toLocaleString("en");
+function rate(perSecond: number | null | undefined): string {
+  return typeof perSecond !== "number" ? NOT_AVAILABLE : Math.round(perSecond).toLocaleString("en");
 }
 
-function fixed(value: number | undefined, digits: number): string {
-  return value === undefined ? NOT_AVAILABLE : value.toFixed(digits);
+function fixed(value: number | null | undefined, digits: number): string {
+  return typeof value !== "number" ? NOT_AVAILABLE : value.toFixed(digits);
 }
 
 function milliseconds(ns: number | null | undefined): string {
@@ -151,9 +152,10 @@ function survival({ connections }: TrialResult): string {
 
 function megabytes(result: TrialResult): string {
   const { delivered_per_second: perSecond } = result.figures;
-  return perSecond === undefined ? NOT_AVAILABLE : ((perSecond * payloadBytes(result.message)) / 1e6).toFixed(1);
+  return typeof perSecond !== "number" ? NOT_AVAILABLE : ((perSecond * payloadBytes(result.message)) / 1e6).toFixed(1);
 }
 
 function payloadBytes(message: TrialResult["message"]): number {
-  return composer(message).compose(FIRST_SEQUENCE).length;
+  // The format is one of those that this program sent.
+  return composer(message as WseMessage).compose(FIRST_SEQUENCE).length;
 }

@@ -2,7 +2,7 @@
 
 import * as hdr from "hdr-histogram-js";
 import { NS_PER_SECOND } from "./clock.ts";
-import type { Histogram, Interval } from "./format.ts";
+import type { Histogram, Interval } from "./schemas.ts";
 
 /** Largest value that a histogram holds: ten minutes, in nanoseconds. What lies beyond is counted as overflow. */
 export const HIGHEST_NS = 600_000_000_000;

@@ -1,8 +1,9 @@
 // The service's side: its counters from the metrics port (services/README.md), its CPU and memory from the kernel.
 
 import { monotonicNs, NS_PER_MS, unixNs, until } from "./clock.ts";
-import { type ConnectionBook, fromServiceJson, type Reading, type ServiceStats } from "./format.ts";
+import { fromJson } from "./json.ts";
 import { allowedCpus, listenerOf, usage } from "./machine.ts";
+import type { ConnectionBook, Reading, ServiceStats } from "./schemas.ts";
 
 const PATIENCE_MS = 10_000;
 const PAUSE_NS = 20 * NS_PER_MS;
@@ -86,7 +87,7 @@ export class Service {
     }
     if (answer.status === absent) return null as T;
     if (!answer.ok) throw new Error(`failed to read ${url}: it answers ${answer.status}`);
-    return fromServiceJson<T>(await answer.text());
+    return fromJson<T>(await answer.text());
   }
 }
 

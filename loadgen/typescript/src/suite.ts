@@ -1,8 +1,8 @@
 // The seven tests of the published suite: what each offers, at which tiers, for how long. Pure.
 
 import type { Options } from "./cli.ts";
-import type { Load, Message } from "./format.ts";
-import { FORMATS } from "./payload.ts";
+import { FORMATS, type WseMessage } from "./payload.ts";
+import type { Offered } from "./trial.ts";
 
 /** Tests by the names of --test, in the suite's order. */
 export const TESTS = [
@@ -21,7 +21,7 @@ const STORM_TIERS = [...DEFAULT_TIERS, 75_000, 100_000];
 const FORMAT_TIERS = [100, 1000, 5000, 10_000];
 /** Nominal sizes of the matrix, in bytes; each message is some ten bytes shorter, as published. */
 const SIZES = [64, 256, 1024, 4096, 16_384, 65_536];
-const BASE: Message = { format: "json", size_bytes: 175, coalesce: 1 };
+const BASE: WseMessage = { format: "json", size_bytes: 175, coalesce: 1 };
 /** Longest window of a cell of the matrix and of a format, in seconds: the published bursts. */
 const BURST_SECONDS = 5;
 const PINGS_PER_CONNECTION = 50;
@@ -36,24 +36,24 @@ const PROBE_SECONDS = 3;
 export interface Ladder {
   test: Test;
   variant: string;
-  message: Message;
+  message: WseMessage;
   tiers: number[];
   warmupSeconds: number;
   windowSeconds: number;
   /** Whether the window's end is known before it begins. Storms and counted pings end when they are done. */
   fixedWindow: boolean;
-  load: (tier: number) => Load;
+  load: (tier: number) => Offered;
 }
 
 /** What a test climbs. `most`: connections that this machine can hold. */
 export function ladders(test: Test, options: Options, most: number): Ladder[] {
   const tiers = (published: number[]) => options.tiers ?? published.filter((tier) => tier <= most);
-  const closed = (messages_per_connection: number | null) => (): Load => {
+  const closed = (messages_per_connection: number | null) => (): Offered => {
     return { model: "closed", messages_per_connection, in_flight: options.batchSize };
   };
   const open =
     (everySeconds: number) =>
-    (tier: number): Load => {
+    (tier: number): Offered => {
       return { model: "open", rate_per_second: tier / everySeconds, arrivals: "constant" };
     };
   const { duration, warmup } = options;

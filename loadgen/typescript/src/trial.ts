@@ -2,9 +2,20 @@
 
 import { monotonicNs } from "./clock.ts";
 import { ConnectError, type Connection, connect, type Listener, type Target } from "./connection.ts";
-import type { Assignment, ConnectionCounts, Message, Witness } from "./format.ts";
 import { ownCpuNs, ownWrites } from "./machine.ts";
+import type { WseMessage } from "./payload.ts";
 import { WindowRecorder } from "./recorder.ts";
+import type * as schemas from "./schemas.ts";
+import type { ConnectionCounts, LoadClosed, LoadOpen, Witness } from "./schemas.ts";
+
+/** How this program offers load: never at the pace of sessions, and nothing left to a default. */
+export type Offered = Required<LoadOpen> | Required<LoadClosed>;
+
+/** What one worker process does in one trial. */
+export interface Assignment extends schemas.Assignment {
+  load: Offered;
+  message: WseMessage;
+}
 
 /** A kind of load. */
 export interface Workload {
@@ -126,7 +137,7 @@ export function count(counts: Record<string, number>, reason: string): void {
   counts[reason] = (counts[reason] ?? 0) + 1;
 }
 
-function query(message: Message): string {
+function query(message: WseMessage): string {
   const format = message.format === "msgpack" ? "format=msgpack" : "compression=false";
   return `${format}&protocol_version=1`;
 }

@@ -3,8 +3,8 @@
 
 import { balance, holds } from "./books.ts";
 import { endedEarly, type Measured } from "./figures.ts";
-import type { Books, Figures, Reading, Reason, Validity } from "./format.ts";
 import type { Merged } from "./merge.ts";
+import type { Books, Figures, Reading, Reason, Validity } from "./schemas.ts";
 import { THRESHOLDS } from "./thresholds.ts";
 
 /** Largest drift between wall clock and monotonic clock, in ns: beyond slewing and the millisecond of `Date.now`. */
@@ -77,7 +77,7 @@ function generatorLate(merged: Merged): Reason | undefined {
 }
 
 function generatorCpu({ worker_cpu_share: share }: Figures): Reason | undefined {
-  if (share === undefined || share <= THRESHOLDS.worker_cpu_share) return undefined;
+  if (typeof share !== "number" || share <= THRESHOLDS.worker_cpu_share) return undefined;
   const detail = `the workers used ${(share * 100).toFixed(1)} % of the CPU that they could have had, allowed 90 %`;
   return { kind: "generator_cpu", detail };
 }
@@ -92,7 +92,7 @@ function sendRate({ window }: Merged): Reason | undefined {
 
 function serviceRestarted({ readings }: Measured): Reason | undefined {
   const all = [readings.before, readings.window_start, readings.window_end, readings.after];
-  const present = all.filter((reading): reading is Reading => reading !== null);
+  const present = all.filter((reading): reading is Reading => !!reading);
   for (const [place, later] of present.slice(1).entries()) {
     const earlier = present[place];
     if (earlier && earlier.pid !== later.pid) {
@@ -114,8 +114,8 @@ function clockStep({ results }: Measured): Reason | undefined {
 
 function readingLate(measured: Measured, merged: Merged): Reason | undefined {
   const { window_start: start, window_end: end } = measured.readings;
-  if (start === null || end === null || endedEarly(measured, merged)) return undefined;
-  const apartNs = end.unix_ns - start.unix_ns;
+  if (!start || !end || endedEarly(measured, merged)) return undefined;
+  const apartNs = Number(end.unix_ns) - Number(start.unix_ns);
   const allowedNs = Math.max(measured.windowNs * READING_SHARE, READING_FLOOR_NS);
   if (Math.abs(apartNs - measured.windowNs) <= allowedNs) return undefined;
   const [apart, window] = [(apartNs / 1e9).toFixed(2), measured.windowNs / 1e9];

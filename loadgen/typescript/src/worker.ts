@@ -1,9 +1,10 @@
 // One worker process and one trial: open, wait at the gate, load, drain, close, tell.
 
 import { monotonicNs, unixNs, until, wallNs } from "./clock.ts";
-import { type Assignment, SCHEMA, type WorkerEvidence, type WorkerResult } from "./format.ts";
 import { allowedCpus, environment, ownCpuNs, peakRssBytes, seconds } from "./machine.ts";
+import { SCHEMA, type WorkerEvidence, type WorkerResult } from "./schemas.ts";
 import { token } from "./token.ts";
+import type { Assignment } from "./trial.ts";
 import { Trial, type Workload } from "./trial.ts";
 import { flood } from "./workloads/flood.ts";
 import { hold } from "./workloads/hold.ts";

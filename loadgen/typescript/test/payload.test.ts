@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { inflateSync } from "node:zlib";
 import { decode } from "@msgpack/msgpack";
 import { readyId } from "../src/connection.ts";
-import type { Format } from "../src/format.ts";
+import type { Format } from "../src/payload.ts";
 import { composer, FIRST_SEQUENCE, FORMATS, ping, ponged } from "../src/payload.ts";
 import { token } from "../src/token.ts";
 
