@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench_format.meaning import trial_name
 from bench_format.schemas import SCHEMA, ServiceFile, Thresholds, TrialId, TrialResult, WorkerResult
 from bench_format.wire import to_json, to_wire
 
@@ -36,7 +37,7 @@ class Bundle:
 
     def keep(self, ladder: Ladder, result: TrialResult, workers: Sequence[WorkerResult], service: ServiceFile) -> None:
         """Keeps a trial: `run.json` names it only when its files are there."""
-        folder = self.folder / "trials" / str(result.trial)
+        folder = self.folder / "trials" / trial_name(result.trial)
         for worker in workers:
             _put(folder / "workers" / f"{worker.worker}.json", to_json(worker))
         _put(folder / "service.json", to_json(service))
