@@ -1,11 +1,9 @@
 //! What the simulator counts, and its Prometheus text.
 
-use std::{
-    fmt::Write,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::time::{ClockId, clock_gettime};
+use service_contract::Exposition;
 
 use crate::{faults, gather::Work};
 
@@ -44,46 +42,36 @@ impl Metrics {
 
     /// The Prometheus text.
     pub(crate) fn exposition(&self, work: &Work) -> String {
-        let mut text = String::new();
-        let versions = ["1.1", "2"].into_iter().zip(&self.requests);
-        labelled(&mut text, "inference_requests_total", "version", versions);
-        labelled(&mut text, "inference_faults_total", "kind", faults::KINDS.into_iter().zip(&self.faults));
-        for (name, kind, value) in [
-            ("inference_answered_total", "counter", &self.answered),
-            ("inference_refused_total", "counter", &self.refused),
-            ("inference_abandoned_total", "counter", &self.abandoned),
-            ("inference_late_total", "counter", &self.late),
-            ("inference_in_flight", "gauge", &self.in_flight),
-            ("inference_in_flight_max", "gauge", &self.in_flight_max),
-            ("inference_connections_accepted_total", "counter", &self.accepted),
-            ("inference_connections_open", "gauge", &self.open),
-            ("inference_compute_batches_total", "counter", &work.batches),
-            ("inference_compute_requests_total", "counter", &work.requests),
+        let read = |counters: &[AtomicU64]| counters.iter().map(|counter| counter.load(Relaxed)).collect::<Vec<_>>();
+        let mut text = Exposition::default();
+        let versions = ["1.1", "2"].into_iter().zip(read(&self.requests));
+        text.counters("inference_requests_total", "Requests to /infer by HTTP version", "version", versions);
+        let faults = faults::KINDS.into_iter().zip(read(&self.faults));
+        text.counters("inference_faults_total", "Faults injected", "kind", faults);
+        for (name, help, count) in [
+            ("inference_answered_total", "Answers that say what was computed", &self.answered),
+            ("inference_refused_total", "Requests that can't be computed", &self.refused),
+            ("inference_abandoned_total", "Requests whose sender was gone before the answer", &self.abandoned),
+            ("inference_late_total", "Answers that were computed after they were due", &self.late),
+            ("inference_connections_accepted_total", "Connections accepted", &self.accepted),
+            ("inference_compute_batches_total", "Batches computed", &work.batches),
+            ("inference_compute_requests_total", "Requests computed in batches", &work.requests),
         ] {
-            writeln!(text, "# TYPE {name} {kind}\n{name} {}", value.load(Relaxed)).expect("a String takes everything");
+            text.counter(name, help, count.load(Relaxed));
         }
+        for (name, help, now) in [
+            ("inference_in_flight", "Requests served now or waiting for a permit", &self.in_flight),
+            ("inference_in_flight_max", "The largest number of those so far", &self.in_flight_max),
+            ("inference_connections_open", "Connections open now", &self.open),
+        ] {
+            text.gauge(name, help, now.load(Relaxed));
+        }
+        let busy_seconds = work.busy_ns.load(Relaxed) as f64 / 1e9;
+        text.counter("inference_compute_busy_seconds_total", "Time spent computing batches", busy_seconds);
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        for (name, seconds) in [
-            ("inference_compute_busy_seconds_total", work.busy_ns.load(Relaxed) as f64 / 1e9),
-            ("inference_process_cpu_seconds_total", cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9),
-        ] {
-            writeln!(text, "# TYPE {name} counter\n{name} {seconds}").expect("a String takes everything");
-        }
-        text
-    }
-}
-
-/// A counter with a label, whose values are our own words and need no escaping.
-fn labelled<'a>(
-    text: &mut String,
-    name: &str,
-    label: &str,
-    counts: impl Iterator<Item = (&'static str, &'a AtomicU64)>,
-) {
-    writeln!(text, "# TYPE {name} counter").expect("a String takes everything");
-    for (value, count) in counts {
-        let count = count.load(Relaxed);
-        writeln!(text, "{name}{{{label}=\"{value}\"}} {count}").expect("a String takes everything");
+        let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+        text.counter("inference_process_cpu_seconds_total", "CPU time of the process", cpu_seconds);
+        text.into_text()
     }
 }
 

@@ -11,9 +11,12 @@
 //! | [`publisher`] | `GET /stats/publisher` |
 //! | [`links`] | `GET /stats/links` |
 //! | [`processes`] | `GET /stats/processes` |
+//! | [`metrics`] | `GET /metrics`: the names; [`exposition`]: the format |
 
 pub mod connections;
+pub mod exposition;
 pub mod links;
+pub mod metrics;
 pub mod processes;
 pub mod publisher;
 pub mod ready;
@@ -21,7 +24,9 @@ pub mod stats;
 
 pub use crate::{
     connections::{ConnectionBook, ConnectionBooks},
+    exposition::{Exposition, Histogram, Number},
     links::{LinkStats, LinksStats},
+    metrics::{GatewayMetrics, Labels, Ticks},
     processes::{ProcessStats, ProcessesStats},
     publisher::PublisherStats,
     ready::Started,

@@ -3,13 +3,11 @@
 //! `main` starts it and says where it listens. `gateway` accepts clients, answers HTTP and upgrades; `session` is one
 //! client: `socket` brings its bytes, `inbox` makes audio of them, `backlog` numbers it, `schedule` says when it is due,
 //! `inference` has it recognised, `protocol` is what the client is told, `outbox` what of that isn't written yet, `end`
-//! why it was over. `metrics` keeps the books and shows them, `exposition` as Prometheus text. `config` is what the
-//! gateway is told.
+//! why it was over. `metrics` keeps the books and shows them. `config` is what the gateway is told.
 
 mod backlog;
 mod config;
 mod end;
-mod exposition;
 mod gateway;
 mod inbox;
 mod inference;

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::TcpListener,
     sync::{
         Mutex, PoisonError,
@@ -22,14 +23,16 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use service_contract::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
+use service_contract::{
+    ByteStats, ConnectionStats, Exposition, GatewayMetrics, Histogram, InferenceStats, Labels, MessageStats,
+    ServiceStats, Ticks,
+};
 use tokio::runtime;
 
-use crate::{exposition, protocol::FRAME_BYTES};
+use crate::protocol::{FRAME_BYTES, Kind};
 
 /// Upper bounds of the histogram of flush lateness, in seconds.
-pub(crate) const LATENESS_BOUNDS: [f64; 12] =
-    [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+const LATENESS_BOUNDS: [f64; 12] = [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
 /// Everything that is counted. Frames are counted as frames, not as bytes.
 #[derive(Clone, Debug, Default)]
@@ -76,17 +79,6 @@ pub(crate) struct Counts {
     pub(crate) ticks: Ticks,
     /// Lateness of all ticks.
     pub(crate) lateness: Lateness,
-}
-
-/// Ticks by what they found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ticks {
-    /// Audio, which became a batch.
-    pub(crate) flushed: u64,
-    /// A request in flight.
-    pub(crate) skipped: u64,
-    /// No audio.
-    pub(crate) empty: u64,
 }
 
 /// A histogram of how late ticks ran.
@@ -152,8 +144,29 @@ impl Books {
     }
 
     /// `/stats`.
-    pub(crate) fn stats(&self) -> ServiceStats {
+    fn stats(&self) -> ServiceStats {
+        self.stats_of(&self.with(|counts| counts.clone()))
+    }
+
+    /// `/metrics`.
+    fn prometheus(&self) -> String {
         let counts = self.with(|counts| counts.clone());
+        // All kinds from the start, so that a rate over them has a first value.
+        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Overflow);
+        let failed: Vec<_> = kinds.map(Kind::name).collect();
+        let mut text = Exposition::default();
+        text.service(&self.stats_of(&counts), &Labels { failed: &failed, ..Labels::default() });
+        let Lateness { buckets, sum } = &counts.lateness;
+        text.gateway(&GatewayMetrics {
+            in_flight_per_connection_max: counts.in_flight_per_connection_max,
+            ticks: counts.ticks,
+            lateness: Histogram { bounds: &LATENESS_BOUNDS, counts: buckets, sum: sum.as_secs_f64() },
+            resident_bytes: resident_bytes(),
+        });
+        text.into_text()
+    }
+
+    fn stats_of(&self, counts: &Counts) -> ServiceStats {
         ServiceStats {
             service: "rust-axum".into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -190,6 +203,12 @@ impl Books {
 
 fn named(counts: &BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+/// Memory of this process; unknown where there is no `/proc`.
+fn resident_bytes() -> Option<u64> {
+    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// Serves the metrics port from a thread of its own, for as long as the process lives.
@@ -230,6 +249,5 @@ async fn ready(State(books): Shared) -> impl IntoResponse {
 }
 
 async fn metrics(State(books): Shared) -> impl IntoResponse {
-    let counts = books.with(|counts| counts.clone());
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::text(&counts))
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], books.prometheus())
 }

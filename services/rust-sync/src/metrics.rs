@@ -5,9 +5,12 @@
 
 mod port;
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use service_contract::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats};
+use service_contract::{
+    ByteStats, ConnectionStats, Exposition, GatewayMetrics, Histogram, InferenceStats, Labels, MessageStats,
+    ServiceStats, Ticks,
+};
 
 pub use port::MetricsPort;
 
@@ -108,14 +111,20 @@ impl From<Kind> for DropReason {
     }
 }
 
-/// The kinds under which requests fail: what [`DropReason`] has of them.
-const FAILURES: [DropReason; 5] = [
-    DropReason::Timeout,
-    DropReason::Http5xx,
-    DropReason::Http429,
-    DropReason::ConnectionReset,
-    DropReason::ParseError,
-];
+/// The reasons that the contract's names tell of from the start. Requests fail for some of those that messages are dropped for.
+const LABELS: Labels<'static> = Labels {
+    dropped: &DropReason::LABELS,
+    send_dropped: &[],
+    closed: &CloseReason::LABELS,
+    rejected: &RejectReason::LABELS,
+    failed: &[
+        DropReason::LABELS[DropReason::Timeout as usize],
+        DropReason::LABELS[DropReason::Http5xx as usize],
+        DropReason::LABELS[DropReason::Http429 as usize],
+        DropReason::LABELS[DropReason::ConnectionReset as usize],
+        DropReason::LABELS[DropReason::ParseError as usize],
+    ],
+};
 
 /// Upper bounds of the lateness histogram, in microseconds.
 const LATENESS_BOUNDS_US: [u64; 16] = [
@@ -248,50 +257,26 @@ impl Counters {
     /// The form of `/metrics`.
     pub fn prometheus(&self, uptime: Duration) -> String {
         let mut text = Exposition::default();
-        self.common_metrics(&mut text);
-        self.gateway_metrics(&mut text);
-        text.gauge("service_uptime_seconds", "Seconds since the start", uptime.as_secs_f64());
-        text.0
-    }
-
-    fn common_metrics(&self, text: &mut Exposition) {
-        text.counter("service_messages_received_total", "Complete data messages taken from sockets", self.received);
-        text.counter("service_messages_consumed_total", "Start messages", self.consumed);
-        text.counter("service_messages_delivered_total", "Frames answered by a partial", self.delivered);
-        let dropped = DropReason::LABELS.iter().zip(self.dropped);
-        text.labelled("service_messages_dropped_total", "Messages without a partial", "reason", dropped);
-        text.gauge("service_messages_queued", "Frames that wait or are in flight", self.queued as f64);
-        text.counter("service_messages_malformed_total", "Always 0: what is malformed is refused", 0);
-        text.counter("service_messages_sent_total", "Partials and errors handed to sockets", self.sent);
-        text.counter("service_connections_accepted_total", "Connections upgraded", self.accepted);
-        text.gauge("service_connections_open", "Connections open now", self.open() as f64);
-        let closed = CloseReason::LABELS.iter().zip(self.closed);
-        text.labelled("service_connections_closed_total", "Connections that ended", "reason", closed);
-        let rejected = RejectReason::LABELS.iter().zip(self.rejected);
-        text.labelled("service_connections_rejected_total", "Connections refused", "reason", rejected);
-        text.counter("service_bytes_received_total", "WebSocket bytes read from sockets", self.bytes_received);
-        text.counter("service_bytes_sent_total", "WebSocket bytes handed to sockets", self.bytes_sent);
-    }
-
-    fn gateway_metrics(&self, text: &mut Exposition) {
-        text.counter("service_inference_requests_total", "Requests begun", self.requests);
-        text.counter("service_inference_answered_total", "Requests whose answer became a partial", self.answered);
-        let failed = FAILURES.map(|reason| (&DropReason::LABELS[reason as usize], self.failed[reason as usize]));
-        text.labelled("service_inference_failed_total", "Requests whose frames got an error", "kind", failed);
-        text.counter("service_inference_abandoned_total", "Requests whose connection ended first", self.abandoned);
-        text.gauge("service_inference_in_flight", "Requests in flight now", self.in_flight as f64);
-        text.gauge(
-            "service_inference_in_flight_per_connection_max",
-            "Requests ever in flight for one connection",
-            self.most_in_flight_per_connection as f64,
-        );
-        let ticks = TickOutcome::LABELS.iter().zip(self.ticks);
-        text.labelled("service_flush_ticks_total", "Flush ticks by what they did", "outcome", ticks);
-        text.lateness(&self.lateness, self.lateness_sum_ns);
-        text.gauge("service_buffered_bytes", "Audio held, waiting or in flight", self.buffered_bytes as f64);
-        text.gauge("service_process_resident_bytes", "Memory of the process", resident_bytes() as f64);
+        text.service(&self.service_stats(uptime), &LABELS);
+        let ticks = |outcome| self.ticks[outcome as usize];
+        text.gateway(&GatewayMetrics {
+            in_flight_per_connection_max: self.most_in_flight_per_connection,
+            ticks: Ticks {
+                flushed: ticks(TickOutcome::Flushed),
+                skipped: ticks(TickOutcome::Skipped),
+                empty: ticks(TickOutcome::Empty),
+            },
+            lateness: Histogram {
+                bounds: &LATENESS_BOUNDS_US.map(|bound| bound as f64 / 1e6),
+                counts: &self.lateness,
+                sum: self.lateness_sum_ns as f64 / 1e9,
+            },
+            resident_bytes: Some(resident_bytes()),
+        });
         text.counter("service_visits_total", "Times that a started session's socket was read", self.visits);
         text.counter("service_rounds_total", "Times that a WebSocket thread woke", self.rounds);
+        text.gauge("service_uptime_seconds", "Seconds since the start", uptime.as_secs_f64());
+        text.into_text()
     }
 }
 
@@ -305,54 +290,6 @@ fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
     resident.unwrap_or(0) * rustix::param::page_size() as u64
-}
-
-/// Prometheus text, growing.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a String can't fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, help, "counter");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "gauge");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    /// One line per label, also for those that never happened: a series that appears later has no increase.
-    fn labelled<'a>(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        counts: impl IntoIterator<Item = (&'a &'a str, u64)>,
-    ) {
-        self.head(name, help, "counter");
-        for (value, count) in counts {
-            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
-        }
-    }
-
-    fn lateness(&mut self, counts: &[u64; LATENESS_BOUNDS_US.len() + 1], sum_ns: u64) {
-        let name = "service_flush_lateness_seconds";
-        self.head(name, "How late flush ticks ran", "histogram");
-        let mut below = 0;
-        for (bound, count) in LATENESS_BOUNDS_US.iter().zip(counts) {
-            below += count;
-            let _ = writeln!(self.0, "{name}_bucket{{le=\"{}\"}} {below}", *bound as f64 / 1e6);
-        }
-        let total: u64 = counts.iter().sum();
-        let _ = writeln!(self.0, "{name}_bucket{{le=\"+Inf\"}} {total}");
-        let _ = writeln!(self.0, "{name}_sum {}\n{name}_count {total}", sum_ns as f64 / 1e9);
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use bench_format::service::{
+use service_contract::{
     ApplicationStats, ByteStats, ConnectionBook, ConnectionBooks, ConnectionStats, MessageStats, ServiceStats,
 };
 use uuid::Uuid;

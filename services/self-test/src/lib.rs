@@ -2,7 +2,7 @@
 //!
 //! It speaks just enough WSE to be loaded by `wse-bench`, keeps the contract of `services/README.md`, and has one
 //! [`Flaw`] that a trustworthy harness must find. It shares no code with the engine or the generator (a harness must
-//! not be checked by the code that it checks); of this project it uses only the types of the wire.
+//! not be checked by the code that it checks); of this project it uses only the contract and the types of the wire.
 //!
 //! In the order in which a message walks:
 //!

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use bench_format::service::PublisherStats;
+use service_contract::PublisherStats;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until},

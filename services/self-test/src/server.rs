@@ -13,12 +13,10 @@ use std::{
 };
 
 use anyhow::Context;
-use bench_format::{
-    histogram::{Histogram, Recorder},
-    service::Started,
-};
+use bench_format::histogram::{Histogram, Recorder};
 use futures_util::SinkExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use service_contract::Started;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,

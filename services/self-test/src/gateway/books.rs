@@ -2,18 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write,
     fs,
     sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use bench_format::{
-    histogram::Recorder,
-    service::{ByteStats, ConnectionStats, InferenceStats, MessageStats, ServiceStats},
+use bench_format::histogram::Recorder;
+use service_contract::{
+    ByteStats, ConnectionStats, Exposition, GatewayMetrics, Histogram, InferenceStats, Labels, MessageStats,
+    ServiceStats, Ticks,
 };
-
-use crate::metrics;
 
 /// Upper bounds of the lateness histogram, in seconds.
 const BOUNDS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
@@ -37,7 +35,8 @@ pub struct Book {
     pub newest: Recorder,
     /// How old the oldest was.
     pub oldest: Recorder,
-    lateness: [u64; BOUNDS.len()],
+    /// Ticks within each bound but not within the one before, and those beyond the last.
+    lateness: [u64; BOUNDS.len() + 1],
     lateness_sum: Duration,
 }
 
@@ -47,9 +46,7 @@ impl Book {
         *self.ticks.entry(outcome).or_default() += 1;
         self.inference.ticks_skipped += u64::from(outcome == "skipped");
         self.lateness_sum += lateness;
-        for (bound, count) in BOUNDS.iter().zip(&mut self.lateness) {
-            *count += u64::from(lateness.as_secs_f64() <= *bound);
-        }
+        self.lateness[BOUNDS.partition_point(|bound| *bound < lateness.as_secs_f64())] += 1;
     }
 
     /// Frames that ended so.
@@ -98,26 +95,18 @@ impl Books {
     /// `/metrics`: what `/stats` has, and what only a gateway has.
     pub fn exposition(&self) -> String {
         let book = self.open();
-        let mut text = metrics::exposition(&self.stats_of(&book));
-        metrics::plain(&mut text, "service_inference_in_flight_per_connection_max", "gauge", book.most_in_flight);
-        metrics::plain(&mut text, "service_process_resident_bytes", "gauge", resident_bytes());
-        let outcome = |outcome| (outcome, book.ticks.get(outcome).copied().unwrap_or(0));
-        let ticks = BTreeMap::from(["flushed", "skipped", "empty"].map(outcome));
-        metrics::labelled(&mut text, "service_flush_ticks_total", "outcome", &ticks);
-        lateness(&mut text, &book, ticks.values().sum());
-        text
+        let mut text = Exposition::default();
+        text.service(&self.stats_of(&book), &Labels::default());
+        let ticks = |outcome| book.ticks.get(outcome).copied().unwrap_or(0);
+        let sum = book.lateness_sum.as_secs_f64();
+        text.gateway(&GatewayMetrics {
+            in_flight_per_connection_max: book.most_in_flight,
+            ticks: Ticks { flushed: ticks("flushed"), skipped: ticks("skipped"), empty: ticks("empty") },
+            lateness: Histogram { bounds: &BOUNDS, counts: &book.lateness, sum },
+            resident_bytes: Some(resident_bytes()),
+        });
+        text.into_text()
     }
-}
-
-fn lateness(text: &mut String, book: &Book, ticks: u64) {
-    const NAME: &str = "service_flush_lateness_seconds";
-    let takes_everything = "a String takes everything";
-    writeln!(text, "# TYPE {NAME} histogram").expect(takes_everything);
-    for (bound, count) in BOUNDS.iter().zip(&book.lateness) {
-        writeln!(text, "{NAME}_bucket{{le=\"{bound}\"}} {count}").expect(takes_everything);
-    }
-    writeln!(text, "{NAME}_bucket{{le=\"+Inf\"}} {ticks}").expect(takes_everything);
-    writeln!(text, "{NAME}_sum {}\n{NAME}_count {ticks}", book.lateness_sum.as_secs_f64()).expect(takes_everything);
 }
 
 /// Memory of this process; 0 where the kernel doesn't say.

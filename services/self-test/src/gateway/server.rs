@@ -25,9 +25,10 @@ use axum::{
     routing::get,
     serve::ListenerExt,
 };
-use bench_format::{histogram::Recorder, service::Started};
+use bench_format::histogram::Recorder;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
+use service_contract::Started;
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::watch,

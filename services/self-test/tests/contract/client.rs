@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use bench_format::service::{ConnectionBook, ConnectionBooks, ServiceStats, Started};
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
 use self_test_service::{Config, Service};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use service_contract::{ConnectionBook, ConnectionBooks, ServiceStats, Started};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
     WebSocketStream, client_async,

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bench_format::histogram::{Histogram, Recorder};
-use bench_format::service::{PublisherStats, ServiceStats, Started};
 use futures_util::{SinkExt, StreamExt};
+use service_contract::{PublisherStats, ServiceStats, Started};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{Client, get_json, service, stats_when};
 
 /// Sends 100 messages on each of two connections; gives what the service then says.
-async fn flooded(flags: &[&str]) -> (ServiceStats, [bench_format::service::ConnectionBook; 2]) {
+async fn flooded(flags: &[&str]) -> (ServiceStats, [service_contract::ConnectionBook; 2]) {
     let service = service(flags).await;
     let started = service.started();
     let (mut first, mut second) = (Client::open(&started).await, Client::open(&started).await);

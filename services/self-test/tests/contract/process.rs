@@ -6,11 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::{
-    histogram::{Histogram, Recorder},
-    service::Started,
-};
+use bench_format::histogram::{Histogram, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
+use service_contract::Started;
 
 use crate::client::{Client, PATIENCE};
 

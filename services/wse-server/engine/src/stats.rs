@@ -6,9 +6,9 @@
 mod health;
 mod links;
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
-use service_contract::{ByteStats, ConnectionBook, ConnectionStats, MessageStats, ServiceStats};
+use service_contract::{ByteStats, ConnectionBook, ConnectionStats, Exposition, Labels, MessageStats, ServiceStats};
 use uuid::Uuid;
 
 pub use self::health::{ClusterHealth, HealthSnapshot, RedisHealth};
@@ -203,56 +203,43 @@ pub(crate) fn labelled<Label: From<&'static str> + Ord>(
     some.map(|(label, count)| ((*label).into(), *count)).collect()
 }
 
+/// The reasons that the contract's names tell of from the start.
+const LABELS: Labels<'static> = Labels {
+    dropped: &DropReason::LABELS,
+    send_dropped: &SendDropReason::LABELS,
+    closed: &CloseReason::LABELS,
+    rejected: &RejectReason::LABELS,
+    failed: &[],
+};
+
 /// The Prometheus text: the contract's names, then the reference's.
 pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout) -> String {
     let mut text = Exposition::default();
-    let (connections, messages) = (&stats.connections, &stats.messages);
-    text.counter("service_messages_received_total", "Complete data messages taken from sockets", messages.received);
-    text.counter("service_messages_consumed_total", "Messages that the service answered itself", messages.consumed);
-    text.counter("service_messages_delivered_total", "Messages handed to the application", messages.delivered);
-    text.reasons("service_messages_dropped_total", "Messages not handed over", &DropReason::LABELS, &messages.dropped);
-    text.gauge("service_messages_queued", "Messages that wait for the application", messages.queued as f64);
-    text.counter("service_messages_malformed_total", "Text passed on that was no JSON object", messages.malformed);
-    text.counter("service_messages_sent_total", "Data messages handed to sockets", messages.sent);
-    let lost = &messages.send_dropped;
-    text.reasons("service_messages_send_dropped_total", "Messages not sent", &SendDropReason::LABELS, lost);
-    text.counter("service_connections_accepted_total", "Connections upgraded and registered", connections.accepted);
-    text.gauge("service_connections_open", "Connections open now", connections.open as f64);
-    text.reasons("service_connections_closed_total", "Ended", &CloseReason::LABELS, &connections.closed);
-    text.reasons("service_connections_rejected_total", "Refused", &RejectReason::LABELS, &connections.rejected);
-    text.counter("service_bytes_received_total", "WebSocket bytes read from sockets", stats.bytes.received);
-    text.counter("service_bytes_sent_total", "WebSocket bytes written to sockets", stats.bytes.sent);
+    text.service(stats, &LABELS);
     text.counter("service_books_evicted_total", "Closed connections' books given up", totals.counters.books_evicted);
     text.counter("service_read_pauses_total", "Times that reading waited for the application", totals.counters.pauses);
-    if let Some(application) = &stats.application {
-        text.counter("application_messages_delivered_total", "Messages the application read", application.delivered);
-        text.counter(
-            "application_sequence_sum",
-            "Sum of their sequence numbers, modulo 2^64",
-            application.sequence_sum,
-        );
-    }
-    text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog as f64);
+    text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog);
     reference_names(&mut text, stats, totals);
-    text.gauge("wse_topics", "Topics with subscribers", fanout.topics as f64);
-    text.gauge("wse_recovery_topics", "Topics with messages kept for recovery", fanout.recovery.0 as f64);
-    text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1 as f64);
-    text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0 as f64);
-    text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1 as f64);
+    text.gauge("wse_topics", "Topics with subscribers", fanout.topics);
+    text.gauge("wse_recovery_topics", "Topics with messages kept for recovery", fanout.recovery.0);
+    text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1);
+    text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0);
+    text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1);
     links::cluster(&mut text, &fanout.links.cluster.clone().unwrap_or_default());
-    text.topics("wse_topic_messages_total", "Messages published to a topic that has subscribers", &fanout.busiest);
+    let busiest = fanout.busiest.iter().map(|(topic, count)| (topic, *count));
+    text.counters("wse_topic_messages_total", "Messages published to a topic that has subscribers", "topic", busiest);
     if let Some(stats) = &fanout.links.redis {
         links::redis(&mut text, stats);
     }
-    text.0
+    text.into_text()
 }
 
 fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals) {
     let counters = &totals.counters;
-    let rejected = counters.rejected.iter().sum();
+    let rejected: u64 = counters.rejected.iter().sum();
     let slow = counters.send_dropped[SendDropReason::SlowConsumer as usize];
-    text.gauge("wse_connections", "Current active WebSocket connections", stats.connections.open as f64);
-    text.gauge("wse_inbound_queue_depth", "Drain queue backlog", totals.depth as f64);
+    text.gauge("wse_connections", "Current active WebSocket connections", stats.connections.open);
+    text.gauge("wse_inbound_queue_depth", "Drain queue backlog", totals.depth);
     text.gauge("wse_uptime_seconds", "Server uptime in seconds", stats.uptime_seconds);
     text.counter("wse_messages_received_total", "Messages received from clients", counters.received);
     text.counter("wse_messages_sent_total", "Messages sent to clients", counters.sent);
@@ -265,8 +252,8 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     let dropped = counters.dropped[DropReason::InboundOverflow as usize];
     text.counter("wse_inbound_dropped_total", "Drain queue events dropped", dropped);
     text.counter("wse_slow_consumer_drops_total", "Messages dropped due to slow consumers", slow);
-    let by_level = labelled(&Level::LABELS, &counters.slow_by_level);
-    text.labels("wse_slow_consumer_drops_by_level_total", "The same, by priority", "level", &Level::LABELS, &by_level);
+    let by_level = Level::LABELS.into_iter().zip(counters.slow_by_level);
+    text.counters("wse_slow_consumer_drops_by_level_total", "The same, by priority", "level", by_level);
     let limited = counters.send_dropped[SendDropReason::RateLimited as usize];
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
@@ -284,49 +271,6 @@ pub(crate) struct Fanout {
     pub(crate) presence: (usize, usize),
     /// What went to other instances and came from them.
     pub(crate) links: LinkStats,
-}
-
-/// Prometheus text, growing. Values are separated by one space: scripts written for the reference split on it.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a String can't fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, help, "counter");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "gauge");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    /// One line per topic. Whoever subscribes names the topic, so it is quoted.
-    fn topics(&mut self, name: &str, help: &str, counts: &[(String, u64)]) {
-        self.head(name, help, "counter");
-        for (topic, count) in counts {
-            let topic = topic.replace('\\', r"\\").replace('"', r#"\""#);
-            let _ = writeln!(self.0, "{name}{{topic=\"{topic}\"}} {count}");
-        }
-    }
-
-    /// One line per reason, also for those that never happened: a series that appears later has no increase.
-    fn reasons(&mut self, name: &str, help: &str, labels: &[&str], counts: &BTreeMap<String, u64>) {
-        self.labels(name, help, "reason", labels, counts);
-    }
-
-    fn labels(&mut self, name: &str, help: &str, label: &str, values: &[&str], counts: &BTreeMap<String, u64>) {
-        self.head(name, help, "counter");
-        for value in values {
-            let count = counts.get(*value).copied().unwrap_or(0);
-            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
-        }
-    }
 }
 
 /// One connection's books, small enough to keep a million.

@@ -1,10 +1,11 @@
 //! What went to other instances and came from them, as the metrics tell it.
 
-use super::Exposition;
+use service_contract::Exposition;
+
 use crate::{cluster::ClusterStats, redis::RedisStats};
 
 pub(super) fn cluster(text: &mut Exposition, stats: &ClusterStats) {
-    text.gauge("wse_cluster_peers", "Instances linked with", stats.peers as f64);
+    text.gauge("wse_cluster_peers", "Instances linked with", stats.peers);
     text.counter("wse_cluster_messages_sent_total", "Publications sent to peers", stats.sent);
     text.counter("wse_cluster_messages_delivered_total", "Publications of peers handed over", stats.delivered);
     text.counter("wse_cluster_messages_dropped_total", "Publications not sent or not handed over", stats.all_dropped());
@@ -13,13 +14,13 @@ pub(super) fn cluster(text: &mut Exposition, stats: &ClusterStats) {
     text.counter("wse_cluster_bytes_sent_total", "Bytes written to links", stats.bytes_sent);
     text.counter("wse_cluster_bytes_received_total", "Bytes read from links", stats.bytes_received);
     text.counter("wse_cluster_reconnects_total", "Links with a peer that had one before", stats.reconnects);
-    let refused = stats.refused.values().sum();
+    let refused: u64 = stats.refused.values().sum();
     text.counter("wse_cluster_refused_total", "Connections that became no link", refused);
 }
 
 pub(super) fn redis(text: &mut Exposition, stats: &RedisStats) {
-    let dropped = stats.dropped.values().sum();
-    text.gauge("wse_redis_connected", "Whether both connections to Redis are there", stats.connected as f64);
+    let dropped: u64 = stats.dropped.values().sum();
+    text.gauge("wse_redis_connected", "Whether both connections to Redis are there", stats.connected);
     text.counter("wse_redis_published_total", "Publications for other instances", stats.published);
     text.counter("wse_redis_received_total", "Publications of other instances", stats.received);
     text.counter("wse_redis_delivered_total", "Those handed to subscribers here", stats.delivered);
