@@ -1,0 +1,77 @@
+//! No service is built from the harness: who measures and what is measured share the contract, and nothing else.
+//!
+//! The services of `services/self-test` are the harness's own, and may.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use serde_json::Value;
+
+const SERVICES: [&str; 5] = ["inference-sim", "rust-axum", "rust-sync", "wse-binding", "wse-engine"];
+/// The harness's folders.
+const HARNESS: [&str; 2] = ["loadgen", "operator"];
+
+/// A package of the workspace.
+struct Package {
+    /// Its folder, from the root of the checkout.
+    folder: String,
+    /// Packages of the workspace that it is built from. Its tests may use others.
+    built_from: Vec<String>,
+}
+
+/// All packages of the workspace. A crate from a registry can't depend on any of them, so that nothing is downloaded.
+fn packages() -> BTreeMap<String, Package> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the root of the checkout");
+    let options = ["metadata", "--format-version=1", "--no-deps", "--offline", "--locked"];
+    let output = Command::new(env!("CARGO")).args(options).current_dir(root).output().expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("metadata are JSON");
+    let packages = metadata["packages"].as_array().expect("packages").iter();
+    packages.map(|package| (text(&package["name"]), self::package(package, root))).collect()
+}
+
+fn package(package: &Value, root: &Path) -> Package {
+    let manifest = text(&package["manifest_path"]);
+    let folder = Path::new(&manifest).parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let dependencies = package["dependencies"].as_array().expect("dependencies").iter();
+    let of_workspace = dependencies.filter(|dependency| dependency["path"].is_string() && dependency["kind"] != "dev");
+    Package {
+        folder: folder.expect("a member lies in the checkout").display().to_string(),
+        built_from: of_workspace.map(|dependency| text(&dependency["name"])).collect(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a string").to_owned()
+}
+
+/// The first way from `package` to the harness.
+fn way_to_harness(packages: &BTreeMap<String, Package>, package: &str) -> Option<String> {
+    let Package { folder, built_from } = &packages[package];
+    if HARNESS.iter().any(|harness| Path::new(folder).starts_with(harness)) {
+        return Some(package.to_owned());
+    }
+    built_from.iter().find_map(|next| Some(format!("{package} -> {}", way_to_harness(packages, next)?)))
+}
+
+#[test]
+fn no_service_is_built_from_the_harness() {
+    let packages = packages();
+    for service in SERVICES {
+        assert_eq!(way_to_harness(&packages, service), None, "{service} depends on the harness");
+    }
+}
+
+#[test]
+fn a_way_to_the_harness_is_found_over_several_packages() {
+    let packages = packages();
+    // The harness's own gateway records with the harness's histograms.
+    let way = way_to_harness(&packages, "self-test-service");
+    assert_eq!(way.as_deref(), Some("self-test-service -> bench-format"));
+    let package = |folder: &str, next: &str| Package { folder: folder.into(), built_from: vec![next.into()] };
+    let several = BTreeMap::from([
+        ("a".to_owned(), package("services/a", "b")),
+        ("b".to_owned(), package("services/b", "c")),
+        ("c".to_owned(), Package { folder: "loadgen/c".into(), built_from: Vec::new() }),
+    ]);
+    assert_eq!(way_to_harness(&several, "a").as_deref(), Some("a -> b -> c"));
+}
