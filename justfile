@@ -8,6 +8,8 @@ tools := justfile_directory() / ".tools"
 export PATH := tools / "bin:" + env("PATH")
 # The interpreter that the binding is built and tested with.
 export PYO3_PYTHON := justfile_directory() / python
+# Prints where its library is, which the binding's own tests are linked with.
+libpython := python + " -c 'import sysconfig; print(sysconfig.get_config_var(\"LIBDIR\"))'"
 
 # What ladder needs on one machine, and what clusters need. Another set has other features, so crates are compiled again:
 # with BUILD_SET=all, where both are wanted in turn, they are one set.
@@ -18,9 +20,9 @@ one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }
 machine_programs := machine + if one_set != "" { " -p operator-kubernetes" } else { "" }
 cluster_programs := if one_set != "" { machine_programs } else { cluster }
 generated_types := "loadgen/bench-format/python/bench_format/schemas.py loadgen/typescript/src/schemas.ts"
-# What is linted and tested with the rest: ladder's part for clusters only in one set with it.
-linted := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
-tested := if one_set != "" { "--workspace --exclude wse-binding" } else { "" }
+# What is linted and tested together: ladder's part for clusters only in one set with the rest. Whatever is built in the dev
+# profile is built in this set, because with another one the dependencies have other features and are compiled again.
+checked := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
 
 # list the recipes
 default:
@@ -50,9 +52,7 @@ test: lint generated deny unit python-test typescript-test self-test conformance
 cluster-test: kubernetes-test chart-check e2e
 
 # format and lint, warnings as errors
-lint: _python-env
-    cargo fmt --all --check
-    cargo clippy {{linted}} --all-targets --locked -- -D warnings
+lint: _rust-lint
     {{python}} -m ruff format --check .
     {{python}} -m ruff check .
     {{python}} -m mypy
@@ -68,13 +68,12 @@ deny-advisories: _cargo-deny
     cargo deny --locked check advisories
 
 # Rust: units, properties, in-process and real-process tests
-unit: _redis-env
-    cargo test --locked {{tested}}
+unit: _python-env _redis-env
+    LD_LIBRARY_PATH="$({{libpython}})" cargo test --locked {{checked}}
 
-# Python: the binding, the wse_server package against real clients, the reference, the analysis
+# Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env
-    LD_LIBRARY_PATH="$({{python}} -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')" cargo test --locked -p wse-binding
-    cargo build --locked --quiet --example search_decisions
+    cargo build --locked --quiet {{checked}} --example search_decisions
     {{python}} -m pytest
 
 # TypeScript: formatting, lint, types, and the Node.js client against real services
@@ -83,7 +82,7 @@ typescript-test: _bench-build _node-env
 
 # the harness measured against services with a known delay, flaw or ceiling
 self-test: _bench-build
-    LADDER_BIN="$PWD/target/release" cargo test --locked {{tested}} --features operator/self-test --test self_test_harness -- --test-threads 1
+    LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # gateways against their contract, case by case: all of the registry, or those that are named (docs/CONFORMANCE.md)
 conformance *SERVICES: _bench-build
@@ -135,7 +134,8 @@ doctor:
 
 # write what is generated from the code: the JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds
 generate:
-    cargo run --quiet --locked -p bench-format --bin schemas -- docs/schemas
+    cargo build --quiet --locked {{checked}} --bin schemas
+    target/debug/schemas docs/schemas
     python3 tools/values_schema.py
     python3 tools/format_types.py
     python3 fuzz/make_seeds.py
@@ -231,6 +231,27 @@ _kubernetes-build: _python-env _chart-tools _cluster-programs
 # what runs in a cluster and speaks to one
 _cluster-programs:
     cargo build --locked --release --quiet {{cluster_programs}}
+
+_rust-lint: _python-env
+    cargo fmt --all --check
+    cargo clippy {{checked}} --all-targets --locked -- -D warnings
+
+# What the tests of CI need, built and fetched side by side before any of them runs: most of it leaves a CPU idle at times,
+# and tests that want a quiet machine have it afterwards.
+[parallel]
+_ahead: _ahead-rust _ahead-cluster _ahead-fuzz _cargo-deny _node-env _reference-env
+
+_ahead-rust: _rust-lint _bench-build
+    cargo test --locked --quiet {{checked}} --no-run
+
+# One after the other, because apt-get waits for nobody.
+_ahead-cluster: _redis-env
+    e2e/cluster/packages
+    e2e/cluster/build
+    @{{just_executable()}} _chart-tools
+
+_ahead-fuzz: _cargo-fuzz
+    tools/fuzz 0
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt loadgen/python/requirements.txt \

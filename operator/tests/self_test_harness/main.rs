@@ -2,7 +2,7 @@
 //!
 //! Each self-test is a check on a bundle and at least one bundle that the same check must refuse: a check that can't
 //! fail proves nothing. They need the machine to themselves, take a few minutes, and run with
-//! `cargo test -p operator --features self-test --test self_test_harness -- --test-threads 1`.
+//! `cargo test -p operator --test self_test_harness -- --test-threads 1`.
 
 mod add_a_service;
 mod bad_input;
