@@ -210,7 +210,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::upload::fixture::trial;
+    use driver::coordinator::upload::fixture::trial;
 
     fn asserted(standing: Standing, words: &str) -> Asserted {
         Asserted { trial: trial(), standing, words: words.into() }

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use bench_format::{environment::Environment, pod::Pod, service::Started, trial::TrialId};
-use serde::{Deserialize, Serialize};
+use bench_format::{environment::Environment, service::Started, trial::TrialId};
+use driver::stage::{self, Stage};
 
 use crate::{
     evidence,
@@ -137,51 +137,14 @@ pub struct WorkersSpec {
     pub logs: PathBuf,
 }
 
-/// What a service has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Its process id.
-    pub pid: u32,
-    /// CPU since its start, all threads, in nanoseconds.
-    pub cpu_ns: u64,
-    /// Resident memory, in bytes.
-    pub rss_bytes: u64,
-    /// CPUs that it may use.
-    pub cpu_limit: f64,
-    /// Throttled CPU periods so far; absent where no quota is in force.
-    pub throttled_periods: Option<u64>,
-    /// All CPU periods so far; absent where no quota is in force.
-    #[serde(default)]
-    pub periods: Option<u64>,
-}
-
-/// How something that was started ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Which, how, and its last words.
-    pub words: String,
-    /// Whose doing it was.
-    pub cause: Cause,
-}
-
-/// Whose doing an end was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Its own: that is a finding about the trial.
-    Itself,
-    /// Somebody else's, or nobody can tell: the trial is repeated.
-    Outside,
-}
-
-/// How CPUs were shared out, as far as a trial is judged by it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Shares {
-    /// CPUs that all workers have together.
-    pub worker_cpus: f64,
-    /// Why the service doesn't have its CPU to itself; absent when it has.
-    pub isolation: Option<String>,
-    /// CPUs that service and inference have together, where they share some.
-    pub shared_with_inference: Option<f64>,
+/// A trial asks what was used; that somebody else took it away is told apart from all else.
+impl From<Error> for stage::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Interrupted(words) => Self::Interrupted(words),
+            other => Self::Unread(Box::new(other)),
+        }
+    }
 }
 
 /// What is known by now of where things ran.
@@ -191,13 +154,11 @@ pub struct Whereabouts {
     pub machines: Vec<Environment>,
     /// Which CPUs each role has.
     pub cpu_roles: BTreeMap<String, String>,
-    /// Pods of the service, of what stands behind it, and of the workers that run.
-    pub pods: Vec<Pod>,
 }
 
 /// Starts and stops what a trial needs. One service and one set of workers at a time.
 #[expect(async_fn_in_trait, reason = "the climb is generic over it and runs on one thread")]
-pub trait Backend {
+pub trait Backend: Stage {
     /// Starts a service and returns when it accepts connections.
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error>;
     /// Stops the service, if one runs. What runs it may take a moment longer to go; the next start waits for that.
@@ -208,24 +169,6 @@ pub trait Backend {
     async fn stop_workers(&mut self);
     /// Leaves everything that was changed as it was found. Called at the end of a climb, however it ended.
     async fn put_back(&mut self) -> Result<(), Error>;
-    /// What the service has used so far; absent where its process can't be read, because somebody else runs it.
-    async fn service_usage(&self) -> Result<Option<Usage>, Error>;
-    /// What the inference behind the service has used so far; absent where there is none or it can't be read.
-    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
-        Ok(None)
-    }
-    /// What each companion of the service has used so far, by name; none where it has none.
-    async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
-        Ok(BTreeMap::new())
-    }
-    /// How the service, or what stands behind it, ended; absent while all of it runs or when none was started.
-    fn service_ended(&mut self) -> Option<Ended>;
-    /// How a worker ended; absent while all run.
-    fn worker_ended(&mut self) -> Option<Ended>;
-    /// Looks once more, with certainty, whether all that was started still runs as it was started.
-    async fn confirm(&mut self) -> Option<Ended>;
-    /// How CPUs are shared out.
-    fn shares(&self) -> Shares;
     /// Where things run.
     fn whereabouts(&self) -> Whereabouts;
 }

@@ -13,12 +13,10 @@ use bench_format::{
     service::Started,
     timeline::{TimelineEntry, TimelineStep},
 };
+use driver::{clock, coordinator::Coordinator, measure::Measured, stage::Ended};
 
 use crate::{
-    backend::{Backend, Ended},
-    clock,
-    coordinator::Coordinator,
-    judge::Measured,
+    backend::Backend,
     plan::Plan,
     registry::Registry,
     search::losses::Brief,

@@ -9,8 +9,9 @@ use bench_format::{
     merge::Merged,
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
+use driver::measure::Measured;
 
-use crate::{equations::ServiceDelta, judge::Measured};
+use crate::equations::ServiceDelta;
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;

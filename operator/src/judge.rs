@@ -3,26 +3,14 @@
 use bench_format::{
     SCHEMA,
     merge::Merged,
-    result::{ServiceFile, TrialResult, Validity, Witness},
-    trial_file::TrialFile,
+    result::{TrialResult, Validity, Witness},
 };
+use driver::measure::Measured;
 
 use crate::{
-    coordinator::Upload,
     equations::{self, ServiceDelta},
     figures, validity, verdict,
 };
-
-/// Everything that one trial left, before it is judged.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// What was asked of it, and on which terms it is judged.
-    pub trial: TrialFile,
-    /// What the workers delivered.
-    pub uploads: Vec<Upload>,
-    /// The service's side.
-    pub service: ServiceFile,
-}
 
 /// The result, and the merged intervals that the bundle keeps beside it.
 ///
@@ -97,8 +85,9 @@ pub(crate) mod fixture {
         trial_file::{BookKeeping, Cpus, TrialFile},
     };
 
+    use driver::coordinator::upload::fixture::{trial, upload};
+
     use super::Measured;
-    use crate::coordinator::upload::fixture::{trial, upload};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -2,7 +2,7 @@
 //!
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
-//! and [`coordinator`] (what workers talk to) → [`measure`] (one trial; [`readings`] of the service) → [`judge`]
+//! → [`driver`] (one trial, and what its workers talk to) → [`judge`]
 //! ([`bench_format::merge`], [`figures`], [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) →
 //! [`print`], [`watcher`], [`report`] and [`assert`].
 
@@ -10,21 +10,18 @@ pub mod assert;
 pub mod backend;
 pub mod cli;
 pub mod climb;
-pub mod clock;
-pub mod coordinator;
 pub mod equations;
 pub mod evidence;
 pub mod figures;
 pub mod judge;
-pub mod measure;
 pub mod outside;
 pub mod plan;
 pub mod print;
-pub mod readings;
 pub mod registry;
 pub mod report;
 pub mod roles;
 pub mod search;
+mod seed;
 pub mod signals;
 pub mod step;
 pub mod store;

@@ -11,13 +11,12 @@ use bench_format::{
     plan::{Figure, Objective, ServiceProcess, WireLadder, WirePlan},
     run::Outside,
 };
+use driver::service_client::{self, ServiceClient};
 use reqwest::Url;
 use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
-
-use crate::readings::{self, ServiceClient};
 
 pub mod counters;
 
@@ -180,7 +179,7 @@ pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
         |reason: String| Error::Counters { url: url.clone(), metrics_address: metrics_address.clone(), reason };
     let client = ServiceClient::new(metrics_address);
     let stats = match timeout(PATIENCE, client.stats()).await {
-        Ok(stats) => stats.map_err(|error: readings::Error| counters(error.to_string()))?,
+        Ok(stats) => stats.map_err(|error: service_client::Error| counters(error.to_string()))?,
         Err(_) => return Err(counters(late("/stats did not answer"))),
     };
     if stats.service != wanted {

@@ -14,7 +14,7 @@ use bench_format::{
 };
 use serde::Serialize;
 
-use crate::judge::Measured;
+use driver::measure::Measured;
 use files::{Disk, Files};
 
 pub mod files;

@@ -15,12 +15,13 @@ use bench_format::{
     plan::Figure,
     result::{Reading, Reason, ReasonKind, Validity, WorkerResult},
 };
+use driver::measure::Measured;
 
 use self::{
     generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
 };
-use crate::{figures::ended_early, judge::Measured};
+use crate::figures::ended_early;
 
 /// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;

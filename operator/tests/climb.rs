@@ -12,15 +12,15 @@ use bench_format::{
     run::{Run, RunState, TrialEntry, TrialState},
     timeline::TimelineStep,
 };
-use fakes::Checkout;
-use operator::{
-    backend::{
-        Backend, Cause, Ended, Error as BackendError, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec,
-        local::Local,
-    },
-    climb::{Climb, End, Error},
+use driver::{
     clock,
     coordinator::Coordinator,
+    stage::{self, Cause, Ended, Shares, Stage, Usage},
+};
+use fakes::Checkout;
+use operator::{
+    backend::{Backend, Error as BackendError, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local},
+    climb::{Climb, End, Error},
     plan::{Plan, check::Surroundings},
     registry::Registry,
     roles::Roles,
@@ -56,7 +56,13 @@ impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
         self.put_back.set(self.put_back.get() + 1);
         self.inner.put_back().await
     }
-    async fn service_usage(&self) -> Result<Option<Usage>, BackendError> {
+    fn whereabouts(&self) -> Whereabouts {
+        self.inner.whereabouts()
+    }
+}
+
+impl<F: FnMut() -> Option<Ended>> Stage for Meddled<F> {
+    async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         self.inner.service_usage().await
     }
     fn service_ended(&mut self) -> Option<Ended> {
@@ -70,9 +76,6 @@ impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
     }
     fn shares(&self) -> Shares {
         self.inner.shares()
-    }
-    fn whereabouts(&self) -> Whereabouts {
-        self.inner.whereabouts()
     }
 }
 

@@ -6,11 +6,11 @@ use bench_format::{
     plan::{Load, Message},
     trial::{Assignment, Clock, Next, Release, TrialId},
 };
-use fakes::worker::{Worker, client, empty_result, ready};
-use operator::{
+use driver::{
     clock::unix_ns,
     coordinator::{Coordinator, barrier::Barrier},
 };
+use fakes::worker::{Worker, client, empty_result, ready};
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 

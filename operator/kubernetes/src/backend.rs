@@ -12,9 +12,10 @@ use std::{
     time::Duration,
 };
 
-use bench_format::environment::Environment;
+use bench_format::{environment::Environment, pod::Pod as PodEvidence};
+use driver::stage::{self, Cause, Ended, Shares, Stage, Usage};
 use k8s_openapi::api::core::v1::Pod;
-use operator::backend::{Backend, Ended, Error, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec};
+use operator::backend::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -217,19 +218,35 @@ impl Backend for Kubernetes {
         Err(Error::Elsewhere { what: "put everything back".into(), reason })
     }
 
-    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
+    fn whereabouts(&self) -> Whereabouts {
+        let pods = self.pods_evidence();
+        let mut cpu_roles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for pod in &pods {
+            let cpus = if pod.cpus_allowed.is_empty() { String::new() } else { format!("{} of ", pod.cpus_allowed) };
+            cpu_roles.entry(pods::role_of(pod)).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
+        }
+        let joined = |places: BTreeSet<String>| places.into_iter().collect::<Vec<_>>().join(", ");
+        Whereabouts {
+            machines: self.machines.values().cloned().collect(),
+            cpu_roles: cpu_roles.into_iter().map(|(role, places)| (role, joined(places))).collect(),
+        }
+    }
+}
+
+impl Stage for Kubernetes {
+    async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         let service = self.service.as_ref().ok_or(Error::NoService)?;
-        service.evidence.usage().await.map(Some)
+        Ok(Some(service.evidence.usage().await?))
     }
 
-    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
+    async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
         match self.behind.iter().find(|serves| serves.known.role == Role::Inference) {
-            Some(inference) => inference.evidence.usage().await.map(Some),
+            Some(inference) => Ok(Some(inference.evidence.usage().await?)),
             None => Ok(None),
         }
     }
 
-    async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
+    async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, stage::Error> {
         let mut used = BTreeMap::new();
         for companion in self.companions() {
             used.insert(companion.name.clone(), companion.evidence.usage().await?);
@@ -257,7 +274,7 @@ impl Backend for Kubernetes {
             Ok(ended) => ended,
             Err(error) => Some(Ended {
                 words: format!("nobody can tell whether all ran to the end: {error}"),
-                cause: operator::backend::Cause::Outside,
+                cause: Cause::Outside,
             }),
         }
     }
@@ -268,19 +285,8 @@ impl Backend for Kubernetes {
         Shares { worker_cpus: cpus, isolation: self.not_promised(), shared_with_inference: None }
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        let pods = self.pods_evidence();
-        let mut cpu_roles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for pod in &pods {
-            let cpus = if pod.cpus_allowed.is_empty() { String::new() } else { format!("{} of ", pod.cpus_allowed) };
-            cpu_roles.entry(pods::role_of(pod)).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
-        }
-        let joined = |places: BTreeSet<String>| places.into_iter().collect::<Vec<_>>().join(", ");
-        Whereabouts {
-            machines: self.machines.values().cloned().collect(),
-            cpu_roles: cpu_roles.into_iter().map(|(role, places)| (role, joined(places))).collect(),
-            pods,
-        }
+    fn pods(&self) -> Vec<PodEvidence> {
+        self.pods_evidence()
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use driver::stage::{Cause, Ended};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     batch::v1::Job,
     core::v1::{ContainerState, ContainerStatus, Pod},
 };
-use operator::backend::{Cause, Ended};
 
 use crate::trouble::{container, containers, disruption, ending, evicted, pod_name};
 

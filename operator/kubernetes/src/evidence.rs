@@ -12,7 +12,8 @@ use axum::{
     routing::get,
 };
 use bench_format::environment::Environment;
-use operator::backend::{Error, Usage};
+use driver::stage::Usage;
+use operator::backend::Error;
 use reqwest::Client;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::net::TcpListener;

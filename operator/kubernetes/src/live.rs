@@ -12,8 +12,9 @@ use bench_format::{
     timeline::TimelineStep,
     trial::TrialId,
 };
+use driver::clock;
 use operator::{
-    assert, clock, print,
+    assert, print,
     watcher::{Terminal, Watcher},
 };
 use serde::{Deserialize, Serialize};

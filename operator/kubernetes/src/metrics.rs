@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use operator::clock::unix_ns;
+use driver::clock::unix_ns;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{family::Family, gauge::Gauge, info::Info},

@@ -5,8 +5,9 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use bench_format::environment::Environment;
+use driver::{clock, coordinator::Coordinator};
 use kube::{Client, Config};
-use operator::{backend::Backend, clock, coordinator::Coordinator, plan::Mistakes, signals::Stop};
+use operator::{backend::Backend, plan::Mistakes, signals::Stop};
 use tokio::{
     net::TcpListener,
     sync::watch,

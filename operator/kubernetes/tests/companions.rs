@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use bench_format::{environment::Environment, pod::PodRole, trial::TrialId};
-use operator::backend::{Backend, Cause, Error, ServiceSpec};
+use driver::stage::{Cause, Stage};
+use operator::backend::{Backend, Error, ServiceSpec};
 use operator_kubernetes::{
     api::ClusterApi, backend::Kubernetes, cluster_file::ClusterFile, events::events, journal::Journal, seen::Seen,
 };
@@ -126,9 +127,9 @@ async fn what_each_companion_uses_is_told_apart_by_name_and_pod() {
     assert_eq!(used, [("publisher".to_owned(), 90), ("redis".to_owned(), 80)]);
     assert_eq!(operator.service_usage().await.unwrap().unwrap().cpu_ns, 70);
 
-    let whereabouts = operator.whereabouts();
+    let (pods, whereabouts) = (operator.pods(), operator.whereabouts());
     let pods: Vec<(PodRole, Option<&str>, &str)> =
-        whereabouts.pods.iter().map(|pod| (pod.role, pod.companion.as_deref(), pod.cpus_allowed.as_str())).collect();
+        pods.iter().map(|pod| (pod.role, pod.companion.as_deref(), pod.cpus_allowed.as_str())).collect();
     let companion = PodRole::Companion;
     let expected =
         [(PodRole::Service, None, "7"), (companion, Some("redis"), "8"), (companion, Some("publisher"), "9")];

@@ -9,13 +9,14 @@ use bench_format::{
     plan::{CpuShape, CpuShapes},
     service::Started,
 };
+use driver::{
+    service_client::ServiceClient,
+    stage::{self, Cause, Ended, Shares, Stage, Usage},
+};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{
-    Backend, Cause, Ended, Error, InferenceSpec, READY_DEADLINE, ServiceSpec, Serving, Shares, Usage, Whereabouts,
-    WorkersSpec,
-};
-use crate::{evidence, readings::ServiceClient, registry::worker_program, roles::Roles};
+use super::{Backend, Error, InferenceSpec, READY_DEADLINE, ServiceSpec, Serving, Whereabouts, WorkersSpec};
+use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
 use process::{Launch, Running, Stdout};
 
@@ -266,14 +267,20 @@ impl Backend for Local {
         Ok(())
     }
 
-    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
+    fn whereabouts(&self) -> Whereabouts {
+        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.in_words() }
+    }
+}
+
+impl Stage for Local {
+    async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         let service = self.service.as_ref().ok_or(Error::NoService)?;
-        service.usage(self.shapes.service, &self.roles.service).map(Some)
+        Ok(Some(service.usage(self.shapes.service, &self.roles.service)?))
     }
 
-    async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
+    async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
         let usage = |serves: &Serves| serves.usage(self.shapes.inference, &self.roles.inference);
-        self.inference.as_ref().map(usage).transpose()
+        Ok(self.inference.as_ref().map(usage).transpose()?)
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
@@ -296,10 +303,6 @@ impl Backend for Local {
             isolation: self.roles.service_shares(),
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }
-    }
-
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.in_words(), pods: Vec::new() }
     }
 }
 

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use bench_format::{run::Outside, service::Started};
+use driver::stage::{self, Ended, Shares, Stage, Usage};
 
-use super::{Backend, Ended, Error, ServiceSpec, Serving, Shares, Usage, Whereabouts, WorkersSpec, local::Local};
+use super::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local};
 use crate::{
     outside::{authority, look},
     roles::Roles,
@@ -68,7 +69,14 @@ impl Backend for OutsideService {
         self.workers.put_back().await
     }
 
-    async fn service_usage(&self) -> Result<Option<Usage>, Error> {
+    fn whereabouts(&self) -> Whereabouts {
+        let whereabouts = self.workers.whereabouts();
+        Whereabouts { cpu_roles: in_words(self.workers.roles(), &self.outside), ..whereabouts }
+    }
+}
+
+impl Stage for OutsideService {
+    async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         Ok(None)
     }
 
@@ -88,10 +96,5 @@ impl Backend for OutsideService {
     fn shares(&self) -> Shares {
         // Where the service runs isn't known, so neither is with whom it shares its CPUs.
         Shares { isolation: None, shared_with_inference: None, ..self.workers.shares() }
-    }
-
-    fn whereabouts(&self) -> Whereabouts {
-        let whereabouts = self.workers.whereabouts();
-        Whereabouts { cpu_roles: in_words(self.workers.roles(), &self.outside), ..whereabouts }
     }
 }

@@ -11,6 +11,7 @@ use bench_format::{
     timeline::Overhead,
 };
 use clap::Args;
+use driver::{clock, coordinator::Coordinator};
 
 use super::{chosen::Chosen, machine, outside};
 use crate::{
@@ -21,8 +22,6 @@ use crate::{
         outside::{OutsideService, in_words},
     },
     climb::{Climb, End},
-    clock,
-    coordinator::Coordinator,
     evidence,
     plan::{self, Only, Plan},
     print,

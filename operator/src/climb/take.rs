@@ -6,17 +6,26 @@ use std::{collections::BTreeMap, time::Duration};
 use bench_format::{
     environment::Environment,
     run::{TrialEntry, TrialState},
+    service::Started,
     timeline::TimelineStep,
     trial::TrialId,
+};
+use driver::{
+    coordinator::{Coordinator, Upload, barrier::Barrier},
+    measure::{self, measure},
+    readings,
+    service_client::ServiceClient,
+    stage::{self, Cause},
+    trial_plan::TrialPlan,
 };
 use tokio::time::{Instant, sleep};
 
 use super::{Climb, Error, Running, Unsaved, state_of};
 use crate::{
-    backend::{self, Backend, Cause, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
-    coordinator::{Coordinator, Upload, barrier::Barrier},
+    backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     judge::judge,
-    measure::{self, Spec, assignments::seed, measure},
+    registry::ProtocolCheck,
+    seed::seed,
     step::{self, ProcessKey, Step, TierKey},
 };
 
@@ -49,7 +58,7 @@ impl TrialError {
             self,
             Self::Backend(backend::Error::Interrupted(_))
                 | Self::Measure(measure::Error::Interrupted(_))
-                | Self::Measure(measure::Error::Read(crate::readings::Error::Usage(backend::Error::Interrupted(_))))
+                | Self::Measure(measure::Error::Read(readings::Error::Usage(stage::Error::Interrupted(_))))
         )
     }
 }
@@ -185,27 +194,10 @@ impl<B: Backend> Climb<'_, B> {
         began_unix_ns: u64,
     ) -> Result<Result<TrialState, TrialError>, Error> {
         let entry = &self.run.trials[index];
-        let (Some((_, started)), Some(ladder)) = (&running.service, self.plan.ladder_of(&entry.trial)) else {
-            return Ok(Err(backend::Error::NoService.into()));
-        };
-        let TrialState::Started { attempt } = entry.state else { return Ok(Err(backend::Error::NoService.into())) };
-        let reproduce = reproduce(&self.again, entry);
-        let ladder = &ladder.for_trial(entry);
-        let service = &self.registry.services[&entry.trial.service];
-        let spec = Spec {
-            run: &self.run.id,
-            plan: self.plan,
-            ladder,
-            trial: &entry.trial,
-            attempt,
-            service: started,
-            keeping: service.books,
-            protocol_check: service.protocol_check,
-            reproduce: &reproduce,
-            settings: &self.settings(&entry.trial),
-            keep_connections: step::keeps_connections(entry),
-        };
-        let measured = match measure(&mut self.backend, self.coordinator, &spec).await {
+        let plan = running.service.as_ref().and_then(|(_, started)| self.trial_plan(entry, started));
+        let Some(plan) = plan else { return Ok(Err(backend::Error::NoService.into())) };
+        let mut client = ServiceClient::new(&plan.service.metrics_address);
+        let measured = match measure(&mut self.backend, self.coordinator, &mut client, &plan).await {
             Ok(measured) => measured,
             Err(error) => return Ok(Err(error.into())),
         };
@@ -220,6 +212,36 @@ impl<B: Backend> Climb<'_, B> {
         let state = self.unsaved.as_ref().map(|unsaved| state_of(&unsaved.result));
         self.save_unsaved()?;
         Ok(state.ok_or_else(|| backend::Error::NoService.into()))
+    }
+
+    /// What a trial that was begun measures on the service that was started; nothing for any other.
+    fn trial_plan(&self, entry: &TrialEntry, started: &Started) -> Option<TrialPlan> {
+        let TrialState::Started { attempt } = entry.state else { return None };
+        let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
+        let service = &self.registry.services[&entry.trial.service];
+        Some(TrialPlan {
+            run: self.run.id.clone(),
+            trial: entry.trial.clone(),
+            attempt,
+            service: started.clone(),
+            keeping: service.books,
+            connections: ladder.connections.unwrap_or(entry.trial.tier),
+            workers: self.plan.workers,
+            worker_cpus: self.plan.cpu.worker.cpus,
+            load: ladder.load,
+            message: ladder.message,
+            seed: seed(self.plan.wire.seed, &entry.trial),
+            warmup: ladder.warmup,
+            window: ladder.window,
+            drain: self.plan.drain,
+            objectives: ladder.objectives,
+            thresholds: self.plan.validity.clone(),
+            settings: self.settings(&entry.trial),
+            keep_connections: step::keeps_connections(entry),
+            samples: ladder.samples,
+            protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,
+            reproduce: reproduce(&self.again, entry),
+        })
     }
 
     fn note_whereabouts(&mut self) {

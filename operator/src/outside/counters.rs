@@ -13,7 +13,7 @@ use procfs::{
 };
 use tokio::time::timeout;
 
-use crate::readings::ServiceClient;
+use driver::service_client::ServiceClient;
 
 /// Longest wait for a port that may not speak HTTP at all.
 const PATIENCE: Duration = Duration::from_secs(2);

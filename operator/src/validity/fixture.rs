@@ -7,7 +7,7 @@ use bench_format::{
 };
 
 use super::{results, validity};
-use crate::judge::Measured;
+use driver::measure::Measured;
 
 /// The reasons of a trial after a change, as `kind: detail`.
 pub(super) fn reasons(mut measured: Measured, change: impl FnOnce(&mut Measured)) -> Vec<String> {

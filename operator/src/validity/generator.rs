@@ -6,9 +6,10 @@ use bench_format::{
     plan::{Figure, Load},
     result::{Reason, ReasonKind, Witness},
 };
+use driver::measure::Measured;
 
 use super::{percent, reason, results};
-use crate::{figures::worker_share, judge::Measured};
+use crate::figures::worker_share;
 
 /// Share of an objective's time by which the generator may be late.
 const LATE_SHARE: f64 = 0.05;

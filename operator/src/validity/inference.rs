@@ -3,7 +3,7 @@
 use bench_format::result::{ProcessReading, Reason, ReasonKind};
 
 use super::{percent, reason};
-use crate::judge::Measured;
+use driver::measure::Measured;
 
 /// Held to the limits of a worker: both are part of the harness.
 pub(super) fn inference_cpu(measured: &Measured) -> Option<Reason> {

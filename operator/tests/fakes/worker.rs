@@ -125,7 +125,7 @@ fn note_responses(result: &mut WorkerResult, connections: u32) {
 /// Posts each connection's messages at the start of the window and waits for its end.
 async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> WorkerResult {
     let until = start_at_unix_ns + assignment.warmup_ns;
-    tokio::time::sleep(Duration::from_nanos(until.saturating_sub(operator::clock::unix_ns()))).await;
+    tokio::time::sleep(Duration::from_nanos(until.saturating_sub(driver::clock::unix_ns()))).await;
     let mut result = empty_result(assignment, start_at_unix_ns);
     note_responses(&mut result, assignment.connections);
     for connection in assignment.first_connection..assignment.first_connection + assignment.connections {
@@ -142,7 +142,7 @@ async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> 
     (result.messages.due, result.messages.sent, result.window.due, result.window.sent) = (sent, sent, sent, sent);
     result.window.writes = sent;
     let end = until + assignment.window_ns;
-    tokio::time::sleep(Duration::from_nanos(end.saturating_sub(operator::clock::unix_ns()))).await;
+    tokio::time::sleep(Duration::from_nanos(end.saturating_sub(driver::clock::unix_ns()))).await;
     result
 }
 

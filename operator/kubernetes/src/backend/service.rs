@@ -9,12 +9,10 @@ use std::{
 };
 
 use bench_format::service::Started;
+use driver::{service_client::ServiceClient, stage::Usage};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use operator::{
-    backend::{Error, InferenceSpec, ServiceSpec, Serving, Usage},
-    readings::ServiceClient,
-};
+use operator::backend::{Error, InferenceSpec, ServiceSpec, Serving};
 use tokio::time::{Instant, sleep};
 
 use super::{ECHO, Kubernetes, Serves, elsewhere, is_over, logs, patience::Look};

@@ -8,10 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use operator::backend::{
-    Usage,
-    local::{cgroup::found_in, process},
-};
+use driver::stage::Usage;
+use operator::backend::local::{cgroup::found_in, process};
 
 /// Why there is nothing to tell.
 #[derive(Debug, thiserror::Error)]

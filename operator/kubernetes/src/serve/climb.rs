@@ -6,11 +6,12 @@ use bench_format::{
     SCHEMA,
     run::{Run, RunState, TrialEntry, TrialState},
 };
+use driver::clock;
 use operator::{
     assert,
     backend::Backend,
     climb::{Climb, End, Error},
-    clock, evidence,
+    evidence,
     plan::Mistakes,
     store::{self, Store},
     watcher::Watcher,

@@ -3,42 +3,39 @@
 use bench_format::{
     plan::{Figure, Load, Objective},
     terms::Terms,
-    trial::{Assignment, TrialId},
+    trial::Assignment,
 };
 
-use super::Spec;
-use crate::registry::ProtocolCheck;
+use crate::trial_plan::TrialPlan;
 
 /// One assignment per worker: connections, rate and attempts in flight shared out, the rest to the first.
-pub(super) fn assignments(spec: &Spec<'_>, terms: &Terms) -> Vec<Assignment> {
-    let Spec { run, plan, ladder, trial, attempt, service, .. } = *spec;
+pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
     let workers = plan.workers;
-    let all = ladder.connections.unwrap_or(trial.tier);
     let mut first_connection = 0;
     let assignment = |worker: u32| {
-        let connections = share(all, worker, workers);
+        let connections = share(plan.connections, worker, workers);
         let first = first_connection;
         first_connection += connections;
         Assignment {
-            run: run.into(),
-            trial: trial.clone(),
-            attempt,
+            run: plan.run.clone(),
+            trial: plan.trial.clone(),
+            attempt: plan.attempt,
             worker,
             workers,
-            address: service.address.clone(),
+            address: plan.service.address.clone(),
             connections,
             first_connection: first,
-            seed: seed(plan.wire.seed, trial),
-            load: load_of(&ladder.load, worker, workers, connections, all),
-            message: ladder.message.clone(),
-            warmup_ns: ladder.warmup.as_nanos() as u64,
-            window_ns: ladder.window.as_nanos() as u64,
+            seed: plan.seed,
+            load: load_of(&plan.load, worker, workers, connections, plan.connections),
+            message: plan.message.clone(),
+            warmup_ns: plan.warmup.as_nanos() as u64,
+            window_ns: plan.window.as_nanos() as u64,
             drain_ns: plan.drain.as_nanos() as u64,
-            late_after_ns: late_after_ns(&ladder.objectives, terms.late_by.as_deref()),
-            keep_connections: spec.keep_connections,
-            settings: spec.settings.clone(),
-            samples: ladder.samples,
-            protocol_check: spec.protocol_check == ProtocolCheck::AroundTheLoad,
+            late_after_ns: late_after_ns(&plan.objectives, terms.late_by.as_deref()),
+            keep_connections: plan.keep_connections,
+            settings: plan.settings.clone(),
+            samples: plan.samples,
+            protocol_check: plan.protocol_check,
         }
     };
     (0..workers).map(assignment).collect()
@@ -72,21 +69,9 @@ fn late_after_ns(objectives: &[Objective], late_by: Option<&str>) -> Option<u64>
     allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
 }
 
-/// Seed of all that a trial leaves to chance: the same for every service, so that all of them get the same schedule;
-/// another for each tier and repeat.
-pub(crate) fn seed(plan: u64, trial: &TrialId) -> u64 {
-    let TrialId { workload, variant, tier, process, repeat, .. } = trial;
-    let words = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
-    // FNV-1a: stable over versions of Rust, which a bundle outlives.
-    words
-        .bytes()
-        .fold(plan ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::upload::fixture::trial;
 
     #[test]
     fn shares_add_up_and_differ_by_one_at_most() {
@@ -113,14 +98,5 @@ mod tests {
         assert_eq!(late_after_ns(&objectives, Some("response")), Some(10_500_000));
         assert_eq!(late_after_ns(&objectives[2..], Some("response")), None);
         assert_eq!(late_after_ns(&objectives, None), None, "a workload without such a histogram has no late answers");
-    }
-
-    #[test]
-    fn services_get_the_same_schedule_and_repeats_another() {
-        let other = TrialId { service: "theirs".into(), ..trial() };
-        let again = TrialId { repeat: 2, ..trial() };
-        assert_eq!(seed(1, &trial()), seed(1, &other));
-        assert_ne!(seed(1, &trial()), seed(1, &again));
-        assert_ne!(seed(1, &trial()), seed(2, &trial()));
     }
 }

@@ -1,20 +1,12 @@
-//! What a service says of itself over its metrics port, and what the kernel says of it at the same moment.
+//! A service's metrics port: what it says of itself.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bench_format::{
-    result::{ProcessReading, Reading},
-    service::{
-        ConnectionBook, ConnectionBooks, LinksStats, ProcessStats, ProcessesStats, PublisherStats, ServiceStats,
-    },
+use bench_format::service::{
+    ConnectionBook, ConnectionBooks, LinksStats, ProcessStats, ProcessesStats, PublisherStats, ServiceStats,
 };
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
-
-use crate::{
-    backend::{self, Backend, Usage},
-    clock::unix_ns,
-};
 
 /// Longest wait for an answer; a service at its limit answers late.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,7 +17,7 @@ const LINKS: &str = "/stats/links";
 /// Its processes.
 const PROCESSES: &str = "/stats/processes";
 
-/// Why a service could not be read.
+/// Why a service's metrics port could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It doesn't answer.
@@ -44,9 +36,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// The kernel's side failed.
-    #[error(transparent)]
-    Usage(#[from] backend::Error),
 }
 
 /// A service's metrics port.
@@ -154,48 +143,6 @@ impl ServiceClient {
         let body = answer.bytes().await.map_err(failed)?;
         serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
     }
-}
-
-/// One reading: its counters, its CPU and its memory.
-///
-/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both. A process
-/// that can't be read leaves its counters alone.
-///
-/// # Errors
-/// When the service doesn't answer or its process is gone.
-pub async fn read<B: Backend>(client: &ServiceClient, backend: &B) -> Result<Reading, Error> {
-    let (asked_at, before) = (unix_ns(), backend.service_usage().await?);
-    // At once: one after the other would be that much later on a busy service.
-    let (stats, publisher, links, processes) =
-        tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
-    let (answered_at, after) = (unix_ns(), backend.service_usage().await?);
-    let inference = backend.inference_usage().await?;
-    let companions = backend.companions_usage().await?;
-    Ok(Reading {
-        unix_ns: middle(asked_at, answered_at),
-        pid: after.map(|usage| usage.pid),
-        cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
-        rss_bytes: after.map(|usage| usage.rss_bytes),
-        kernel_bytes: None,
-        cpu_limit: after.map(|usage| usage.cpu_limit),
-        throttled_periods: after.and_then(|usage| usage.throttled_periods),
-        periods: after.and_then(|usage| usage.periods),
-        stats,
-        publisher,
-        links,
-        processes,
-        inference: inference.map(of_process),
-        companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
-    })
-}
-
-fn of_process(usage: Usage) -> ProcessReading {
-    let Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods } = usage;
-    ProcessReading { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods }
-}
-
-fn middle(a: u64, b: u64) -> u64 {
-    a / 2 + b / 2 + (a % 2 + b % 2) / 2
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -5,34 +5,30 @@
 //! Nothing is judged here; what goes wrong on the way is noted as a problem or ends the trial. What each worker is told is
 //! in [`assignments`].
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use bench_format::{
     SCHEMA,
     fanout::Start,
     pod::{Pod, PodRole},
     result::{Reading, Reason, ReasonKind, ServiceFile, ServiceReadings},
-    service::{ServiceStats, Started},
+    service::ServiceStats,
     terms::Terms,
-    trial::TrialId,
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::{Backend, Cause, Ended},
     clock::unix_ns,
     coordinator::{Coordinator, Upload, barrier::Barrier},
-    equations::ServiceDelta,
-    judge::Measured,
-    plan::{Ladder, Plan},
-    readings::{self, ServiceClient},
-    registry::ProtocolCheck,
-    validity::reason,
+    readings,
+    service_client::ServiceClient,
+    stage::{Cause, Ended, Stage},
+    trial_plan::TrialPlan,
 };
 use assignments::assignments;
 
-pub(crate) mod assignments;
+mod assignments;
 
 /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -73,46 +69,31 @@ pub enum Error {
     },
 }
 
-/// What to measure, and against what.
-#[derive(Clone, Copy, Debug)]
-pub struct Spec<'a> {
-    /// The run's id.
-    pub run: &'a str,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// The trial's ladder.
-    pub ladder: &'a Ladder,
-    /// The trial.
-    pub trial: &'a TrialId,
-    /// The attempt.
-    pub attempt: u32,
-    /// Where the service listens.
-    pub service: &'a Started,
-    /// What the service's books can answer.
-    pub keeping: BookKeeping,
-    /// Whether its protocol is checked.
-    pub protocol_check: ProtocolCheck,
-    /// The command that repeats the trial.
-    pub reproduce: &'a str,
-    /// Settings of the service that workers are told.
-    pub settings: &'a BTreeMap<String, String>,
-    /// Whether workers keep their connections for the next trial.
-    pub keep_connections: bool,
+/// Everything that one trial left, before it is judged.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What was asked of it, and on which terms it is judged.
+    pub trial: TrialFile,
+    /// What the workers delivered.
+    pub uploads: Vec<Upload>,
+    /// The service's side.
+    pub service: ServiceFile,
 }
 
 /// Measures one trial.
 ///
 /// # Errors
 /// When there is nothing to judge. The trial is then called off for its workers, too.
-pub async fn measure<B: Backend>(
-    backend: &mut B,
+pub async fn measure<S: Stage>(
+    stage: &mut S,
     coordinator: &Coordinator,
-    spec: &Spec<'_>,
+    client: &mut ServiceClient,
+    plan: &TrialPlan,
 ) -> Result<Measured, Error> {
-    let client = ServiceClient::new(&spec.service.metrics_address);
-    let measured = Trial { backend: &mut *backend, coordinator, spec, client, rss_peak_bytes: 0 }.run().await;
+    client.find_pages().await;
+    let measured = Trial { stage: &mut *stage, coordinator, plan, client, rss_peak_bytes: 0 }.run().await;
     // Whatever was seen, it counts only if nobody had a hand in it until the very end.
-    let measured = match backend.confirm().await {
+    let measured = match stage.confirm().await {
         Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
         _ => measured,
     };
@@ -122,11 +103,11 @@ pub async fn measure<B: Backend>(
     measured
 }
 
-struct Trial<'a, B> {
-    backend: &'a mut B,
+struct Trial<'a, S> {
+    stage: &'a mut S,
     coordinator: &'a Coordinator,
-    spec: &'a Spec<'a>,
-    client: ServiceClient,
+    plan: &'a TrialPlan,
+    client: &'a ServiceClient,
     rss_peak_bytes: u64,
 }
 
@@ -140,16 +121,15 @@ enum Watched<T> {
     Ended(Ended),
 }
 
-impl<B: Backend> Trial<'_, B> {
+impl<S: Stage> Trial<'_, S> {
     async fn run(mut self) -> Result<Measured, Error> {
-        self.client.find_pages().await;
-        let before = readings::read(&self.client, self.backend).await?;
-        if self.spec.keeping == BookKeeping::Connections {
+        let before = readings::read(self.client, self.stage).await?;
+        if self.plan.keeping == BookKeeping::Connections {
             // Connections of an earlier trial on this process: handed out once, so they don't come again.
-            self.client.connections().await?;
+            self.client.connections().await.map_err(readings::Error::from)?;
         }
         let terms = self.terms()?;
-        self.coordinator.offer(assignments(self.spec, &terms));
+        self.coordinator.offer(assignments(self.plan, &terms));
         let open_at_start = self.all_ready().await?;
         if terms.publishes_by.is_some() {
             self.publishing().await?;
@@ -160,29 +140,29 @@ impl<B: Backend> Trial<'_, B> {
 
         let mut problems = Vec::new();
         let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
-        let window_start = start + self.spec.ladder.warmup;
-        let window_end = window_start + self.spec.ladder.window;
+        let window_start = start + self.plan.warmup;
+        let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
-        readings.window_start = note(&mut problems, readings::read(&self.client, self.backend).await);
+        readings.window_start = note(&mut problems, readings::read(self.client, self.stage).await);
         // A closed loop may have done all it was told to before the window is over. Its workers keep their connections until
         // the service was read: it closes thousands of them for a good part of what it took to open them.
         self.wait_by(window_end, Barrier::all_over).await?;
-        readings.window_end = note(&mut problems, readings::read(&self.client, self.backend).await);
+        readings.window_end = note(&mut problems, readings::read(self.client, self.stage).await);
         self.coordinator.end_window();
-        let grace = 2 * self.spec.plan.drain + UPLOAD_GRACE;
+        let grace = 2 * self.plan.drain + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
             return Err(Error::NoResult { seconds: grace.as_secs() });
         }
         self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
-        readings.after = note(&mut problems, readings::read(&self.client, self.backend).await);
-        let connections = match self.spec.keeping {
+        readings.after = note(&mut problems, readings::read(self.client, self.stage).await);
+        let connections = match self.plan.keeping {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
             BookKeeping::Totals | BookKeeping::None => None,
         };
         // Workers whose connections all broke may have delivered before anybody looked.
-        if let Some(ended) = self.backend.service_ended() {
+        if let Some(ended) = self.stage.service_ended() {
             return Err(broke_off(ended));
         }
         let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
@@ -199,41 +179,41 @@ impl<B: Backend> Trial<'_, B> {
         readings: &ServiceReadings,
         problems: Vec<Reason>,
     ) -> TrialFile {
-        let Spec { run, plan, ladder, trial, attempt, keeping, reproduce, .. } = *self.spec;
-        let shares = self.backend.shares();
+        let plan = self.plan.clone();
+        let shares = self.stage.shares();
         TrialFile {
             schema: SCHEMA,
-            run: run.into(),
-            trial: trial.clone(),
-            attempt,
+            run: plan.run,
+            trial: plan.trial,
+            attempt: plan.attempt,
             started_at_unix_ns,
-            load: ladder.load.clone(),
-            message: ladder.message.clone(),
-            objectives: ladder.objectives.clone(),
-            thresholds: plan.validity.clone(),
+            load: plan.load,
+            message: plan.message,
+            objectives: plan.objectives,
+            thresholds: plan.thresholds,
             terms,
-            keeping,
+            keeping: plan.keeping,
             workers: plan.workers,
-            window_ns: ladder.window.as_nanos() as u64,
+            window_ns: plan.window.as_nanos() as u64,
             open_at_start,
             rss_peak_bytes: self.rss_peak_bytes,
             rss_at_rest_bytes: None,
             cpus: Cpus {
-                workers: shares.worker_cpus.min(plan.cpu.worker.cpus * f64::from(plan.workers)),
+                workers: shares.worker_cpus.min(plan.worker_cpus * f64::from(plan.workers)),
                 shared_with_service: false,
                 shared_with_inference: shares.shared_with_inference,
                 isolation: shares.isolation,
             },
             others: Vec::new(),
             problems,
-            pods: pods(self.backend.whereabouts().pods, uploads, readings),
-            reproduce: reproduce.into(),
+            pods: pods(self.stage.pods(), uploads, readings),
+            reproduce: plan.reproduce,
         }
     }
 
     /// On which terms the trial's workload is judged, as its workers announced.
     fn terms(&self) -> Result<Terms, Error> {
-        let workload = &self.spec.trial.workload;
+        let workload = &self.plan.trial.workload;
         self.coordinator.ask(|barrier| barrier.terms(workload)).map_err(Error::NotReady)
     }
 
@@ -261,7 +241,7 @@ impl<B: Backend> Trial<'_, B> {
                 Start::Never(words) => return Err(Error::Silent(words)),
                 Start::Later => {}
             }
-            if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
+            if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
                 return Err(broke_off(ended));
             }
             sleep(SETTLE).await;
@@ -293,10 +273,10 @@ impl<B: Backend> Trial<'_, B> {
                 () = sleep_until(deadline) => return Watched::Deadline,
                 () = sleep(WATCH) => {}
             }
-            if let Some(ended) = self.backend.service_ended().or_else(|| self.backend.worker_ended()) {
+            if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
                 return Watched::Ended(ended);
             }
-            if let Ok(Some(usage)) = self.backend.service_usage().await {
+            if let Ok(Some(usage)) = self.stage.service_usage().await {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
             }
         }
@@ -306,12 +286,13 @@ impl<B: Backend> Trial<'_, B> {
     /// it published between its instances; at the latest until the drain's deadline, or until its counters stand still.
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
         let sent: u64 = uploads.iter().map(sent_by).sum();
-        let deadline = Instant::now() + self.spec.plan.drain;
+        let deadline = Instant::now() + self.plan.drain;
         let mut still = (Instant::now(), None);
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
-            let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            if settled(&delta, sent) && self.client.links_rest().await.unwrap_or(true) {
+            if settled(before.unwrap_or(&ServiceStats::default()), &stats, sent)
+                && self.client.links_rest().await.unwrap_or(true)
+            {
                 return;
             }
             stats.uptime_seconds = 0.0;
@@ -369,33 +350,48 @@ fn sent_by(upload: &Upload) -> u64 {
     upload.result.messages.sent + unnumbered
 }
 
-/// Whether every message has reached its end.
-fn settled(delta: &ServiceDelta, sent: u64) -> bool {
-    let accounted = delta.consumed + delta.delivered + delta.dropped_total();
-    let reached_the_application = delta.application.is_none_or(|application| application.delivered >= delta.delivered);
-    delta.received >= sent && delta.queued == 0 && accounted >= delta.received && reached_the_application
+/// Whether every message since an earlier reading has reached its end.
+fn settled(earlier: &ServiceStats, now: &ServiceStats, sent: u64) -> bool {
+    let ends = |stats: &ServiceStats| {
+        let messages = &stats.messages;
+        messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>()
+    };
+    let counted = |stats: &ServiceStats| stats.application.map_or(0, |application| application.delivered);
+    let grown = |count: fn(&ServiceStats) -> u64| count(now).saturating_sub(count(earlier));
+    let received = grown(|stats| stats.messages.received);
+    let accounted = ends(now).saturating_sub(ends(earlier));
+    let delivered = grown(|stats| stats.messages.delivered);
+    let reached_the_application =
+        now.application.is_none() || counted(now).saturating_sub(counted(earlier)) >= delivered;
+    received >= sent && now.messages.queued == 0 && accounted >= received && reached_the_application
 }
 
 /// Keeps what was read; what could not be read is a problem of the service's conduct.
-fn note<T>(problems: &mut Vec<Reason>, read: Result<T, readings::Error>) -> Option<T> {
-    read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
+fn note<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
+    let reason = |error: &dyn std::error::Error| Reason { kind: ReasonKind::Conformance, detail: error.to_string() };
+    read.map_err(|error| problems.push(reason(&error))).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use bench_format::service::ApplicationStats;
+    use bench_format::service::{ApplicationStats, MessageStats};
 
     use super::*;
 
+    fn stats(messages: MessageStats, of_application: u64) -> ServiceStats {
+        let application = Some(ApplicationStats { delivered: of_application, ..ApplicationStats::default() });
+        ServiceStats { messages, application, ..ServiceStats::default() }
+    }
+
     #[test]
     fn a_service_has_settled_when_all_messages_have_an_end() {
-        let application = Some(ApplicationStats { delivered: 9, ..ApplicationStats::default() });
-        let delta = ServiceDelta { received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
-        assert!(!settled(&delta, 11), "the application has one to go");
-        let application = Some(ApplicationStats { delivered: 10, ..ApplicationStats::default() });
-        let delta = ServiceDelta { application, ..delta };
-        assert!(settled(&delta, 11));
-        assert!(!settled(&delta, 12), "one is still on its way");
-        assert!(!settled(&ServiceDelta { queued: 1, ..delta }, 11));
+        let earlier = stats(MessageStats { received: 5, delivered: 5, ..MessageStats::default() }, 5);
+        let messages = MessageStats { received: 16, consumed: 1, delivered: 15, ..MessageStats::default() };
+        let now = |of_application| stats(messages.clone(), of_application);
+        assert!(!settled(&earlier, &now(14), 11), "the application has one to go");
+        assert!(settled(&earlier, &now(15), 11));
+        assert!(!settled(&earlier, &now(15), 12), "one is still on its way");
+        let waiting = stats(MessageStats { queued: 1, ..messages.clone() }, 15);
+        assert!(!settled(&earlier, &waiting, 11));
     }
 }

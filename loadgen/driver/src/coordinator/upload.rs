@@ -58,8 +58,9 @@ impl Upload {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod fixture {
+/// What tests of uploads share, of this crate and of others.
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture {
     use bench_format::{
         plan::{Load, Message},
         result::WorkerResult,
@@ -68,7 +69,8 @@ pub(crate) mod fixture {
 
     use super::Upload;
 
-    pub(crate) fn trial() -> TrialId {
+    /// A trial.
+    pub fn trial() -> TrialId {
         TrialId {
             service: "ours".into(),
             workload: "throughput".into(),
@@ -79,7 +81,8 @@ pub(crate) mod fixture {
         }
     }
 
-    pub(crate) fn assignment(worker: u32, workers: u32) -> Assignment {
+    /// What a worker of it is told.
+    pub fn assignment(worker: u32, workers: u32) -> Assignment {
         Assignment {
             run: "run".into(),
             trial: trial(),
@@ -103,15 +106,18 @@ pub(crate) mod fixture {
         }
     }
 
-    pub(crate) fn ready(attempt: u32) -> Ready {
+    /// A worker that is ready.
+    pub fn ready(attempt: u32) -> Ready {
         Ready { run: "run".into(), trial: trial(), attempt, open: 10, problem: None }
     }
 
-    pub(crate) fn registration(worker: u32, pid: u32) -> Registration {
+    /// A worker that presents itself.
+    pub fn registration(worker: u32, pid: u32) -> Registration {
         Registration { worker, pid, started_at_unix_ns: 0, program: "fake 0".into(), workloads: Default::default() }
     }
 
-    pub(crate) fn worker_result(worker: u32, attempt: u32) -> WorkerResult {
+    /// A result in which nothing happened.
+    pub fn worker_result(worker: u32, attempt: u32) -> WorkerResult {
         let text = r#"{"schema":1,"run":"run","trial":{"service":"ours","workload":"throughput","variant":"standard",
             "tier":20,"process":1,"repeat":1},"attempt":1,"worker":0,"witness":"application",
             "connections":{"attempted":10,"open":10,"failed":{},"closed_early":{}},
@@ -124,13 +130,15 @@ pub(crate) mod fixture {
             "environment":{"host":"","kernel":"","cpu_model":"","cpus":1,"cpus_allowed":"","memory_bytes":0,
             "virtualised":false,"congestion_control":"","somaxconn":"","port_range":"","tcp_rmem":"","tcp_wmem":"",
             "open_files":0}}"#;
-        let mut result: WorkerResult = serde_json::from_str(text).unwrap();
+        let mut result: WorkerResult = serde_json::from_str(text).expect("a constant is a result");
         (result.worker, result.attempt) = (worker, attempt);
         result
     }
 
-    pub(crate) fn upload(worker: u32, attempt: u32) -> Upload {
-        Upload::parse(serde_json::to_vec(&worker_result(worker, attempt)).unwrap()).unwrap()
+    /// The same, uploaded.
+    pub fn upload(worker: u32, attempt: u32) -> Upload {
+        let bytes = serde_json::to_vec(&worker_result(worker, attempt)).expect("a result is plain data");
+        Upload::parse(bytes).expect("a result can be read again")
     }
 }
 

@@ -1,0 +1,13 @@
+//! Drives one trial; knows neither plans nor what starts a service.
+//!
+//! In the order in which a trial walks through it: [`trial_plan`] (what to measure) → [`coordinator`] (what workers talk
+//! to) → [`measure`] (the one sequence; what each worker is told is worked out below it) → [`readings`] of the service,
+//! taken through [`service_client`] (its metrics port) and [`stage`] (what its processes used, and how they ended).
+
+pub mod clock;
+pub mod coordinator;
+pub mod measure;
+pub mod readings;
+pub mod service_client;
+pub mod stage;
+pub mod trial_plan;

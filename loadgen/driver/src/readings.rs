@@ -1,0 +1,62 @@
+//! A reading: what a service says of itself, and what the kernel says of it at the same moment.
+
+use bench_format::result::{ProcessReading, Reading};
+
+use crate::{
+    clock::unix_ns,
+    service_client::{self, ServiceClient},
+    stage::{self, Stage, Usage},
+};
+
+/// Why a service could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its metrics port failed.
+    #[error(transparent)]
+    Counters(#[from] service_client::Error),
+    /// The kernel's side failed.
+    #[error(transparent)]
+    Usage(#[from] stage::Error),
+}
+
+/// One reading: its counters, its CPU and its memory.
+///
+/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both. A process
+/// that can't be read leaves its counters alone.
+///
+/// # Errors
+/// When the service doesn't answer or its process is gone.
+pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
+    let (asked_at, before) = (unix_ns(), stage.service_usage().await?);
+    // At once: one after the other would be that much later on a busy service.
+    let (stats, publisher, links, processes) =
+        tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
+    let (answered_at, after) = (unix_ns(), stage.service_usage().await?);
+    let inference = stage.inference_usage().await?;
+    let companions = stage.companions_usage().await?;
+    Ok(Reading {
+        unix_ns: middle(asked_at, answered_at),
+        pid: after.map(|usage| usage.pid),
+        cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
+        rss_bytes: after.map(|usage| usage.rss_bytes),
+        kernel_bytes: None,
+        cpu_limit: after.map(|usage| usage.cpu_limit),
+        throttled_periods: after.and_then(|usage| usage.throttled_periods),
+        periods: after.and_then(|usage| usage.periods),
+        stats,
+        publisher,
+        links,
+        processes,
+        inference: inference.map(of_process),
+        companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
+    })
+}
+
+fn of_process(usage: Usage) -> ProcessReading {
+    let Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods } = usage;
+    ProcessReading { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods }
+}
+
+fn middle(a: u64, b: u64) -> u64 {
+    a / 2 + b / 2 + (a % 2 + b % 2) / 2
+}

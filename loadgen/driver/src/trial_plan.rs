@@ -1,0 +1,57 @@
+//! What to measure, and against what: all that a trial's driver is told of a plan, or of a command line.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bench_format::{
+    plan::{Load, Message, Objective, Thresholds},
+    service::Started,
+    trial::TrialId,
+    trial_file::BookKeeping,
+};
+
+/// One trial.
+#[derive(Clone, Debug)]
+pub struct TrialPlan {
+    /// The run's id.
+    pub run: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// The attempt.
+    pub attempt: u32,
+    /// Where the service listens.
+    pub service: Started,
+    /// What the service's books can answer.
+    pub keeping: BookKeeping,
+    /// Connections, over all workers.
+    pub connections: u32,
+    /// Workers.
+    pub workers: u32,
+    /// CPUs that each worker gets at most.
+    pub worker_cpus: f64,
+    /// How load is offered, over all workers.
+    pub load: Load,
+    /// What the messages are.
+    pub message: Message,
+    /// Seed of all that the trial leaves to chance.
+    pub seed: u64,
+    /// Load before the window; not measured.
+    pub warmup: Duration,
+    /// The window, or for a load that ends by itself its limit.
+    pub window: Duration,
+    /// Longest wait for what is in flight after the window.
+    pub drain: Duration,
+    /// What the trial must reach.
+    pub objectives: Vec<Objective>,
+    /// Limits beyond which it is invalid.
+    pub thresholds: Thresholds,
+    /// Settings of the service that workers are told.
+    pub settings: BTreeMap<String, String>,
+    /// Whether workers keep their connections for the next trial.
+    pub keep_connections: bool,
+    /// Whether workers keep raw rows, where the workload has them.
+    pub samples: bool,
+    /// Whether a worker checks the service's protocol around the load, where the workload has a check.
+    pub protocol_check: bool,
+    /// The command that repeats the trial.
+    pub reproduce: String,
+}
