@@ -3,7 +3,7 @@
 //!
 //! From the wire up: [`frame`] is the codec, `hello` and [`numbering`] what is in some of its frames, `compression` what
 //! may be done to others; `queue` is what waits for a peer, `interest` what it wants, `peer` all that is known of it; `mesh`
-//! has all peers and decides who stays, `routes` remembers who gets what, `wants` says what we want, `publish` is the way in
+//! has all peers and decides who stays, `routes` remembers who gets what, `wants` lists what we want, `publish` is the way in
 //! from publishers, `intake` the way out to listeners; `link` reads and writes, `join` makes connections links, `dial` and
 //! `listen` make connections; `gossip` and `addresses` know where to; `presence` tells who is there, `past` when what came
 //! from elsewhere is forgotten; [`tls`] secures all of it, `counters` and `letters`
@@ -52,17 +52,16 @@ use tokio::{
 
 pub(crate) use self::mesh::Mesh;
 pub use self::{
-    config::{ClusterConfig, ClusterError, ClusterTiming, TlsFiles},
-    counters::ClusterStats,
+    config::{ClusterConfig, ClusterError, ClusterTiming, TlsError, TlsFiles},
     letters::ClusterLetter,
     peer::ClusterPeer,
-    tls::TlsError,
 };
 use self::{
     frame::{Kind, encode},
     tls::Tls,
 };
-use crate::server::Shared;
+use crate::hub::Hub;
+pub use crate::links::ClusterStats;
 
 /// How long names may be looked up after the end of all: a resolver can't be interrupted.
 const LAST_BREATH: Duration = Duration::from_millis(100);
@@ -76,7 +75,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Binds the cluster port and starts to dial.
-    pub(crate) fn start(shared: &Arc<Shared>, config: ClusterConfig) -> Result<Self, ClusterError> {
+    pub(crate) fn start(shared: &Arc<Hub>, config: ClusterConfig) -> Result<Self, ClusterError> {
         config.validate()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let listener = config.port.map(|port| bind(SocketAddr::new(shared.config.host, port))).transpose()?;

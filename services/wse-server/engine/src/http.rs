@@ -14,12 +14,27 @@ use axum::{
     routing::get,
 };
 use serde::Serialize;
+use service_contract::{ConnectionBooks, ServiceStats};
 use tokio::{runtime, sync::oneshot, task::spawn_blocking};
 
-use crate::server::{Shared, StartError};
+use crate::{error::StartError, links::LinkStats};
 
 /// The type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the pages say.
+pub(crate) trait Pages: Send + Sync {
+    /// `/readyz`.
+    fn is_ready(&self) -> bool;
+    /// `/metrics`.
+    fn metrics(&self) -> String;
+    /// `/stats`.
+    fn stats(&self) -> ServiceStats;
+    /// `/stats/connections`.
+    fn connections(&self) -> ConnectionBooks;
+    /// `/stats/links`.
+    fn links(&self) -> LinkStats;
+}
 
 /// A metrics port that is served until it is dropped.
 pub(crate) struct MetricsPort {
@@ -29,7 +44,7 @@ pub(crate) struct MetricsPort {
 }
 
 impl MetricsPort {
-    pub(crate) fn start(shared: Arc<Shared>, wanted: SocketAddr) -> Result<Self, StartError> {
+    pub(crate) fn start(pages: Arc<dyn Pages>, wanted: SocketAddr) -> Result<Self, StartError> {
         let failed = |source| StartError::Listen { address: wanted, source };
         let listener = TcpListener::bind(wanted).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -45,7 +60,7 @@ impl MetricsPort {
         let thread = std::thread::Builder::new()
             .name("wse-metrics".into())
             .spawn(move || {
-                runtime.block_on(serve(listener, router(shared), stopped));
+                runtime.block_on(serve(listener, router(pages), stopped));
                 // An answer that waits for the application is not waited for.
                 runtime.shutdown_background();
             })
@@ -81,7 +96,7 @@ async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver
     }
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(pages: Arc<dyn Pages>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -89,28 +104,28 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/stats", get(stats))
         .route("/stats/connections", get(connections))
         .route("/stats/links", get(links))
-        .with_state(shared)
+        .with_state(pages)
 }
 
-async fn readyz(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
-    if shared.is_ready() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
+async fn readyz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, &'static str) {
+    if pages.is_ready() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let told = blocking(move || shared.prometheus_text()).await;
+async fn metrics(State(pages): State<Arc<dyn Pages>>) -> Response {
+    let told = blocking(move || pages.metrics()).await;
     told.map(|text| ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text)).into_response()
 }
 
-async fn stats(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
-    blocking(move || shared.stats()).await.map(Json)
+async fn stats(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || pages.stats()).await.map(Json)
 }
 
-async fn connections(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
-    blocking(move || shared.connection_books()).await.map(Json)
+async fn connections(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || pages.connections()).await.map(Json)
 }
 
-async fn links(State(shared): State<Arc<Shared>>) -> Result<Json<impl Serialize>, StatusCode> {
-    blocking(move || shared.link_stats()).await.map(Json)
+async fn links(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {
+    blocking(move || pages.links()).await.map(Json)
 }
 
 /// The application may take its time to say what it counted: an interpreter's lock, say.

@@ -13,7 +13,12 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{key::ConnectionKey, limits::Held, registry::Registry, stats::Counters};
+use crate::{
+    key::ConnectionKey,
+    limits::Held,
+    registry::Registry,
+    stats::{Counters, ShardReading},
+};
 
 /// What an entry of a batch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,15 +225,6 @@ struct ShardQueue {
     queued: u64,
     /// Queued entries, events included.
     depth: usize,
-}
-
-/// A consistent reading of one shard's books.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ShardReading {
-    pub(crate) counters: Counters,
-    pub(crate) delivered: u64,
-    pub(crate) queued: u64,
-    pub(crate) depth: usize,
 }
 
 /// The queues of all shards.

@@ -1,6 +1,6 @@
 //! The WSE engine: WebSocket connections on one side, batches of messages for an application on the other.
 //!
-//! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads; `shard` is one
+//! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads, `hub` is what they share; `shard` is one
 //! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
 //! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
 //! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
@@ -35,13 +35,16 @@ mod dedup;
 #[doc(hidden)]
 pub mod encryption;
 mod envelope;
+mod error;
 pub mod events;
+mod farewell;
 pub mod format;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod handshake;
 mod http;
+mod hub;
 mod inbound;
 mod intake;
 pub mod json;
@@ -56,6 +59,7 @@ pub mod msgpack;
 mod outbound;
 mod pace;
 mod presence;
+mod presence_change;
 mod priority;
 mod publications;
 mod quality;
@@ -78,6 +82,8 @@ pub use self::{
     },
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
     envelope::{Hello, Ping, with_category},
+    error::StartError,
+    farewell::{Farewell, FarewellError},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
@@ -88,7 +94,7 @@ pub use self::{
     recovery::{Position, Recovered, RecoveryConfig},
     redis::{AddressError, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
     sending::Outgoing,
-    server::{ApplicationSource, Farewell, FarewellError, JoinError, Server, StartError},
+    server::{ApplicationSource, JoinError, Server},
     stats::{ClusterHealth, HealthSnapshot, RedisHealth},
     topics::{TopicAcl, TopicError},
 };

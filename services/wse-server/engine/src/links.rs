@@ -6,6 +6,7 @@
 
 pub(crate) mod last;
 pub(crate) mod pauses;
+mod stats;
 
 use std::{
     borrow::Cow,
@@ -16,9 +17,8 @@ use std::{
     },
 };
 
-use serde::Serialize;
-
-use crate::{cluster::ClusterStats, recovery::Position, redis::RedisStats};
+pub use self::stats::{ClusterStats, LinkStats, RedisStats};
+use crate::{presence_change::Change, recovery::Position};
 
 /// A message for a topic's subscribers, as they get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,15 +40,10 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// How many other instances want what is published to `topic`, as far as is known. May wait for an answer.
     fn audience(&self, topic: &str) -> usize;
-}
 
-/// What went to other instances and came from them: `/stats/links`. Ways that aren't used are null.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LinkStats {
-    /// Over the cluster's links.
-    pub cluster: Option<ClusterStats>,
-    /// Through Redis.
-    pub redis: Option<RedisStats>,
+    /// Tells other instances who came here and who went, if it carries that. Called with presence locked, so in order. Never
+    /// waits.
+    fn tell_change(&self, _change: &Change) {}
 }
 
 /// All ways to other instances.
@@ -92,6 +87,10 @@ impl Links {
         // Without the lock: an answer may take its time.
         let carriers = self.carriers.read().unwrap_or_else(PoisonError::into_inner).clone();
         carriers.iter().map(|carrier| carrier.audience(topic)).sum()
+    }
+
+    pub(crate) fn tell_change(&self, change: &Change) {
+        self.each(|carrier| carrier.tell_change(change));
     }
 
     fn each(&self, work: impl Fn(&dyn Carrier)) {

@@ -8,7 +8,7 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{config::Config, server::StartError};
+use crate::{config::Config, error::StartError};
 
 /// More than any burst of connects: a full backlog costs a client one to three seconds (SYN retransmission).
 const BACKLOG: i32 = 65_535;

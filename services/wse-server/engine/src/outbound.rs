@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    farewell::Farewell,
     frame,
     inbound::Kind,
     key::ConnectionKey,
@@ -15,7 +16,6 @@ use crate::{
     lock::lock,
     priority::{Level, PerLevel},
     quality::{Grades, Quality},
-    server::Farewell,
     stats::Book,
     topics::{Change, Pick, TopicId},
 };

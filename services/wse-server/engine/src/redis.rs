@@ -20,7 +20,6 @@ pub mod resp;
 mod subscriber;
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -30,7 +29,6 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
 use tokio::{
     runtime,
     sync::{mpsc, watch},
@@ -44,10 +42,11 @@ use self::{
     publisher::Ask,
 };
 pub use self::{address::AddressError, letters::RedisDeadLetter};
+pub use crate::links::RedisStats;
 use crate::{
+    hub::Hub,
     links::{Carrier, Publication},
     lock::lock,
-    server::Shared,
     stats::labelled,
 };
 
@@ -126,37 +125,6 @@ pub enum RedisError {
     Thread(#[from] std::io::Error),
 }
 
-/// What became of publications through Redis, in both directions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RedisStats {
-    /// Whether both connections are there: 1 or 0.
-    pub connected: u64,
-    /// Publications that were to go out: `sent`, `dropped` and `queued` together, at every moment.
-    pub published: u64,
-    /// Those that Redis gave to at least one other.
-    pub sent: u64,
-    /// Those that it did not, by reason.
-    pub dropped: BTreeMap<String, u64>,
-    /// Those of which nobody knows yet.
-    pub queued: u64,
-    /// What came of others, each once.
-    pub received: u64,
-    /// Of these, what was handed to whoever listens here.
-    pub delivered: u64,
-    /// What is missing between them, by their numbers.
-    pub lost: u64,
-    /// What came more often than once.
-    pub duplicates: u64,
-    /// What was no text, or had a header that can't be read.
-    pub malformed: u64,
-    /// How often a connection was made again, of either kind.
-    pub reconnects: u64,
-    /// Publications that Redis refused.
-    pub publish_errors: u64,
-    /// Dead letters that can be fetched.
-    pub dead_letters: u64,
-}
-
 /// What both connections share.
 struct Inner {
     address: Address,
@@ -183,7 +151,7 @@ pub(crate) struct Redis {
 
 impl Redis {
     /// Begins to connect, in threads `wse-redis-out` and `wse-redis-in`, and becomes one of the server's links.
-    pub(crate) fn start(shared: &Arc<Shared>, url: &str, times: RedisTimes) -> Result<Self, RedisError> {
+    pub(crate) fn start(shared: &Arc<Hub>, url: &str, times: RedisTimes) -> Result<Self, RedisError> {
         let address = Address::parse(url)?;
         let (asks, asked) = mpsc::unbounded_channel();
         let origin = crate::random::id(crate::clock::now_millis()).as_u64_pair().1;

@@ -12,40 +12,31 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-pub use self::{
-    drain::{Farewell, FarewellError},
-    presence::JoinError,
-};
+use service_contract::{ApplicationStats, ConnectionBooks, ServiceStats};
+
+pub use self::presence::JoinError;
 use crate::{
     cluster::{Cluster, Mesh},
-    config::{Config, ConfigError},
+    config::Config,
+    error::StartError,
     frame::{self, Opcode},
-    http,
-    inbound::{Batch, Inbound},
-    jwt::Gate,
+    http::{self, Pages},
+    hub::Hub,
+    inbound::Batch,
     key::ConnectionKey,
     keys::{JwtKey, KeyError},
-    limits::{Held, Waker},
-    links::Links,
     listen,
-    outbound::{Command, Mailbox},
-    presence::Presence,
-    publications::Publications,
-    recipients::Recipients,
-    recovery::Recovery,
+    outbound::Command,
     redis::Redis,
-    registry::Registry,
     shard::Shard,
-    stats::{Book, DropReason},
-    topics::Topics,
+    stats::DropReason,
 };
-use service_contract::{ApplicationStats, ConnectionBooks, ServiceStats};
 
 /// How long a shard may take to tell its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,30 +44,6 @@ const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Topics with a line of their own on the metrics port.
 const SHOWN_TOPICS: usize = 50;
-
-/// Why a server didn't start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration makes no sense.
-    #[error("the configuration is refused")]
-    Config(#[from] ConfigError),
-    /// The address can't be listened on.
-    #[error("failed to listen on {address}")]
-    Listen {
-        /// As configured.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-    /// Something else that the kernel refused.
-    #[error("failed to {step}")]
-    Resource {
-        /// What was tried.
-        step: &'static str,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-}
 
 /// The application's own counters, to be told beside the engine's. Called from a thread that may block.
 pub trait ApplicationSource: Send + Sync {
@@ -86,84 +53,37 @@ pub trait ApplicationSource: Send + Sync {
     fn connections(&self) -> HashMap<String, ApplicationStats>;
 }
 
-/// What the shards, the metrics port and the owner share.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) gate: Option<Gate>,
-    pub(crate) inbound: Arc<Inbound>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) recipients: Recipients,
-    pub(crate) links: Arc<Links>,
-    pub(crate) cluster: OnceLock<Arc<Mesh>>,
-    pub(crate) topics: Topics,
-    pub(crate) publications: Publications,
-    pub(crate) recovery: Option<Recovery>,
-    pub(crate) presence: Option<Presence>,
+/// What a server's pages and its owner ask beside the hub: ways to other instances, and the application's own counters.
+struct Instance {
+    hub: Arc<Hub>,
+    cluster: OnceLock<Arc<Mesh>>,
     /// The way to other instances through Redis, once the application has asked for it.
-    pub(crate) redis: Mutex<Option<Arc<Redis>>>,
-    pub(crate) mailboxes: Vec<Mailbox>,
-    pub(crate) wakers: Vec<Arc<Waker>>,
-    /// Open connections of all shards, touched when one opens or closes.
-    pub(crate) open: AtomicUsize,
-    pub(crate) stopping: AtomicBool,
-    /// Nobody is let in any more.
-    pub(crate) draining: AtomicBool,
-    /// Books of shards that have ended.
-    pub(crate) last_books: Mutex<Vec<Book>>,
+    redis: Mutex<Option<Arc<Redis>>>,
     /// Messages that the application found malformed when it touched them; the shards count what they see themselves.
     malformed_when_touched: AtomicU64,
     application: RwLock<Option<Arc<dyn ApplicationSource>>>,
-    started: Instant,
 }
 
-impl Shared {
-    fn new(config: Config, shards: usize) -> std::io::Result<Self> {
-        let wakers = (0..shards).map(|_| Waker::new().map(Arc::new)).collect::<std::io::Result<Vec<_>>>()?;
-        let held = Held::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
-        let (registry, links) = (Arc::new(Registry::default()), Arc::new(Links::default()));
-        Ok(Self {
-            gate: config.jwt.as_ref().map(Gate::new),
-            inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
-            registry,
-            recipients: Recipients::new(config.rate_limit),
-            topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
-            links,
+impl Instance {
+    fn new(hub: Arc<Hub>) -> Self {
+        Self {
+            hub,
             cluster: OnceLock::new(),
-            publications: Publications::new(config.max_publish_backlog_bytes),
-            recovery: config.recovery.clone().map(Recovery::new),
-            presence: config.presence.clone().map(Presence::new),
             redis: Mutex::default(),
-            mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
-            wakers,
-            open: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            last_books: Mutex::default(),
             malformed_when_touched: AtomicU64::new(0),
             application: RwLock::new(None),
-            started: Instant::now(),
-            config,
-        })
+        }
     }
 
     fn application(&self) -> Option<Arc<dyn ApplicationSource>> {
         self.application.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    /// `/readyz`.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.is_running() && !self.draining.load(Ordering::SeqCst)
-    }
-
-    /// Until it is told to stop.
-    pub(crate) fn is_running(&self) -> bool {
-        !self.stopping.load(Ordering::SeqCst)
-    }
 }
 
 /// A running server. Share it behind an [`Arc`]; dropping it stops it.
 pub struct Server {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Hub>,
+    instance: Arc<Instance>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -188,15 +108,17 @@ impl Server {
         let listeners = listen::bind(&config, shards)?;
         let address = listeners.address;
         let step = "create event descriptors";
-        let shared = Shared::new(config, shards).map_err(|source| StartError::Resource { step, source })?;
+        let shared = Hub::new(config, shards).map_err(|source| StartError::Resource { step, source })?;
         let shared = Arc::new(shared);
+        let instance = Arc::new(Instance::new(Arc::clone(&shared)));
         let metrics = match shared.config.metrics {
-            Some((host, port)) => Some(http::MetricsPort::start(Arc::clone(&shared), SocketAddr::new(host, port))?),
+            Some((host, port)) => Some(http::MetricsPort::start(instance.clone(), SocketAddr::new(host, port))?),
             None => None,
         };
         let server = Self {
             metrics_address: metrics.as_ref().map(http::MetricsPort::address),
             shared,
+            instance,
             address,
             threads: Mutex::default(),
             metrics: Mutex::new(metrics),
@@ -242,7 +164,7 @@ impl Server {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
         }
-        let redis = self.shared.redis();
+        let redis = self.instance.redis();
         redis.iter().for_each(|redis| redis.stop());
         drop(self.cluster.lock().unwrap_or_else(PoisonError::into_inner).take());
         for mailbox in &self.shared.mailboxes {
@@ -311,32 +233,32 @@ impl Server {
 
     /// How many messages and events wait to be drained.
     pub fn inbound_queue_depth(&self) -> usize {
-        self.shared.totals().depth
+        self.instance.totals().depth
     }
 
     /// How many messages were dropped because the application held all that it may.
     pub fn inbound_dropped_count(&self) -> u64 {
-        self.shared.totals().counters.dropped[DropReason::InboundOverflow as usize]
+        self.instance.totals().counters.dropped[DropReason::InboundOverflow as usize]
     }
 
     /// One consistent reading of all counters.
     pub fn stats(&self) -> ServiceStats {
-        self.shared.stats()
+        self.instance.stats()
     }
 
     /// The books of each connection. Closed ones are told once and then forgotten, here as on the metrics port.
     pub fn connection_books(&self) -> ConnectionBooks {
-        self.shared.connection_books()
+        self.instance.connections()
     }
 
     /// What `/metrics` tells.
     pub fn prometheus_text(&self) -> String {
-        self.shared.prometheus_text()
+        self.instance.metrics()
     }
 
     /// The application touched `messages` of [`crate::Kind::Json`] that are no JSON.
     pub fn count_malformed(&self, messages: u64) {
-        self.shared.malformed_when_touched.fetch_add(messages, Ordering::Relaxed);
+        self.instance.malformed_when_touched.fetch_add(messages, Ordering::Relaxed);
     }
 
     /// From now on, tokens pass by `keys` alone; connections that are open stay. For the rotation of keys without a restart.
@@ -349,7 +271,7 @@ impl Server {
 
     /// From now on the application's counters are told beside the engine's.
     pub fn set_application_stats(&self, source: Arc<dyn ApplicationSource>) {
-        *self.shared.application.write().unwrap_or_else(PoisonError::into_inner) = Some(source);
+        *self.instance.application.write().unwrap_or_else(PoisonError::into_inner) = Some(source);
     }
 }
 

@@ -14,6 +14,7 @@ mod fanout;
 mod open;
 mod quality;
 mod read;
+mod room;
 mod strangers;
 mod take;
 mod tend;
@@ -37,9 +38,9 @@ use self::{
 };
 use crate::{
     connection::{Connection, Phase, Table},
+    hub::Hub,
     key::ConnectionKey,
     outbound::Command,
-    server::Shared,
     stats::CloseReason,
 };
 
@@ -84,7 +85,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, listener: OwnedFd) -> std::io::Result<Self> {
+    pub(crate) fn new(index: usize, shared: Arc<Hub>, listener: OwnedFd) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), edges)?;

@@ -14,7 +14,6 @@ use uuid::Uuid;
 pub use self::health::{ClusterHealth, HealthSnapshot, RedisHealth};
 
 use crate::{
-    inbound::ShardReading,
     links::LinkStats,
     priority::{Level, PerLevel},
 };
@@ -142,6 +141,15 @@ impl Counters {
     fn open(&self) -> u64 {
         self.accepted - self.closed.iter().sum::<u64>()
     }
+}
+
+/// A consistent reading of one shard's books.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ShardReading {
+    pub(crate) counters: Counters,
+    pub(crate) delivered: u64,
+    pub(crate) queued: u64,
+    pub(crate) depth: usize,
 }
 
 /// All shards together.

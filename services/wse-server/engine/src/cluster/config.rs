@@ -106,6 +106,35 @@ impl ClusterTiming {
     }
 }
 
+/// Why files are no identity for a link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file that can't be read, or holds something else.
+    #[error("{argument} ({path}) is refused: {why}; give {wanted}")]
+    File {
+        /// Which of the three.
+        argument: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Files that don't belong together.
+    #[error(
+        "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
+    )]
+    Pair {
+        /// Where the certificate is.
+        certificate: PathBuf,
+        /// Where the key is.
+        key: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
 /// Why an instance can't be part of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
@@ -144,7 +173,7 @@ pub enum ClusterError {
     PartialTls,
     /// The files.
     #[error(transparent)]
-    Tls(#[from] super::TlsError),
+    Tls(#[from] TlsError),
     /// TLS files for a plain cluster.
     #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
     Plain,

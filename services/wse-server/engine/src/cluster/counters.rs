@@ -1,13 +1,11 @@
 //! The cluster's books.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{
+    links::ClusterStats,
+    stats::{labelled, reasons},
 };
-
-use serde::Serialize;
-
-use crate::stats::{labelled, reasons};
 
 reasons! {
     /// Why a publication didn't go to a peer.
@@ -51,34 +49,15 @@ reasons! {
     }
 }
 
-/// Declares counters and the books that are read off them.
+/// Declares the counters that [`ClusterStats`] tells of by the same names.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($name:ident,)*) => {
         /// What the cluster has counted since it was connected.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)*
             dropped: [AtomicU64; DropReason::LABELS.len()],
             refused: [AtomicU64; RefuseReason::LABELS.len()],
-        }
-
-        /// The cluster's page of `/stats/links`.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct ClusterStats {
-            $($(#[$doc])* pub $name: u64,)*
-            /// Publications that the engine handed over, each once per peer that it is for, or once if it is for none: it
-            /// was sent, was dropped, or waits.
-            pub published: u64,
-            /// Publications that a peer didn't get, by reason.
-            pub dropped: BTreeMap<&'static str, u64>,
-            /// Links that didn't come about, by reason.
-            pub refused: BTreeMap<&'static str, u64>,
-            /// Publications that wait in queues.
-            pub queued: u64,
-            /// Peers that there is a link with.
-            pub peers: u64,
-            /// Publications in the dead-letter list.
-            pub dead_letters: u64,
         }
 
         impl Counters {
@@ -96,27 +75,16 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of the publications that the engine handed over, those handed to a socket.
     sent,
-    /// Of these, those for a peer that then was given up without having told that they arrived.
     unconfirmed,
-    /// Publications that came.
     received,
-    /// Of these, those that were handed to the fan-out here.
     delivered,
-    /// Of these, those that weren't: they were no text for a topic.
     unfit,
-    /// Publications that peers sent and that didn't come.
     lost,
-    /// Bytes written to links, as sockets get them (before TLS).
     bytes_sent,
-    /// Bytes read from links.
     bytes_received,
-    /// Links with a peer that had one before.
     reconnects,
-    /// Frames of types that nobody knows.
     unknown_types,
-    /// Links that ended because of what came over them.
     malformed,
 }
 
@@ -185,6 +153,8 @@ impl ClusterStats {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]

@@ -6,16 +6,15 @@ use std::{borrow::Cow, sync::Arc};
 use super::{
     addresses,
     compression::Stretcher,
-    counters::{DropReason, add},
+    counters::add,
     frame::{self, COMPRESSED, CONTINUED, Frame, FrameError, Kind},
     hello::{NUMBERS, STAMPS},
-    letters::ClusterLetter,
     mesh::Mesh,
     numbering::{Arrivals, Count, Told},
     peer::{Link, Peer},
     presence,
 };
-use crate::{envelope, links::Publication, lock::lock, server::Shared, topics};
+use crate::{envelope, hub::Hub, links::Publication, lock::lock, topics};
 
 /// Publications that are handed over together.
 const MESSAGES_AT_ONCE: usize = 1024;
@@ -71,7 +70,7 @@ impl Intake {
     /// Bytes that are no frame; what came before them was taken.
     pub(super) fn take(
         &mut self,
-        shared: &Shared,
+        shared: &Hub,
         buffer: &[u8],
         arrivals: &mut Arrivals,
     ) -> Result<Progress, FrameError> {
@@ -108,7 +107,7 @@ impl Intake {
         result.map(|()| progress)
     }
 
-    fn add<'a>(&self, shared: &Shared, run: &mut Run<'a>, frame: &Frame<'a>, publication: Option<Publication<'a>>) {
+    fn add<'a>(&self, shared: &Hub, run: &mut Run<'a>, frame: &Frame<'a>, publication: Option<Publication<'a>>) {
         if frame.topic != run.topic.as_bytes() || run.publications.len() >= MESSAGES_AT_ONCE {
             self.flush(shared, run);
             let topic = std::str::from_utf8(frame.topic).ok().filter(|topic| topics::check(topic).is_ok());
@@ -123,7 +122,7 @@ impl Intake {
         }
     }
 
-    fn flush(&self, shared: &Shared, run: &mut Run<'_>) {
+    fn flush(&self, shared: &Hub, run: &mut Run<'_>) {
         if run.publications.is_empty() {
             return;
         }
@@ -161,7 +160,7 @@ impl Intake {
     }
 
     /// One of the protocol's own frames. Returns whether the peer goes.
-    fn control(&mut self, shared: &Shared, frame: &Frame<'_>, arrivals: &mut Arrivals) -> bool {
+    fn control(&mut self, shared: &Hub, frame: &Frame<'_>, arrivals: &mut Arrivals) -> bool {
         let mesh = &Arc::clone(&self.mesh);
         let kind = Kind::of(frame.kind);
         if kind != Some(Kind::Resync) {
@@ -204,7 +203,7 @@ impl Intake {
     }
 
     /// A peer names its users at a link's beginning: at the first ping behind that, or the second one at all, it is through.
-    fn naming_ends(&mut self, shared: &Shared) {
+    fn naming_ends(&mut self, shared: &Hub) {
         self.pings += 1;
         if !self.is_named && (self.has_named || self.pings > 1) {
             self.is_named = true;
@@ -251,22 +250,4 @@ fn completed(text: Cow<'_, str>) -> Cow<'_, str> {
         Cow::Borrowed(text) => envelope::with_category(text),
         Cow::Owned(text) => Cow::Owned(envelope::with_category(&text).into_owned()),
     }
-}
-
-/// The publications in frames that were never sent.
-pub(super) fn letters(frames: &[u8], peer: &str, reason: DropReason) -> impl Iterator<Item = ClusterLetter> + use<> {
-    let (mut letters, mut rest) = (Vec::new(), frames);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    while let Ok(Some((frame, length))) = frame::parse(rest) {
-        rest = &rest[length..];
-        let stretched = || Stretcher::new().ok()?.stretch(frame.payload).ok();
-        let payload = if frame.flags & COMPRESSED == 0 { None } else { stretched() };
-        letters.push(ClusterLetter {
-            topic: text(frame.topic),
-            payload: text(payload.as_deref().unwrap_or(frame.payload)),
-            peer: peer.into(),
-            reason: reason.label(),
-        });
-    }
-    letters.into_iter()
 }

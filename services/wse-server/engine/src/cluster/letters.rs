@@ -8,6 +8,11 @@ use std::{
     time::Instant,
 };
 
+use super::{
+    compression::Stretcher,
+    counters::DropReason,
+    frame::{self, COMPRESSED},
+};
 use crate::{
     links::last::{Last, Weight},
     lock::lock,
@@ -30,6 +35,24 @@ impl Weight for ClusterLetter {
     fn bytes(&self) -> usize {
         self.topic.len() + self.payload.len()
     }
+}
+
+/// The publications in frames that were never sent.
+pub(super) fn in_frames(frames: &[u8], peer: &str, reason: DropReason) -> impl Iterator<Item = ClusterLetter> + use<> {
+    let (mut letters, mut rest) = (Vec::new(), frames);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    while let Ok(Some((frame, length))) = frame::parse(rest) {
+        rest = &rest[length..];
+        let stretched = || Stretcher::new().ok()?.stretch(frame.payload).ok();
+        let payload = if frame.flags & COMPRESSED == 0 { None } else { stretched() };
+        letters.push(ClusterLetter {
+            topic: text(frame.topic),
+            payload: text(payload.as_deref().unwrap_or(frame.payload)),
+            peer: peer.into(),
+            reason: reason.label(),
+        });
+    }
+    letters.into_iter()
 }
 
 /// See the module.

@@ -1,5 +1,7 @@
 //! All peers of an instance: who is let in, who of two links stays, what goes to whom, and who is given up.
 
+mod wants;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -15,18 +17,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     addresses::AddressBook,
     config::{ClusterConfig, MOST_PEERS},
-    counters::{ClusterStats, Counters, DropReason, RefuseReason, add},
+    counters::{Counters, DropReason, RefuseReason, add},
     frame,
     hello::{self, Hello},
     interest::Budget,
-    letters::{ClusterLetter, DeadLetters},
+    letters::{ClusterLetter, DeadLetters, in_frames},
     peer::{ClusterPeer, Link, Peer, Side, State},
     queue::Chunk,
     routes::Routes,
     tls::Tls,
     wants::Wants,
 };
-use crate::{clock, lock::lock, publications::Publications, random, server::Shared};
+use crate::{clock, hub::Hub, links::ClusterStats, lock::lock, publications::Publications, random};
 
 /// Most links that others may dial.
 const MOST_INBOUND: usize = 128;
@@ -40,7 +42,7 @@ pub(crate) struct Mesh {
     capabilities: u32,
     /// Where others reach us, for them to pass on.
     pub(super) advertised: Option<String>,
-    pub(super) shared: Weak<Shared>,
+    pub(super) shared: Weak<Hub>,
     pub(super) publications: Publications,
     pub(super) counters: Counters,
     pub(super) letters: DeadLetters,
@@ -59,12 +61,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        config: ClusterConfig,
-        advertised: Option<String>,
-        tls: Option<Tls>,
-    ) -> Self {
+    pub(super) fn new(shared: &Arc<Hub>, config: ClusterConfig, advertised: Option<String>, tls: Option<Tls>) -> Self {
         let presence = if shared.presence.is_some() { hello::PRESENCE } else { 0 };
         let mut addresses = AddressBook::default();
         advertised.iter().for_each(|own| addresses.add_own(own));
@@ -298,8 +295,7 @@ impl Mesh {
             return;
         }
         let name = peer.name();
-        let letters =
-            chunks.iter().rev().take(1000).rev().flat_map(|chunk| super::intake::letters(&chunk.bytes, &name, reason));
+        let letters = chunks.iter().rev().take(1000).rev().flat_map(|chunk| in_frames(&chunk.bytes, &name, reason));
         self.letters.add(dropped, letters, reason.label(), &name);
     }
 

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{mesh::Mesh, peer::Peer};
-use crate::{recovery::Forgotten, server::Shared, topics};
+use crate::{hub::Hub, recovery::Forgotten, topics};
 
 impl Mesh {
     /// Something that a peer published didn't arrive, or may not have: what is kept of it has gaps that nobody sees.
@@ -22,7 +22,7 @@ impl Mesh {
     }
 
     /// What is published to a topic no longer comes: nobody finds what came before any more.
-    pub(super) fn forget_past(&self, topic: &str) -> Option<(Arc<Shared>, Forgotten)> {
+    pub(super) fn forget_past(&self, topic: &str) -> Option<(Arc<Hub>, Forgotten)> {
         let shared = self.shared.upgrade()?;
         let forgotten = shared.recovery.as_ref()?.take_topic(topic);
         Some((shared, forgotten))

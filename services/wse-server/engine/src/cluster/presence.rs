@@ -11,8 +11,9 @@ use super::{
     peer::Peer,
 };
 use crate::{
-    presence::{Change, Full, Move},
-    server::Shared,
+    hub::Hub,
+    presence::Full,
+    presence_change::{Change, Move},
 };
 
 /// How much of the list of everybody goes into one frame.
@@ -71,8 +72,8 @@ fn frames(full: Full) -> Vec<Bytes> {
 }
 
 impl Mesh {
-    /// Tells the others of a change here. With presence locked: so in order.
-    pub(crate) fn tell_change(&self, change: &Change) {
+    /// See [`crate::links::Carrier::tell_change`].
+    pub(super) fn spread_change(&self, change: &Change) {
         let Some(kind) = change.elsewhere else { return };
         let payload = encode(kind, change.updated_at, &change.user, &change.data);
         let fits = change.user.len() <= usize::from(u16::MAX) && frame::fits(change.topic.as_bytes(), &payload);
@@ -103,7 +104,7 @@ impl Mesh {
 }
 
 /// A peer tells of one of its users. Whatever makes no sense is skipped.
-pub(super) fn updated(shared: &Shared, origin: &Arc<str>, frame: &Frame<'_>) {
+pub(super) fn updated(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     let Some(presence) = &shared.presence else { return };
     let (Ok(topic), Some((kind, updated_at, user, data))) = (std::str::from_utf8(frame.topic), parse(frame.payload))
     else {
@@ -117,7 +118,7 @@ pub(super) fn updated(shared: &Shared, origin: &Arc<str>, frame: &Frame<'_>) {
 }
 
 /// A peer names its users, or a part of them.
-pub(super) fn named(shared: &Shared, origin: &Arc<str>, frame: &Frame<'_>) {
+pub(super) fn named(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     let Some(presence) = &shared.presence else { return };
     let full: Full = serde_json::from_slice(frame.payload).unwrap_or_default();
     for (topic, users) in &full {
@@ -129,7 +130,7 @@ pub(super) fn named(shared: &Shared, origin: &Arc<str>, frame: &Frame<'_>) {
 }
 
 /// A peer has named all its users.
-pub(super) fn all_named(shared: &Shared, origin: &str) {
+pub(super) fn all_named(shared: &Hub, origin: &str) {
     if let Some(presence) = &shared.presence {
         presence.end_naming(origin, |change| shared.tell_here(0, &change));
     }

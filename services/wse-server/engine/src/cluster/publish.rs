@@ -13,6 +13,7 @@ use super::{
 use crate::{
     links::{Carrier, Publication},
     lock::lock,
+    presence_change::Change,
 };
 
 /// What a peer must be able to read for frames to be written so.
@@ -32,6 +33,10 @@ impl Carrier for Mesh {
 
     fn want(&self, topic: &str, wanted: bool) {
         self.want_topic(topic, wanted);
+    }
+
+    fn tell_change(&self, change: &Change) {
+        self.spread_change(change);
     }
 
     fn audience(&self, topic: &str) -> usize {

@@ -1,9 +1,6 @@
 //! TLS of links: both ends show a certificate and verify the other's; the dialler checks the name that it dialled too.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -15,36 +12,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::config::{TlsFiles, split};
-
-/// Why files are no identity for a link.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TlsError {
-    /// A file that can't be read, or holds something else.
-    #[error("{argument} ({path}) is refused: {why}; give {wanted}")]
-    File {
-        /// Which of the three.
-        argument: &'static str,
-        /// Where it is.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-        /// What it should be.
-        wanted: &'static str,
-    },
-    /// Files that don't belong together.
-    #[error(
-        "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
-    )]
-    Pair {
-        /// Where the certificate is.
-        certificate: PathBuf,
-        /// Where the key is.
-        key: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-}
+use super::config::{TlsError, TlsFiles, split};
 
 /// What links are secured with from now on.
 pub(super) struct Tls {

@@ -1,16 +1,10 @@
-//! What is wanted here, as peers are told it: in the order in which it changes, and now and then all of it.
+//! What is wanted here, and the list of it on the wire.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
-use super::{
-    frame::{self, CONTINUED, Kind},
-    hello::ROUTING,
-    mesh::Mesh,
-    peer::{Link, Peer},
-};
-use crate::lock::lock;
+use super::frame::{self, CONTINUED, Kind};
 
 /// How much of a list goes into one frame.
 const PART_BYTES: usize = 64 << 10;
@@ -19,12 +13,12 @@ const PART_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     /// Each with when it ends, if it is only still asked for.
-    topics: BTreeMap<Arc<str>, Option<Instant>>,
+    pub(super) topics: BTreeMap<Arc<str>, Option<Instant>>,
 }
 
 impl Wants {
     /// Returns whether that is news.
-    fn add(&mut self, topic: &str) -> bool {
+    pub(super) fn add(&mut self, topic: &str) -> bool {
         match self.topics.get_mut(topic) {
             Some(end) => {
                 *end = None;
@@ -35,7 +29,7 @@ impl Wants {
     }
 
     /// The list as frames, the first of which takes the place of what was said before.
-    fn frames(&self) -> Vec<Bytes> {
+    pub(super) fn frames(&self) -> Vec<Bytes> {
         let (mut frames, mut part) = (Vec::new(), String::new());
         let frame = |part: &str, flags| frame::encode(Kind::Resync, flags, b"", part.as_bytes());
         for topic in self.topics.keys() {
@@ -50,74 +44,6 @@ impl Wants {
         }
         frames.push(frame(&part, if frames.is_empty() { 0 } else { CONTINUED }));
         frames
-    }
-}
-
-impl Mesh {
-    /// See [`crate::links::Carrier::want`].
-    pub(super) fn want_topic(&self, topic: &str, wanted: bool) {
-        // Locked until the peers' queues have it: a list of everything comes before or behind, not between.
-        let mut wants = lock(&self.wants);
-        if wanted {
-            if wants.add(topic) {
-                self.tell_all(ROUTING, &frame::encode(Kind::Subscribe, 0, topic.as_bytes(), b""));
-            }
-            return;
-        }
-        let linger = self.linger(topic);
-        match wants.topics.get_mut(topic) {
-            Some(end) if linger.is_some() => *end = linger,
-            Some(_) => {
-                wants.topics.remove(topic);
-                self.tell_all(ROUTING, &frame::encode(Kind::Unsubscribe, 0, topic.as_bytes(), b""));
-            }
-            None => {}
-        }
-    }
-
-    /// Ends what was only still asked for.
-    pub(super) fn end_lingering(&self) {
-        let now = Instant::now();
-        let mut forgotten = Vec::new();
-        {
-            let mut wants = lock(&self.wants);
-            let is_over = |end: &Option<Instant>| end.is_some_and(|end| end <= now);
-            let over: Vec<_> =
-                wants.topics.iter().filter(|(_, end)| is_over(end)).map(|(topic, _)| topic.clone()).collect();
-            for topic in over {
-                wants.topics.remove(&topic);
-                forgotten.extend(self.forget_past(&topic));
-                self.tell_all(ROUTING, &frame::encode(Kind::Unsubscribe, 0, topic.as_bytes(), b""));
-            }
-        }
-        // Without the lock: who works on these may wait for it.
-        for (shared, forgotten) in forgotten {
-            if let Some(recovery) = &shared.recovery {
-                recovery.end(forgotten);
-            }
-        }
-    }
-
-    /// Says all that is wanted to all peers again.
-    pub(super) fn resync(&self) {
-        let wants = lock(&self.wants);
-        for frame in wants.frames() {
-            self.tell_all(ROUTING, &frame);
-        }
-    }
-
-    /// From now on a peer's queue is that of `link`, whose first frames say what we want and who we are.
-    pub(super) fn greet(&self, peer: &Peer, link: &Link) {
-        let wants = lock(&self.wants);
-        let mut greeting = if link.capabilities & ROUTING != 0 { wants.frames() } else { Vec::new() };
-        greeting.extend(self.advertised.iter().map(|own| frame::encode(Kind::Announce, 0, own.as_bytes(), b"")));
-        greeting.push(self.directory());
-        let mut queue = lock(&peer.queue);
-        let was_away = queue.owner().is_none();
-        queue.assign(Some(link.id), greeting);
-        if was_away {
-            self.publications.charge(queue.bytes());
-        }
     }
 }
 

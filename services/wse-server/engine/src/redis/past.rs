@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use crate::{links::Publication, server::Shared};
+use crate::{hub::Hub, links::Publication};
 
 /// Origins whose names are remembered; more instances than anyone runs.
 const MOST_ORIGINS: usize = 1024;
@@ -20,7 +20,7 @@ pub(super) struct Past {
 
 impl Past {
     /// Hands on what `origin` published, and keeps what it stamped.
-    pub(super) fn hand_on(&mut self, shared: &Shared, origin: u64, topic: &str, publications: &[Publication<'_>]) {
+    pub(super) fn hand_on(&mut self, shared: &Hub, origin: u64, topic: &str, publications: &[Publication<'_>]) {
         let is_kept = shared.recovery.is_some() && publications.iter().any(|publication| publication.stamp.is_some());
         if !is_kept {
             return shared.receive(topic, publications);
@@ -33,20 +33,20 @@ impl Past {
     }
 
     /// The connection is gone, and with it all that was asked for.
-    pub(super) fn lose(&mut self, shared: &Shared) {
+    pub(super) fn lose(&mut self, shared: &Hub) {
         self.lingering.clear();
         self.forget(shared);
     }
 
     /// Something may be missing from now on: nobody is told any more that he has everything.
-    pub(super) fn forget(&mut self, shared: &Shared) {
+    pub(super) fn forget(&mut self, shared: &Hub) {
         for name in std::mem::take(&mut self.names).into_values() {
             shared.recovery.iter().for_each(|recovery| recovery.forget_origin(&name));
         }
     }
 
     /// Nobody wants a topic any more, a name. Whether it is still asked for.
-    pub(super) fn lingers(&mut self, shared: &Shared, topic: &Arc<str>) -> bool {
+    pub(super) fn lingers(&mut self, shared: &Hub, topic: &Arc<str>) -> bool {
         let Some(ttl) = shared.recovery.as_ref().and_then(|recovery| recovery.lingers(topic)) else { return false };
         self.lingering.insert(Arc::clone(topic), Instant::now() + ttl);
         true
@@ -63,7 +63,7 @@ impl Past {
     }
 
     /// What is published to a topic no longer comes.
-    pub(super) fn forget_topic(&mut self, shared: &Shared, topic: &str) {
+    pub(super) fn forget_topic(&mut self, shared: &Hub, topic: &str) {
         if let Some(recovery) = &shared.recovery {
             recovery.end(recovery.take_topic(topic));
         }

@@ -23,7 +23,7 @@ use super::{
     past::Past,
     resp::{self, Answer, Incoming},
 };
-use crate::{links::Publication, lock::lock, server::Shared, topics::is_pattern};
+use crate::{hub::Hub, links::Publication, lock::lock, topics::is_pattern};
 
 /// Names in one command, and changes that are taken notice of at once.
 const NAMES_AT_ONCE: usize = 1000;
@@ -41,7 +41,7 @@ enum End {
 }
 
 /// Receives until the server stops.
-pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
+pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Hub>) {
     let mut dialer = Dialer::new(&inner.address, &inner.times, format!("wse-{:016x}-in", inner.origin));
     let mut stopped = inner.stop.subscribe();
     let (mut inbox, mut past, mut lost) = (Inbox::new(inner.origin), Past::default(), None::<Problem>);
@@ -79,7 +79,7 @@ pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Shared>) {
 
 struct Conversation<'a> {
     inner: &'a Inner,
-    shared: &'a Shared,
+    shared: &'a Hub,
     connection: Connection,
     inbox: Inbox,
     past: Past,
@@ -93,7 +93,7 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn new(inner: &'a Inner, shared: &'a Shared, connection: Connection, inbox: Inbox, past: Past) -> Self {
+    fn new(inner: &'a Inner, shared: &'a Hub, connection: Connection, inbox: Inbox, past: Past) -> Self {
         let mut conversation = Self {
             inner,
             shared,
@@ -256,7 +256,7 @@ impl<'a> Conversation<'a> {
 }
 
 /// What Redis says of our subscriptions.
-fn answered(inner: &Inner, shared: &Shared, inbox: &mut Inbox, past: &mut Past, answer: &Answer<'_>) {
+fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, answer: &Answer<'_>) {
     if let Some(error) = refusal(answer) {
         tracing::error!(error, "Redis refused a subscription");
     }
@@ -283,7 +283,7 @@ fn answered(inner: &Inner, shared: &Shared, inbox: &mut Inbox, past: &mut Past, 
 
 /// Messages of one topic and one publisher in a row.
 struct Run<'a, 'b> {
-    shared: &'a Shared,
+    shared: &'a Hub,
     past: &'b mut Past,
     topic: &'a str,
     origin: u64,
@@ -292,7 +292,7 @@ struct Run<'a, 'b> {
 }
 
 impl<'a, 'b> Run<'a, 'b> {
-    fn new(shared: &'a Shared, past: &'b mut Past) -> Self {
+    fn new(shared: &'a Hub, past: &'b mut Past) -> Self {
         Self { shared, past, topic: "", origin: 0, publications: Vec::new(), delivered: 0 }
     }
 

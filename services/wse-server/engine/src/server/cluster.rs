@@ -5,19 +5,14 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{Server, Shared};
+use super::{Instance, Pages, Server};
 use crate::{
     cluster::{Cluster, ClusterConfig, ClusterError, ClusterLetter, ClusterPeer, Mesh, TlsFiles},
     links::LinkStats,
     stats::ClusterHealth,
 };
 
-impl Shared {
-    /// `/stats/links`.
-    pub(crate) fn link_stats(&self) -> LinkStats {
-        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
-    }
-
+impl Instance {
     pub(super) fn cluster_health(&self) -> ClusterHealth {
         self.cluster.get().map(|mesh| ClusterHealth::from(&mesh.stats())).unwrap_or_default()
     }
@@ -35,12 +30,12 @@ impl Server {
         if !self.is_running() {
             return Err(ClusterError::Stopped);
         }
-        if self.shared.cluster.get().is_some() {
+        if self.instance.cluster.get().is_some() {
             return Err(ClusterError::Connected);
         }
         let started = Cluster::start(&self.shared, config)?;
         // Only here, with the lock above.
-        let _ = self.shared.cluster.set(Arc::clone(started.mesh()));
+        let _ = self.instance.cluster.set(Arc::clone(started.mesh()));
         *cluster = Some(started);
         Ok(())
     }
@@ -52,17 +47,17 @@ impl Server {
 
     /// The instances that there is a link with.
     pub fn cluster_peers(&self) -> Vec<ClusterPeer> {
-        self.shared.cluster.get().map(|mesh| mesh.members()).unwrap_or_default()
+        self.instance.cluster.get().map(|mesh| mesh.members()).unwrap_or_default()
     }
 
     /// What went to other instances and came from them.
     pub fn link_stats(&self) -> LinkStats {
-        self.shared.link_stats()
+        self.instance.links()
     }
 
     /// Takes the publications that no peer got, the last thousand of them.
     pub fn cluster_dead_letters(&self) -> Vec<ClusterLetter> {
-        self.shared.cluster.get().map(|mesh| mesh.dead_letters()).unwrap_or_default()
+        self.instance.cluster.get().map(|mesh| mesh.dead_letters()).unwrap_or_default()
     }
 
     /// Secures new links with other files; those that there are stay as they are.
@@ -70,7 +65,7 @@ impl Server {
     /// # Errors
     /// Files that are no identity: the old one stays. There is no cluster, or it is a plain one.
     pub fn reload_cluster_tls(&self, files: &TlsFiles) -> Result<(), ClusterError> {
-        let mesh: &Arc<Mesh> = self.shared.cluster.get().ok_or(ClusterError::NotConnected)?;
+        let mesh: &Arc<Mesh> = self.instance.cluster.get().ok_or(ClusterError::NotConnected)?;
         mesh.reload_tls(files)
     }
 }

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Server, Shared};
+use super::Server;
 use crate::{
-    inbound::Kind,
-    key::ConnectionKey,
-    links::Publication,
-    outbound::{Command, Mailbox},
-    presence::{Change, Member, Move, Presence, PresenceError},
+    hub::Hub,
+    presence::{Member, Presence, PresenceError},
     topics::TopicError,
 };
 
@@ -23,32 +20,7 @@ pub enum JoinError {
     Presence(#[from] PresenceError),
 }
 
-impl Shared {
-    /// What tells of a change that `connection` made: a topic's subscribers, the application and other instances.
-    pub(super) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
-        move |change| {
-            if let Some(mesh) = self.cluster.get() {
-                mesh.tell_change(&change);
-            }
-            self.tell_here(connection.shard(), &change);
-        }
-    }
-
-    /// Tells a topic's subscribers here, and by way of a shard the application, of a change.
-    pub(crate) fn tell_here(&self, shard: usize, change: &Change) {
-        if let Some(event) = change.event() {
-            // Without waiting: presence is locked, and it may be a shard that tells.
-            let publication = Publication { text: event.message().into(), stamp: None };
-            self.hand_out(&event.topic, &[publication], Mailbox::put_now);
-            let kind = match event.kind {
-                Move::Join => Kind::PresenceJoin,
-                Move::Leave => Kind::PresenceLeave,
-                Move::Update => return,
-            };
-            self.mailboxes[shard].put_now(Command::Presence(kind, event.detail()));
-        }
-    }
-
+impl Hub {
     /// Topics with users, and users.
     pub(super) fn presence_size(&self) -> (usize, usize) {
         self.presence.as_ref().map_or((0, 0), Presence::size)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Server, Shared};
+use super::{Instance, Server};
 use crate::{
     lock::lock,
     redis::{Redis, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
     stats::RedisHealth,
 };
 
-impl Shared {
+impl Instance {
     pub(super) fn redis(&self) -> Option<Arc<Redis>> {
         lock(&self.redis).clone()
     }
@@ -40,7 +40,7 @@ impl Server {
     /// # Errors
     /// As [`Server::connect_redis`].
     pub fn connect_redis_within(&self, url: &str, times: RedisTimes) -> Result<(), RedisError> {
-        let mut redis = lock(&self.shared.redis);
+        let mut redis = lock(&self.instance.redis);
         if redis.is_some() {
             return Err(RedisError::Twice);
         }
@@ -53,17 +53,17 @@ impl Server {
 
     /// Whether there is a Redis, and both connections to it, now.
     pub fn redis_connected(&self) -> bool {
-        self.shared.redis().is_some_and(|redis| redis.is_connected())
+        self.instance.redis().is_some_and(|redis| redis.is_connected())
     }
 
     /// What became of publications through Redis, if there is one.
     pub fn redis_stats(&self) -> Option<RedisStats> {
-        self.shared.redis_stats()
+        self.instance.redis_stats()
     }
 
     /// The last thousand publications that Redis did not get, each once.
     pub fn dead_letters(&self) -> Vec<RedisDeadLetter> {
-        self.shared.redis().map(|redis| redis.dead_letters()).unwrap_or_default()
+        self.instance.redis().map(|redis| redis.dead_letters()).unwrap_or_default()
     }
 
     /// Publishes dead letters of a topic again that Redis keeps, of whatever instance, the oldest `limit` of them. Those who
@@ -72,6 +72,6 @@ impl Server {
     /// # Errors
     /// No Redis, or none that answers.
     pub fn replay_dead_letters(&self, topic: &str, limit: usize) -> Result<usize, RedisError> {
-        self.shared.redis().ok_or(RedisError::Never)?.replay(topic, limit)
+        self.instance.redis().ok_or(RedisError::Never)?.replay(topic, limit)
     }
 }

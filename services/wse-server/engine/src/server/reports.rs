@@ -7,54 +7,37 @@ use std::{
 
 use service_contract::{ConnectionBooks, ServiceStats};
 
-use super::{BOOKS_TIMEOUT, SHOWN_TOPICS, SURVEY_TIMEOUT, Server, Shared};
+use super::{BOOKS_TIMEOUT, Instance, SHOWN_TOPICS, SURVEY_TIMEOUT, Server};
 use crate::{
+    http::Pages,
+    links::LinkStats,
     outbound::Command,
     quality::{Grades, Quality},
     stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
 };
 
-impl Shared {
+impl Instance {
     pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals::of(&self.inbound.readings());
+        let mut totals = Totals::of(&self.hub.inbound.readings());
         totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
         let lost = &mut totals.counters.send_dropped;
-        lost[SendDropReason::Duplicate as usize] += self.recipients.duplicates();
-        lost[SendDropReason::RateLimited as usize] += self.recipients.limited();
-        lost[SendDropReason::Unencrypted as usize] += self.recipients.unsealed();
+        lost[SendDropReason::Duplicate as usize] += self.hub.recipients.duplicates();
+        lost[SendDropReason::RateLimited as usize] += self.hub.recipients.limited();
+        lost[SendDropReason::Unencrypted as usize] += self.hub.recipients.unsealed();
         totals
-    }
-
-    pub(crate) fn uptime_seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
-
-    /// `/stats`.
-    pub(crate) fn stats(&self) -> ServiceStats {
-        self.stats_and_totals().0
     }
 
     pub(super) fn stats_and_totals(&self) -> (ServiceStats, Totals) {
         let totals = self.totals();
-        let mut stats = totals.service_stats(&self.config.service_name, self.uptime_seconds());
+        let mut stats = totals.service_stats(&self.hub.config.service_name, self.hub.uptime_seconds());
         stats.application = self.application().and_then(|source| source.totals());
         (stats, totals)
     }
 
-    /// `/metrics`.
-    pub(crate) fn prometheus_text(&self) -> String {
-        let (stats, totals) = self.stats_and_totals();
-        let (topics, busiest) = self.topics.busiest(SHOWN_TOPICS);
-        let (recovery, presence) = (self.recovery_size(), self.presence_size());
-        let (backlog, links) = (self.publications.bytes(), self.link_stats());
-        let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
-        stats::prometheus(&stats, &totals, &fanout)
-    }
-
     /// How many connections are how good. Those of a shard that doesn't answer in time are left out.
     pub(super) fn grades(&self) -> Grades {
-        let (reply, replies) = mpsc::sync_channel(self.mailboxes.len());
-        let asked = self.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
+        let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
+        let asked = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
         drop(reply);
         let (mut grades, deadline) = (Grades::default(), Instant::now() + SURVEY_TIMEOUT);
         for _ in 0..asked {
@@ -65,12 +48,31 @@ impl Shared {
         }
         grades
     }
+}
 
-    /// `/stats/connections`: each shard is asked; closed connections are told once.
-    pub(crate) fn connection_books(&self) -> ConnectionBooks {
-        let mut books = std::mem::take(&mut *self.last_books.lock().unwrap_or_else(PoisonError::into_inner));
-        let (reply, replies) = mpsc::sync_channel(self.mailboxes.len());
-        let asked = self.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
+impl Pages for Instance {
+    fn is_ready(&self) -> bool {
+        self.hub.is_ready()
+    }
+
+    fn metrics(&self) -> String {
+        let (stats, totals) = self.stats_and_totals();
+        let (topics, busiest) = self.hub.topics.busiest(SHOWN_TOPICS);
+        let (recovery, presence) = (self.hub.recovery_size(), self.hub.presence_size());
+        let (backlog, links) = (self.hub.publications.bytes(), self.links());
+        let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
+        stats::prometheus(&stats, &totals, &fanout)
+    }
+
+    fn stats(&self) -> ServiceStats {
+        self.stats_and_totals().0
+    }
+
+    /// Each shard is asked; closed connections are told once.
+    fn connections(&self) -> ConnectionBooks {
+        let mut books = std::mem::take(&mut *self.hub.last_books.lock().unwrap_or_else(PoisonError::into_inner));
+        let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
+        let asked = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
         drop(reply);
         for _ in 0..asked {
             match replies.recv_timeout(BOOKS_TIMEOUT) {
@@ -86,6 +88,10 @@ impl Shared {
         };
         ConnectionBooks { connections: books.iter().map(with_application).collect() }
     }
+
+    fn links(&self) -> LinkStats {
+        LinkStats { cluster: self.cluster.get().map(|mesh| mesh.stats()), redis: self.redis_stats() }
+    }
 }
 
 impl Server {
@@ -99,16 +105,16 @@ impl Server {
 
     /// How the server is, in the names of the reference, and more.
     pub fn health_snapshot(&self) -> HealthSnapshot {
-        let (stats, totals) = self.shared.stats_and_totals();
+        let (stats, totals) = self.instance.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());
         HealthSnapshot {
             connections: stats.connections.open,
             inbound_queue_depth: totals.depth as u64,
             inbound_dropped: totals.counters.dropped[DropReason::InboundOverflow as usize],
             uptime_secs: stats.uptime_seconds,
-            cluster: self.shared.cluster_health(),
-            redis: self.shared.redis_health(),
-            connection_quality: self.shared.grades(),
+            cluster: self.instance.cluster_health(),
+            redis: self.instance.redis_health(),
+            connection_quality: self.instance.grades(),
             recovery_enabled: self.shared.recovery.is_some(),
             recovery_topic_count: recovery.0,
             recovery_total_bytes: recovery.1,

@@ -6,15 +6,10 @@
 
 use std::collections::VecDeque;
 
-use super::{Core, Shard, read::BIG_FRAME};
-use crate::{
-    config::Config,
-    connection::{Connection, Phase},
-    frame::MAXIMAL_HEADER,
-    key::ConnectionKey,
-    stats::CloseReason,
-};
+use crate::{config::Config, connection::Connection, frame::MAXIMAL_HEADER, key::ConnectionKey};
 
+/// Frames above this are read into a buffer of their own, so that their beginning isn't copied again and again.
+pub(super) const BIG_FRAME: usize = 32 << 10;
 /// How long a client may say nothing in the middle of a large message while others wait for its room, in milliseconds.
 const STALL_MILLIS: u64 = 10_000;
 
@@ -24,7 +19,7 @@ pub(super) struct Assembly {
     /// What a message of several frames is promised: how long it will be isn't known, and joining doubles its buffer.
     fragmented: usize,
     /// Who waits for room, first come first served.
-    queue: VecDeque<ConnectionKey>,
+    pub(super) queue: VecDeque<ConnectionKey>,
 }
 
 /// What a connection needs before it may be read on.
@@ -95,55 +90,5 @@ impl Assembly {
             && self.is_tight()
             && !connection.has_input()
             && connection.reserved_millis + STALL_MILLIS < now_millis
-    }
-}
-
-impl Shard {
-    /// After a read: whether the connection may be read on. If not, it has been put where it waits.
-    pub(super) fn make_room(&mut self, connection: &mut Connection) -> bool {
-        if !matches!(connection.phase, Phase::Open | Phase::Closing) {
-            return true;
-        }
-        match self.core.assembly.promise(connection, self.core.now_millis) {
-            Need::Nothing => true,
-            Need::Wait => {
-                connection.is_listed = true;
-                self.core.assembly.queue.push_back(connection.key);
-                false
-            }
-            Need::GiveUp => {
-                self.core.crowd_out(connection);
-                true
-            }
-        }
-    }
-
-    /// Has those who wait go on, as far as there is room.
-    pub(super) fn grant(&mut self) {
-        while let Some(&key) = self.core.assembly.queue.front() {
-            if let Some(connection) = self.table.get_mut(key) {
-                let is_reading = matches!(connection.phase, Phase::Open | Phase::Closing);
-                if is_reading && self.core.assembly.promise(connection, self.core.now_millis) == Need::Wait {
-                    return;
-                }
-                self.ready.push_back(key);
-            }
-            self.core.assembly.queue.pop_front();
-        }
-    }
-}
-
-impl Core {
-    /// Ends a connection whose message there is no room for.
-    fn crowd_out(&mut self, connection: &mut Connection) {
-        connection.receiver.forget();
-        connection.partial = Vec::new();
-        connection.expected = 0;
-        connection.has_unparsed = false;
-        if connection.phase == Phase::Open {
-            self.close(connection, 1013, "too many large messages", CloseReason::Crowded);
-        }
-        connection.phase = Phase::Lingering;
-        self.half_close(connection);
     }
 }

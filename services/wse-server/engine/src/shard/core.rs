@@ -12,12 +12,12 @@ use crate::{
     config::{Delivery, InboundOverflow},
     connection::Connection,
     format::Inflater,
+    hub::Hub,
     inbound::Kind,
     intake::Intake,
     outbound::Backlog,
     priority::Level,
     random::Random,
-    server::Shared,
     stats::{Book, CloseReason, Counters},
 };
 
@@ -40,7 +40,7 @@ pub(super) enum Overflow {
 /// What working on one connection needs of its shard.
 pub(super) struct Core {
     pub(super) index: usize,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Hub>,
     pub(super) overflow: Overflow,
     pub(super) intake: Intake,
     pub(super) counters: Counters,
@@ -70,7 +70,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, shared: Arc<Hub>) -> Self {
         Self {
             index,
             overflow: match (shared.config.delivery, shared.config.inbound_overflow) {

@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 
-use super::{Core, Overflow};
+use super::{Core, Overflow, assembly::BIG_FRAME};
 use crate::{
     connection::{Connection, Phase},
     frame::{self, Opcode, Violation},
@@ -11,8 +11,6 @@ use crate::{
     stats::CloseReason,
 };
 
-/// Frames above this are read into a buffer of their own, so that their beginning isn't copied again and again.
-pub(super) const BIG_FRAME: usize = 32 << 10;
 /// So much is thrown away at once while lingering.
 const WASTE_BYTES: usize = 16 << 10;
 

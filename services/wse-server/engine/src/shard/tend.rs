@@ -9,12 +9,12 @@ use crate::{
     config::Config,
     connection::{Connection, Phase},
     envelope,
+    farewell::Farewell,
     frame::{self, Opcode},
     handshake::Refusal,
     key::ConnectionKey,
     outbound::{Backlog, Chunk, Command},
     priority::Level,
-    server::Farewell,
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::{cluster::ClusterStats, quality::Grades, redis::RedisStats};
+use crate::{
+    links::{ClusterStats, RedisStats},
+    quality::Grades,
+};
 
 /// How the server is, in the names of the reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]

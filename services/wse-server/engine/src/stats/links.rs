@@ -2,7 +2,7 @@
 
 use service_contract::Exposition;
 
-use crate::{cluster::ClusterStats, redis::RedisStats};
+use crate::links::{ClusterStats, RedisStats};
 
 pub(super) fn cluster(text: &mut Exposition, stats: &ClusterStats) {
     text.gauge("wse_cluster_peers", "Instances linked with", stats.peers);

@@ -1,0 +1,71 @@
+//! What clients are told that are to go, and whether a close frame can carry it.
+
+use std::time::Duration;
+
+use crate::frame::MAXIMAL_CONTROL_PAYLOAD;
+
+/// Most bytes of a close frame's reason: a control frame's payload without the code (RFC 6455, 5.5).
+const LONGEST_REASON: usize = MAXIMAL_CONTROL_PAYLOAD - size_of::<u16>();
+
+/// What clients are told that are to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// The close code: one that a server may send.
+    pub code: u16,
+    /// The close frame's reason, 123 bytes at most.
+    pub reason: String,
+    /// How long a client may take to read what waits for it and to say goodbye.
+    pub patience: Duration,
+}
+
+impl Default for Farewell {
+    fn default() -> Self {
+        Self { code: 4300, reason: String::new(), patience: Duration::from_secs(30) }
+    }
+}
+
+/// Why a farewell can't be said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FarewellError {
+    /// RFC 6455 keeps the code for something else (7.4).
+    #[error("close code {code} can't be sent: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999")]
+    Code {
+        /// As given.
+        code: u16,
+    },
+    /// It doesn't fit into a control frame.
+    #[error("a close reason has {LONGEST_REASON} bytes at most, this one has {bytes}")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+impl Farewell {
+    pub(crate) fn check(&self) -> Result<(), FarewellError> {
+        if !matches!(self.code, 1000 | 1001 | 1008 | 1011..=1013 | 3000..=4999) {
+            return Err(FarewellError::Code { code: self.code });
+        }
+        match self.reason.len() {
+            0..=LONGEST_REASON => Ok(()),
+            bytes => Err(FarewellError::TooLong { bytes }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_are_kept_for_something_else_and_long_reasons_are_refused() {
+        let check = |code, length| Farewell { code, reason: "x".repeat(length), ..Farewell::default() }.check();
+        for code in [1000, 1001, 1012, 3000, 4300, 4999] {
+            assert_eq!(check(code, 123), Ok(()), "{code}");
+        }
+        for code in [0, 999, 1004, 1005, 1006, 1010, 1015, 2999, 5000] {
+            assert_eq!(check(code, 0), Err(FarewellError::Code { code }));
+        }
+        assert_eq!(check(4300, 124), Err(FarewellError::TooLong { bytes: 124 }));
+    }
+}

@@ -1,0 +1,96 @@
+//! What the threads of a server share: queues to and from the shards, topics, and who is who.
+//!
+//! Shards, links and the server call it. It knows none of them: it puts commands into mailboxes and gives publications to
+//! carriers.
+
+mod fanout;
+mod presence;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::{
+    config::Config,
+    inbound::Inbound,
+    jwt::Gate,
+    limits::{Held, Waker},
+    links::Links,
+    outbound::Mailbox,
+    presence::Presence,
+    publications::Publications,
+    recipients::Recipients,
+    recovery::Recovery,
+    registry::Registry,
+    stats::Book,
+    topics::Topics,
+};
+
+/// What the shards, the links to other instances and the server share.
+pub(crate) struct Hub {
+    pub(crate) config: Config,
+    pub(crate) gate: Option<Gate>,
+    pub(crate) inbound: Arc<Inbound>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) recipients: Recipients,
+    pub(crate) links: Arc<Links>,
+    pub(crate) topics: Topics,
+    pub(crate) publications: Publications,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) presence: Option<Presence>,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) wakers: Vec<Arc<Waker>>,
+    /// Open connections of all shards, touched when one opens or closes.
+    pub(crate) open: AtomicUsize,
+    pub(crate) stopping: AtomicBool,
+    /// Nobody is let in any more.
+    pub(crate) draining: AtomicBool,
+    /// Books of shards that have ended.
+    pub(crate) last_books: Mutex<Vec<Book>>,
+    started: Instant,
+}
+
+impl Hub {
+    pub(crate) fn new(config: Config, shards: usize) -> std::io::Result<Self> {
+        let wakers = (0..shards).map(|_| Waker::new().map(Arc::new)).collect::<std::io::Result<Vec<_>>>()?;
+        let held = Held::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
+        let (registry, links) = (Arc::new(Registry::default()), Arc::new(Links::default()));
+        Ok(Self {
+            gate: config.jwt.as_ref().map(Gate::new),
+            inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
+            registry,
+            recipients: Recipients::new(config.rate_limit),
+            topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),
+            links,
+            publications: Publications::new(config.max_publish_backlog_bytes),
+            recovery: config.recovery.clone().map(Recovery::new),
+            presence: config.presence.clone().map(Presence::new),
+            mailboxes: wakers.iter().map(|waker| Mailbox::new(Arc::clone(waker))).collect(),
+            wakers,
+            open: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            last_books: Mutex::default(),
+            started: Instant::now(),
+            config,
+        })
+    }
+
+    /// `/readyz`.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_running() && !self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Until it is told to stop.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}

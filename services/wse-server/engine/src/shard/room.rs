@@ -1,0 +1,57 @@
+//! Who waits for room for a large message, whose turn it is, and who is closed for want of it.
+
+use super::{Core, Shard, assembly::Need};
+use crate::{
+    connection::{Connection, Phase},
+    stats::CloseReason,
+};
+
+impl Shard {
+    /// After a read: whether the connection may be read on. If not, it has been put where it waits.
+    pub(super) fn make_room(&mut self, connection: &mut Connection) -> bool {
+        if !matches!(connection.phase, Phase::Open | Phase::Closing) {
+            return true;
+        }
+        match self.core.assembly.promise(connection, self.core.now_millis) {
+            Need::Nothing => true,
+            Need::Wait => {
+                connection.is_listed = true;
+                self.core.assembly.queue.push_back(connection.key);
+                false
+            }
+            Need::GiveUp => {
+                self.core.crowd_out(connection);
+                true
+            }
+        }
+    }
+
+    /// Has those who wait go on, as far as there is room.
+    pub(super) fn grant(&mut self) {
+        while let Some(&key) = self.core.assembly.queue.front() {
+            if let Some(connection) = self.table.get_mut(key) {
+                let is_reading = matches!(connection.phase, Phase::Open | Phase::Closing);
+                if is_reading && self.core.assembly.promise(connection, self.core.now_millis) == Need::Wait {
+                    return;
+                }
+                self.ready.push_back(key);
+            }
+            self.core.assembly.queue.pop_front();
+        }
+    }
+}
+
+impl Core {
+    /// Ends a connection whose message there is no room for.
+    fn crowd_out(&mut self, connection: &mut Connection) {
+        connection.receiver.forget();
+        connection.partial = Vec::new();
+        connection.expected = 0;
+        connection.has_unparsed = false;
+        if connection.phase == Phase::Open {
+            self.close(connection, 1013, "too many large messages", CloseReason::Crowded);
+        }
+        connection.phase = Phase::Lingering;
+        self.half_close(connection);
+    }
+}
