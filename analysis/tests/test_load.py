@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bench_format.schemas import SCHEMA
 
 from tests.bundles import Json, TrialSpec, bundle, edit
 from ws_ladder_analysis.load import Bundle, BundleError, read_bundle
@@ -46,8 +47,10 @@ def test_a_file_that_is_no_text_is_named(folder: Path) -> None:
 
 
 def test_a_newer_schema_asks_for_a_newer_program(folder: Path) -> None:
-    edit(folder / "run.json", lambda run: run.update(schema=2))
-    with pytest.raises(BundleError, match=r"run\.json: schema 2 is newer than 1.*use a newer ws-ladder"):
+    edit(folder / "run.json", lambda run: run.update(schema=SCHEMA + 1))
+    with pytest.raises(
+        BundleError, match=rf"run\.json: schema {SCHEMA + 1} is newer than {SCHEMA}.*use a newer ws-ladder"
+    ):
         read_bundle(folder)
 
 
