@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_format.schemas import BookKeeping, TrialFile
+from bench_format.wire import decode
 from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.load import read_bundle
 
@@ -61,6 +63,10 @@ def test_every_message_is_accounted_for_and_the_bundle_agrees_with_itself(
     bundle = read_bundle(folder)
     assert len(bundle.trials) == trials
     assert check(bundle).disagreements == ()
+    for trial in bundle.trials:
+        file = folder / "trials" / trial.name / "trial.json"
+        judged = decode(TrialFile, json.loads(file.read_text()), "")
+        assert (judged.trial, judged.workers, judged.keeping) == (trial.id, len(trial.workers), BookKeeping.CONNECTIONS)
 
 
 def test_connections_that_share_a_process_balance_too(wse: Callable[[str], list[str]], bench: RunBench) -> None:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from bench_format.meaning import reasons
 from bench_format.schemas import (
     SCHEMA,
+    BookKeeping,
     ConnectionBook,
+    Cpus,
     Load,
     LoadOpen,
     Reading,
     ServiceFile,
     ServiceReadings,
     Thresholds,
+    TrialFile,
     TrialId,
     TrialResult,
     WorkerResult,
@@ -62,6 +65,9 @@ class _Observed:
     service: Service | None
     ladder: Ladder
     assignment: Assignment
+    # Connections that are open already and belong to other clients.
+    others: set[str]
+    keeping: BookKeeping = BookKeeping.NONE
     open_at_start: int = 0
     edges: list[Reading] = field(default_factory=list)
 
@@ -107,7 +113,7 @@ class Bench:
         assignments = assign(self.options, self.run, ladder, trial)
         others = {book.id for book in (service.connections() or [] if service else [])}
         before = service.settled(service.read(), 0, patience_ns) if service else None
-        observed = _Observed(service, ladder, assignments[0])
+        observed = _Observed(service, ladder, assignments[0], others)
         results = crew.run(assignments, crew.Watch(observed.started, observed.loaded))
         expected = sum(book.sent + book.unnumbered for result in results for book in result.books)
         after = service.settled(before, expected, patience_ns) if service and before else None
@@ -115,30 +121,63 @@ class Bench:
         connections = None if found is None else [book for book in found if book.id not in others]
         start, end = (*observed.edges, None, None)[:2]
         readings = ServiceReadings(before=before, window_start=start, window_end=end, after=after)
-        result = self._judge(ladder, trial, results, readings, connections, observed)
+        observed.keeping = _keeping(service, connections)
+        file = self._trial_file(ladder, trial, results, readings, observed)
+        result = self._judge(file, results, readings, connections)
         if self.bundle is not None:
-            self.bundle.keep(ladder, result, results, ServiceFile(SCHEMA, readings, connections=connections))
+            self.bundle.keep(ladder, file, results, ServiceFile(SCHEMA, readings, connections=connections), result)
         return result
 
-    def _judge(
+    def _trial_file(
         self,
         ladder: Ladder,
         trial: TrialId,
         results: Sequence[WorkerResult],
         readings: ServiceReadings,
-        connections: list[ConnectionBook] | None,
         observed: _Observed,
+    ) -> TrialFile:
+        """What the trial is judged by, beside what the workers and the service counted."""
+        service = self.service
+        seen = (readings.before, readings.window_start, readings.window_end, readings.after)
+        workers = self.options.cpus or frozenset(os.sched_getaffinity(0))
+        return TrialFile(
+            schema=SCHEMA,
+            run=self.run,
+            trial=trial,
+            attempt=1,
+            started_at_unix_ns=results[0].evidence.start_at_unix_ns,
+            load=ladder.load(trial.tier),
+            message=ladder.message,
+            objectives=[],
+            thresholds=Thresholds(),
+            terms=WORKLOADS[ladder.workload].terms,
+            keeping=observed.keeping,
+            workers=ladder.processes(trial.tier),
+            window_ns=observed.assignment.window_ns,
+            open_at_start=observed.open_at_start,
+            rss_peak_bytes=max((reading.rss_bytes or 0 for reading in seen if reading), default=0),
+            rss_at_rest_bytes=service.at_rest(readings.before) if service and readings.before else None,
+            cpus=Cpus(float(len(workers)), shared_with_service=bool(service and workers & service.cpus())),
+            reproduce=command(self.options, "--tests", ladder.workload),
+            others=sorted(observed.others),
+        )
+
+    def _judge(
+        self,
+        trial: TrialFile,
+        results: Sequence[WorkerResult],
+        readings: ServiceReadings,
+        connections: list[ConnectionBook] | None,
     ) -> TrialResult:
-        merged, limits = merge(results), Thresholds()
+        merged, limits, claimed = merge(results), trial.thresholds, trial.terms.witness
         before, after = readings.before, readings.after
         delta = between(before.stats, after.stats) if before and after else None
-        claimed = WORKLOADS[ladder.workload].witness
         seen_by = witness(claimed, delta)
         messages = complete(merged.messages, claimed, delta)
         measured = Measured(
-            load=ladder.load(trial.tier),
-            window_ns=observed.assignment.window_ns,
-            open_at_start=observed.open_at_start,
+            load=trial.load,
+            window_ns=trial.window_ns,
+            open_at_start=trial.open_at_start,
             results=results,
             readings=readings,
             worker_cpus=self.options.cpus or frozenset(os.sched_getaffinity(0)),
@@ -148,16 +187,16 @@ class Bench:
         rates = figures(measured, merged, messages, seen_by)
         return TrialResult(
             schema=SCHEMA,
-            run=self.run,
-            trial=trial,
-            attempt=1,
-            started_at_unix_ns=results[0].evidence.start_at_unix_ns,
-            load=measured.load,
-            message=ladder.message,
+            run=trial.run,
+            trial=trial.trial,
+            attempt=trial.attempt,
+            started_at_unix_ns=trial.started_at_unix_ns,
+            load=trial.load,
+            message=trial.message,
             witness=seen_by,
             validity=validity(measured, merged, balanced, rates, limits),
             verdict=None,
-            bound_by=bound_by(measured.load, rates, limits),
+            bound_by=bound_by(trial.load, rates, limits),
             connections=merged.connections,
             messages=messages,
             figures=rates,
@@ -166,8 +205,14 @@ class Bench:
             books=balanced,
             service=readings,
             workers=[result.evidence for result in results],
-            reproduce=command(self.options, "--tests", ladder.workload),
+            reproduce=trial.reproduce,
         )
+
+
+def _keeping(service: Service | None, connections: list[ConnectionBook] | None) -> BookKeeping:
+    if service is None:
+        return BookKeeping.NONE
+    return BookKeeping.TOTALS if connections is None else BookKeeping.CONNECTIONS
 
 
 def assign(options: Options, run: str, ladder: Ladder, trial: TrialId) -> list[Assignment]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_format.meaning import trial_name
-from bench_format.schemas import SCHEMA, ServiceFile, Thresholds, TrialId, TrialResult, WorkerResult
+from bench_format.schemas import SCHEMA, ServiceFile, Thresholds, TrialFile, TrialId, TrialResult, WorkerResult
 from bench_format.wire import to_json, to_wire
 
 from . import __version__
@@ -35,15 +35,23 @@ class Bundle:
     ladders: list[Any] = field(default_factory=list)
     trials: list[Any] = field(default_factory=list)
 
-    def keep(self, ladder: Ladder, result: TrialResult, workers: Sequence[WorkerResult], service: ServiceFile) -> None:
+    def keep(
+        self,
+        ladder: Ladder,
+        trial: TrialFile,
+        workers: Sequence[WorkerResult],
+        service: ServiceFile,
+        result: TrialResult,
+    ) -> None:
         """Keeps a trial: `run.json` names it only when its files are there."""
-        folder = self.folder / "trials" / trial_name(result.trial)
+        folder = self.folder / "trials" / trial_name(trial.trial)
         for worker in workers:
             _put(folder / "workers" / f"{worker.worker}.json", to_json(worker))
+        _put(folder / "trial.json", to_json(trial))
         _put(folder / "service.json", to_json(service))
         _put(folder / "result.json", to_json(result))
         state = {"state": "finished", "validity": to_wire(result.validity), "passed": None}
-        self._entry(ladder, result.trial, state)
+        self._entry(ladder, trial.trial, state)
 
     def fail(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
         """Keeps the reason why there is no result."""

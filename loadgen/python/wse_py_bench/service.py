@@ -37,6 +37,7 @@ class Service:
         here = parts.hostname in ("127.0.0.1", "localhost", "::1")
         self.url = url.rstrip("/")
         self.pid = listener_of(parts.port or 80) if here else None
+        self._at_rest_bytes: int | None = None
         # A proxy between us and a service is never meant.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -62,6 +63,12 @@ class Service:
             throttled_periods=None,
             stats=stats,
         )
+
+    def at_rest(self, before: Reading) -> int | None:
+        """Its memory before its first connection, in bytes: the least that it had before any trial of this run."""
+        seen = [one for one in (self._at_rest_bytes, before.rss_bytes) if one is not None]
+        self._at_rest_bytes = min(seen, default=None)
+        return self._at_rest_bytes
 
     def read_at(self, moment_ns: int) -> Reading:
         """A reading at a moment of the monotonic clock."""

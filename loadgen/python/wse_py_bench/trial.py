@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bench_format.schemas import Load, Message, TrialId, WindowCounts, Witness
+from bench_format.schemas import Load, Message, Terms, TrialId, WindowCounts, Witness
 
 from .clock import monotonic_ns
 from .connection import Connection, Target
@@ -15,20 +15,19 @@ from .recorder import WindowRecorder
 class Workload:
     """What kind of load it is."""
 
-    witness: Witness
+    terms: Terms
     # Whether the application sums up the numbers of the messages; those that the service answers never reach it.
     numbered: bool = False
-    opens_in_window: bool = False
 
 
 # By the names of plans, in the order of the published suites.
 WORKLOADS = {
-    "connection-storm": Workload(Witness.REPLY, opens_in_window=True),
-    "ping-latency": Workload(Witness.REPLY),
-    "throughput": Workload(Witness.APPLICATION, numbered=True),
-    "size-matrix": Workload(Witness.APPLICATION, numbered=True),
-    "format-comparison": Workload(Witness.APPLICATION, numbered=True),
-    "sustained-hold": Workload(Witness.REPLY),
+    "connection-storm": Workload(Terms(Witness.REPLY, opens_in_window=True)),
+    "ping-latency": Workload(Terms(Witness.REPLY, late_by="response")),
+    "throughput": Workload(Terms(Witness.APPLICATION), numbered=True),
+    "size-matrix": Workload(Terms(Witness.APPLICATION), numbered=True),
+    "format-comparison": Workload(Terms(Witness.APPLICATION), numbered=True),
+    "sustained-hold": Workload(Terms(Witness.REPLY)),
 }
 
 

@@ -96,7 +96,7 @@ def _alone(trial: Trial, gate: Gate) -> int:
 
 
 async def _in_event_loop(trial: Trial, gate: Gate) -> int:
-    if trial.assignment.workload.opens_in_window:
+    if trial.assignment.workload.terms.opens_in_window:
         skew_ns = _begin(trial, gate)
         sockets = await storm(trial)
     else:
@@ -130,7 +130,7 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
         trial=assignment.trial,
         attempt=1,
         worker=assignment.worker,
-        witness=assignment.workload.witness,
+        witness=assignment.workload.terms.witness,
         connections=ConnectionCounts(
             trial.attempted, len(trial.connections), dict(trial.failed), dict(trial.closed_early)
         ),
@@ -164,7 +164,7 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
 def _messages(trial: Trial) -> MessageCounts:
     due, unsent = trial.offered, sum(connection.unsent for connection in trial.connections)
     replied = sum(connection.replies for connection in trial.connections)
-    by_reply = trial.assignment.workload.witness == "reply"
+    by_reply = trial.assignment.workload.terms.witness == "reply"
     # Exact for one size of message; compressed ones and pings differ by a few bytes each.
     each = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     counts: dict[str, Any] = {

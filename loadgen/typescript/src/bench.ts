@@ -13,11 +13,13 @@ import {
   type Reading,
   SCHEMA,
   type ServiceReadings,
+  type TrialFile,
   type TrialResult,
   type WorkerResult,
 } from "./schemas.ts";
 import type { Service } from "./service.ts";
 import type { Ladder } from "./suite.ts";
+import { THRESHOLDS } from "./thresholds.ts";
 import type { Assignment } from "./trial.ts";
 import { validity } from "./validity.ts";
 import { WORKLOADS } from "./worker.ts";
@@ -62,9 +64,11 @@ export async function measure(equipment: Equipment, ladder: Ladder, tier: number
   const id = { service: serviceName, workload: ladder.test, variant: ladder.variant, tier, process: 1, repeat: 1 };
   const told = assignments(equipment, ladder, tier, id);
   try {
-    const { results, readings, connections, openAtStart } = await load(equipment, ladder, told);
-    const result = judge(equipment, ladder, told, results, readings, connections, openAtStart);
-    await bundle?.keep(ladder, result, results, { schema: SCHEMA, readings, connections });
+    const loaded = await load(equipment, ladder, told);
+    const file = trialFile(equipment, ladder, told, loaded);
+    const result = judge(equipment, file, loaded);
+    const { results, readings, connections } = loaded;
+    await bundle?.keep(ladder, file, results, { schema: SCHEMA, readings, connections }, result);
     return { ladder, tier, result };
   } catch (error) {
     const problem = error instanceof Error ? error.message : String(error);
@@ -78,6 +82,8 @@ interface Loaded {
   readings: ServiceReadings;
   connections: ConnectionBook[] | null;
   openAtStart: number;
+  /** Ids of connections that were there before and belong to other clients. */
+  others: string[];
 }
 
 async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): Promise<Loaded> {
@@ -112,33 +118,57 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
   const after = before && ((await service?.settled(before, expected, patience)) ?? null);
   const connections = (await service?.connections())?.filter((book) => !others.has(book.id)) ?? null;
   const readings = { before, window_start: atEdges[0] ?? null, window_end: atEdges[1] ?? null, after };
-  return { results, readings, connections, openAtStart };
+  return { results, readings, connections, openAtStart, others: [...others] };
 }
 
-function judge(
-  equipment: Equipment,
-  ladder: Ladder,
-  told: Assignment[],
-  results: WorkerResult[],
-  readings: ServiceReadings,
-  connections: ConnectionBook[] | null,
-  openAtStart: number,
-): TrialResult {
-  const [assignment, result] = [told[0], results[0]];
-  if (assignment === undefined || result === undefined) throw new Error("no worker delivered a result");
-  const tier = assignment.trial.tier;
-  const loadOfAll = ladder.load(tier);
+/** What a trial is judged by, beside what the workers and the service counted. */
+function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loaded: Loaded): TrialFile {
+  const { service, options } = equipment;
+  const { before, window_start, window_end, after } = loaded.readings;
+  const [assignment, result] = [told[0], loaded.results[0]];
+  const terms = WORKLOADS[ladder.test]?.terms;
+  if (assignment === undefined || result === undefined || terms === undefined) {
+    throw new Error("no worker delivered a result");
+  }
+  const workerCpus = options.cpus === undefined ? allowedCpus("self") : cpuList(options.cpus);
+  const serviceCpus = service?.cpus() ?? [];
+  const shared = workerCpus.some((cpu) => serviceCpus.includes(cpu));
+  return {
+    schema: SCHEMA,
+    run: equipment.run,
+    trial: assignment.trial,
+    attempt: 1,
+    started_at_unix_ns: result.evidence.start_at_unix_ns,
+    load: ladder.load(assignment.trial.tier),
+    message: ladder.message,
+    objectives: [],
+    thresholds: THRESHOLDS,
+    terms,
+    keeping: service === null ? "none" : loaded.connections === null ? "totals" : "connections",
+    workers: told.length,
+    window_ns: assignment.window_ns,
+    open_at_start: loaded.openAtStart,
+    rss_peak_bytes: Math.max(0, ...[before, window_start, window_end, after].map((one) => one?.rss_bytes ?? 0)),
+    rss_at_rest_bytes: before ? (service?.atRest(before) ?? null) : null,
+    cpus: { workers: workerCpus.length, shared_with_service: shared },
+    others: loaded.others,
+    reproduce: reproduce(ladder, assignment.trial.tier),
+  };
+}
+
+function judge(equipment: Equipment, file: TrialFile, loaded: Loaded): TrialResult {
+  const { results, readings, connections } = loaded;
+  const { options } = equipment;
   const merged = merge(results);
   const { before, after } = readings;
   const delta = before && after ? between(before.stats, after.stats) : null;
-  const claimed = WORKLOADS[ladder.test]?.witness ?? "none";
+  const claimed = file.terms.witness;
   const seenBy = witness(claimed, delta);
   const messages = complete(merged.messages, claimed, delta);
-  const { options } = equipment;
   const measured: Measured = {
-    load: loadOfAll,
-    windowNs: assignment.window_ns,
-    openAtStart,
+    load: file.load,
+    windowNs: file.window_ns,
+    openAtStart: file.open_at_start,
     results,
     readings,
     workerCpus: options.cpus === undefined ? allowedCpus("self") : cpuList(options.cpus),
@@ -148,16 +178,16 @@ function judge(
   const found = figures(measured, merged, messages, seenBy);
   return {
     schema: SCHEMA,
-    run: equipment.run,
-    trial: assignment.trial,
-    attempt: 1,
-    started_at_unix_ns: result.evidence.start_at_unix_ns,
-    load: loadOfAll,
-    message: ladder.message,
+    run: file.run,
+    trial: file.trial,
+    attempt: file.attempt,
+    started_at_unix_ns: file.started_at_unix_ns,
+    load: file.load,
+    message: file.message,
     witness: seenBy,
-    validity: validity(measured, merged, balanced, found, told.length),
+    validity: validity(measured, merged, balanced, found, file.workers),
     verdict: null,
-    bound_by: boundBy(loadOfAll, found),
+    bound_by: boundBy(file.load, found),
     connections: merged.connections,
     messages,
     figures: found,
@@ -166,7 +196,7 @@ function judge(
     books: balanced,
     service: readings,
     workers: results.map((one) => one.evidence),
-    reproduce: reproduce(ladder, tier),
+    reproduce: file.reproduce,
   };
 }
 

@@ -7,21 +7,15 @@ import type { Options } from "./cli.ts";
 import { toJson } from "./json.ts";
 import { environment } from "./machine.ts";
 import {
-  type ConnectionBook,
   SCHEMA,
-  type ServiceReadings,
+  type ServiceFile,
+  type TrialFile,
   type TrialId,
   type TrialResult,
   type WorkerResult,
 } from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
 import { THRESHOLDS } from "./thresholds.ts";
-
-interface ServiceFile {
-  schema: number;
-  readings: ServiceReadings;
-  connections: ConnectionBook[] | null;
-}
 
 /** What a run is about. */
 export interface About {
@@ -46,11 +40,18 @@ export class Bundle {
   }
 
   /** Keeps a trial: `run.json` names it only when its files are there. */
-  async keep(ladder: Ladder, result: TrialResult, workers: WorkerResult[], service: ServiceFile): Promise<void> {
-    const { trial } = result;
+  async keep(
+    ladder: Ladder,
+    file: TrialFile,
+    workers: WorkerResult[],
+    service: ServiceFile,
+    result: TrialResult,
+  ): Promise<void> {
+    const { trial } = file;
     const place = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
     const folder = join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
     for (const worker of workers) await put(join(folder, "workers", `${worker.worker}.json`), worker);
+    await put(join(folder, "trial.json"), file);
     await put(join(folder, "service.json"), service);
     await put(join(folder, "result.json"), result);
     await this.entry(ladder, trial, { state: "finished", validity: result.validity, passed: null });

@@ -12,6 +12,7 @@ const PAUSE_NS = 20 * NS_PER_MS;
 export class Service {
   private readonly url: string;
   private readonly pid: number | undefined;
+  private atRestBytes: number | undefined;
 
   private constructor(url: string, pid: number | undefined) {
     this.url = url;
@@ -47,6 +48,13 @@ export class Service {
       periods: null,
       stats,
     };
+  }
+
+  /** Its memory before its first connection, in bytes: the least that it had before any trial of this run. */
+  atRest(before: Reading): number | undefined {
+    const seen = [this.atRestBytes, before.rss_bytes].filter((one) => typeof one === "number");
+    if (seen.length > 0) this.atRestBytes = Math.min(...seen);
+    return this.atRestBytes;
   }
 
   /** A reading at a moment of the monotonic clock. */

@@ -6,7 +6,7 @@ import { ownCpuNs, ownWrites } from "./machine.ts";
 import type { WseMessage } from "./payload.ts";
 import { WindowRecorder } from "./recorder.ts";
 import type * as schemas from "./schemas.ts";
-import type { ConnectionCounts, LoadClosed, LoadOpen, Witness } from "./schemas.ts";
+import type { ConnectionCounts, LoadClosed, LoadOpen, Terms } from "./schemas.ts";
 
 /** How this program offers load: never at the pace of sessions, and nothing left to a default. */
 export type Offered = Required<LoadOpen> | Required<LoadClosed>;
@@ -19,11 +19,10 @@ export interface Assignment extends schemas.Assignment {
 
 /** A kind of load. */
 export interface Workload {
-  readonly witness: Witness;
+  /** On which terms it is judged. */
+  readonly terms: Terms;
   /** Whether the application sums up the numbers of the messages; those that the service answers never reach it. */
   readonly numbered: boolean;
-  /** Whether connections are opened in the window, and not before it. */
-  readonly opensInWindow: boolean;
   /** Offers the load from the start until the window ends or the work is done, marks the window's edges, and drains. */
   run(trial: Trial): Promise<void>;
 }

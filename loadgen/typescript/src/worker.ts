@@ -39,7 +39,7 @@ export async function carryOut(assignment: Assignment, secret: string, gate: Gat
   if (workload === undefined) throw new Error(`there is no workload "${assignment.trial.workload}"`);
   const before = { cpuNs: ownCpuNs(), wallNs: wallNs(), monotonicNs: monotonicNs() };
   const trial = new Trial(assignment, token(secret, Math.floor(Date.now() / 1000)));
-  if (!workload.opensInWindow) await trial.openAll();
+  if (!workload.terms.opens_in_window) await trial.openAll();
   const startNs = await gate.ready(trial.counts.open);
   await until(startNs);
   const skewNs = monotonicNs() - startNs;
@@ -77,14 +77,14 @@ function result(trial: Trial, workload: Workload, evidence: WorkerEvidence): Wor
     connections.reduce((total, connection) => total + of(connection), 0);
   const unsent = sum((connection) => connection.unsent);
   const due = trial.offered();
-  const replied = workload.witness === "reply";
+  const replied = workload.terms.witness === "reply";
   return {
     schema: SCHEMA,
     run: assignment.run,
     trial: assignment.trial,
     attempt: assignment.attempt,
     worker: assignment.worker,
-    witness: workload.witness,
+    witness: workload.terms.witness,
     connections: trial.counts,
     messages: {
       due,

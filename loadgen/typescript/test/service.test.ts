@@ -93,6 +93,7 @@ test("all seven tests run in two processes, balance their books and leave a bund
   for (const file of readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((one) =>
     one.endsWith(".json"),
   )) {
+    if (file.endsWith("/trial.json")) assertSchema("trial-file", join(folder, file));
     if (file.endsWith("/result.json")) assertSchema("trial-result", join(folder, file));
     if (file.endsWith("/service.json")) assertSchema("service-file", join(folder, file));
     if (file.includes("/workers/")) assertSchema("worker-result", join(folder, file));

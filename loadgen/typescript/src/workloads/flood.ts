@@ -14,9 +14,8 @@ const BURST_BYTES = 65_536;
 const TURN_NS = 5 * NS_PER_MS;
 
 export const flood: Workload = {
-  witness: "application",
+  terms: { witness: "application" },
   numbered: true,
-  opensInWindow: false,
   run: (trial) => new Flood(trial).run(),
 };
 

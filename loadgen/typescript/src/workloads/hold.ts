@@ -7,9 +7,8 @@ import { ping, ponged } from "../payload.ts";
 import type { Trial, Workload } from "../trial.ts";
 
 export const hold: Workload = {
-  witness: "reply",
+  terms: { witness: "reply" },
   numbered: false,
-  opensInWindow: false,
   run: (trial) => new Hold(trial).run(),
 };
 

@@ -7,9 +7,8 @@ import { ping, ponged } from "../payload.ts";
 import type { Trial, Workload } from "../trial.ts";
 
 export const pings: Workload = {
-  witness: "reply",
+  terms: { witness: "reply", late_by: "response" },
   numbered: false,
-  opensInWindow: false,
   async run(trial) {
     const { load } = trial.assignment;
     const each = (load.model === "closed" && load.messages_per_connection) || 1;

@@ -4,9 +4,8 @@
 import type { Workload } from "../trial.ts";
 
 export const storm: Workload = {
-  witness: "reply",
+  terms: { witness: "reply", opens_in_window: true },
   numbered: false,
-  opensInWindow: true,
   async run(trial) {
     trial.mark();
     await trial.openAll((durationNs, atNs) => trial.recorder.record("handshake_ns", durationNs, atNs));
