@@ -1,11 +1,14 @@
 //! What the simulator is told when it starts: flags, or the variables of the same names. Nothing is guessed: a value
 //! that makes no sense ends the program with an error that names it.
 
-use std::{net::IpAddr, num::NonZeroUsize, time::Duration};
+use std::{net::IpAddr, num::NonZeroUsize};
 
 use clap::Parser;
 
-use crate::faults::{self, FaultPlan};
+use crate::{
+    faults::FaultPlan,
+    values::{not_negative, share},
+};
 
 /// Settings of the simulator. The defaults are those that the numbers of speech-to-text gateways are stated with.
 #[derive(Clone, Debug, Parser)]
@@ -30,7 +33,7 @@ pub struct Config {
     #[arg(long, env = "MODEL_JITTER_SIGMA", default_value = "0.15", value_parser = not_negative)]
     pub model_jitter_sigma: f64,
     /// Share of requests with a long tail, from 0 to 1
-    #[arg(long, env = "MODEL_LONGTAIL_PROB", default_value = "0.01", value_parser = faults::share)]
+    #[arg(long, env = "MODEL_LONGTAIL_PROB", default_value = "0.01", value_parser = share)]
     pub model_longtail_prob: f64,
     /// What a long tail multiplies the computing time with
     #[arg(long, env = "MODEL_LONGTAIL_MULT", default_value = "3", value_parser = not_negative)]
@@ -57,22 +60,6 @@ impl Config {
             threads => threads,
         }
     }
-}
-
-/// The largest number of milliseconds, or factor, that a setting takes: a day's worth.
-const LARGEST: f64 = 86_400_000.0;
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    match (0.0..=LARGEST).contains(&number) {
-        true => Ok(number),
-        false => Err(format!("must be between 0 and {LARGEST}")),
-    }
-}
-
-/// A duration of so many milliseconds, which must be one that a setting takes.
-pub(crate) fn milliseconds(text: &str) -> Result<Duration, String> {
-    not_negative(text).map(|milliseconds| Duration::from_secs_f64(milliseconds / 1e3))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::{str::FromStr, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::milliseconds,
-    latency::{Stream, uniform},
+    random::{Stream, uniform},
+    values::{milliseconds, share},
 };
 
 /// The faults to inject, each with its share of all requests. A request has one fault at most.
@@ -110,15 +110,6 @@ impl Faults {
         }
         let drawn = uniform(self.seed, number, Stream::Fault);
         self.below.iter().find(|&&(end, _)| drawn < end).map(|&(_, fault)| fault)
-    }
-}
-
-/// A share of all requests, from 0 to 1.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
-    match (0.0..=1.0).contains(&share) {
-        true => Ok(share),
-        false => Err(format!("the share {text} must be between 0 and 1")),
     }
 }
 

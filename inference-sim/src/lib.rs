@@ -3,6 +3,7 @@
 //! A request's way: [`connection`] accepts it over HTTP/1.1 or HTTP/2, [`routes`] checks and numbers it,
 //! [`latency`] and [`faults`] say when and how it is answered, [`gather`] collects it with others for a computing
 //! thread, [`lanes`] computes the checksums of all of them at once, [`compute`] the rest, and [`metrics`] counts.
+//! [`config`] has the settings, whose numbers [`values`] reads; [`random`] has the numbers that are drawn.
 
 mod compute;
 mod config;
@@ -12,7 +13,9 @@ mod gather;
 mod lanes;
 mod latency;
 mod metrics;
+mod random;
 mod routes;
+mod values;
 
 use std::{
     net::SocketAddr,
