@@ -1,9 +1,10 @@
 //! Speech-to-text gateway on Tokio and Axum. `services/README.md` ("Gateways") is its contract.
 //!
-//! `main` starts it and says where it listens. `gateway` accepts clients, answers HTTP and upgrades; `session` is one
-//! client: `socket` brings its bytes, `inbox` makes audio of them, `backlog` numbers it, `schedule` says when it is due,
-//! `inference` has it recognised, `protocol` is what the client is told, `outbox` what of that isn't written yet, `end`
-//! why it was over. `metrics` keeps the books and shows them. `config` is what the gateway is told.
+//! `main` starts it and says where it listens. `server` accepts clients, answers HTTP and upgrades; `gateway` is what
+//! sessions have in common; `session` is one client: `socket` brings its bytes, `inbox` makes audio of them, `backlog`
+//! numbers it, `schedule` says when it is due, `inference` has it recognised, `protocol` is what the client is told,
+//! `outbox` what of that isn't written yet, `end` why it was over. `metrics` keeps the books and shows them. `config` has
+//! the settings.
 
 mod backlog;
 mod config;
@@ -15,6 +16,7 @@ mod metrics;
 mod outbox;
 mod protocol;
 mod schedule;
+mod server;
 mod session;
 mod socket;
 
@@ -46,8 +48,8 @@ fn main() -> anyhow::Result<()> {
 async fn run(config: &Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
-    let listener = gateway::listen(SocketAddr::new(config.host, config.port))?;
-    let metrics_listener = gateway::listen(SocketAddr::new(config.host, config.metrics_port))?.into_std()?;
+    let listener = server::listen(SocketAddr::new(config.host, config.port))?;
+    let metrics_listener = server::listen(SocketAddr::new(config.host, config.metrics_port))?.into_std()?;
     let books = Arc::new(Books::new());
     let gateway = Arc::new(Gateway::new(config, books.clone())?);
     let (address, metrics_address) = (listener.local_addr()?, metrics_listener.local_addr()?);
@@ -59,7 +61,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    gateway.serve(listener, stop).await;
+    server::serve(gateway, listener, stop).await;
     Ok(())
 }
 
