@@ -1,14 +1,11 @@
-//! The gateway as a whole: what all threads share, how they start and how they end.
+//! The gateway as a whole: how its threads start and how they end.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -18,63 +15,16 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
     Config,
-    inference::{Exchange, Inference, Settings},
-    mailbox::Mailbox,
-    metrics::{Counters, MetricsPort},
+    inference::{Inference, Settings},
+    port::MetricsPort,
     shard::Shard,
+    shared::{Shared, lock},
 };
 
 /// More than any burst of connects: a full backlog costs a client one to three seconds (SYN retransmission).
 const BACKLOG: i32 = 65_535;
 /// How often the inference's name is resolved again. Connections that are open stay where they are.
 const RESOLVE_EVERY: Duration = Duration::from_secs(10);
-
-/// What one WebSocket thread shows to others.
-#[derive(Debug)]
-pub struct Door {
-    /// Between it and its inference thread.
-    pub exchange: Arc<Exchange>,
-    /// Sockets that were accepted for it.
-    pub sockets: Mailbox<OwnedFd>,
-    /// What it had counted at the end of its last round.
-    pub counters: Mutex<Counters>,
-}
-
-/// What all threads share.
-#[derive(Debug)]
-pub struct Shared {
-    /// The settings.
-    pub config: Config,
-    /// When the gateway started.
-    pub started_at: Instant,
-    /// One per WebSocket thread.
-    pub doors: Vec<Arc<Door>>,
-    /// WebSockets that are open.
-    pub open: AtomicUsize,
-    is_stopping: AtomicBool,
-}
-
-impl Shared {
-    /// Whether no more connections are taken, and those that are open come to an end.
-    pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::SeqCst)
-    }
-
-    /// Since the start.
-    pub fn uptime(&self) -> Duration {
-        self.started_at.elapsed()
-    }
-
-    /// What each thread has counted.
-    pub fn counters(&self) -> Vec<Counters> {
-        self.doors.iter().map(|door| *lock(&door.counters)).collect()
-    }
-}
-
-/// A value that is whole after every statement that changes it, whoever panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A gateway that runs.
 #[derive(Debug)]
@@ -98,14 +48,7 @@ impl Gateway {
             .ok()
             .and_then(|address| SocketAddr::try_from(address).ok())
             .context("failed to read the address that the kernel picked")?;
-        let doors = (0..config.threads()).map(|_| door()).collect::<Result<Vec<_>, _>>();
-        let shared = Arc::new(Shared {
-            config: config.clone(),
-            started_at: Instant::now(),
-            doors: doors.context("failed to make what wakes threads")?,
-            open: AtomicUsize::new(0),
-            is_stopping: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(config).context("failed to make what wakes threads")?);
         let metrics = MetricsPort::start(config.metrics_address(), Arc::clone(&shared))
             .with_context(|| format!("failed to listen on {} (HOST, METRICS_PORT)", config.metrics_address()))?;
         let threads = start_threads(&shared, listener).context("failed to start a thread")?;
@@ -124,20 +67,12 @@ impl Gateway {
 
     /// Ends all sessions as the contract has it, and returns when they have ended.
     pub fn stop(self) {
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
-        for door in &self.shared.doors {
-            door.exchange.shard.wake();
-        }
+        self.shared.stop();
         for thread in self.threads {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
     }
-}
-
-fn door() -> std::io::Result<Arc<Door>> {
-    let counters = Mutex::new(Counters::default());
-    Ok(Arc::new(Door { exchange: Arc::new(Exchange::new()?), sockets: Mailbox::default(), counters }))
 }
 
 fn start_threads(shared: &Arc<Shared>, listener: OwnedFd) -> std::io::Result<Vec<JoinHandle<()>>> {

@@ -16,16 +16,20 @@
 //! | [`session`] | numbers, batches, flush ticks, the one request in flight (pure) |
 //! | [`mailbox`] | from thread to thread |
 //! | [`inference`] | an inference thread: connections, requests, answers |
-//! | [`metrics`] | the books, and the metrics port |
+//! | [`shared`] | what threads share |
+//! | [`metrics`] | the books |
+//! | [`port`] | the metrics port |
 
 pub mod config;
 pub mod gateway;
 pub mod inference;
 pub mod mailbox;
 pub mod metrics;
+pub mod port;
 pub mod protocol;
 pub mod session;
 mod shard;
+pub mod shared;
 pub mod wheel;
 
 pub use config::Config;

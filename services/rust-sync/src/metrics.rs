@@ -3,16 +3,12 @@
 //! A thread counts in plain integers of its own and publishes them all at once at the end of a round, so that the equations
 //! of `services/README.md` hold in every reading.
 
-mod port;
-
 use std::{collections::BTreeMap, time::Duration};
 
 use service_contract::{
     ByteStats, ConnectionStats, Exposition, GatewayMetrics, Histogram, InferenceStats, Labels, MessageStats,
     ServiceStats, Ticks,
 };
-
-pub use port::MetricsPort;
 
 use crate::protocol::messages::Kind;
 

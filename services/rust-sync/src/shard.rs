@@ -26,11 +26,11 @@ use rustix::{
 
 use self::connection::Connections;
 use crate::{
-    gateway::{Door, Shared, lock},
     inference::{Answer, rest_until, timespec},
     metrics::Counters,
     protocol::MAXIMAL_MESSAGE,
     session::{Pool, Request},
+    shared::{Door, Shared, lock},
     wheel::Wheel,
 };
 

@@ -10,8 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::Counters;
-use crate::{gateway::Shared, protocol::http::answer};
+use crate::{metrics::Counters, protocol::http::answer, shared::Shared};
 
 /// Who takes longer to ask, or to take the answer, is not answered.
 const PATIENCE: Duration = Duration::from_secs(2);
