@@ -26,7 +26,7 @@ use crate::{
     ledger::Entry,
     protocol::{self, Kind},
     publisher::{Publication, Publisher},
-    server::Shared,
+    shared::Shared,
     wire::Wire,
 };
 

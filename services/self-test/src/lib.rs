@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`config`] | flags, and the flaws |
 //! | [`server`] | sockets, acceptance, the end |
+//! | `shared` | what connections and the metrics port have in common |
 //! | `upgrade` | the handshake and its token |
 //! | `wire` | a socket that counts its bytes |
 //! | `connection` | one WebSocket: read, decide, answer |
@@ -33,6 +34,7 @@ mod null;
 pub mod protocol;
 mod publisher;
 pub mod server;
+mod shared;
 mod upgrade;
 mod wire;
 

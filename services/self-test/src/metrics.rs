@@ -20,7 +20,7 @@ use axum::{
 use service_contract::{Exposition, Labels};
 use tokio::{runtime, sync::oneshot};
 
-use crate::{publisher::Publisher, server::Shared};
+use crate::{publisher::Publisher, shared::Shared};
 
 /// The metrics port's thread.
 pub(crate) struct Server {

@@ -5,15 +5,11 @@ use std::{
     net::SocketAddr,
     path::Path,
     process,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use anyhow::Context;
-use bench_format::histogram::{Histogram, Recorder};
 use futures_util::SinkExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use service_contract::Started;
@@ -31,14 +27,12 @@ use tokio_tungstenite::{
 use crate::{
     config::{Config, Flaw},
     connection::{Connection, close},
-    delay::Delays,
-    fate::Fates,
     ledger::Ledger,
     metrics,
     null::Readers,
     protocol,
-    publisher::Publisher,
-    upgrade::{Admission, Door, upgrade},
+    shared::Shared,
+    upgrade::{Admission, upgrade},
     wire::Wire,
 };
 
@@ -50,46 +44,6 @@ const UNAUTHENTICATED: CloseCode = CloseCode::Library(4401);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// A pause when the kernel has no descriptor left, instead of asking again at once.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// What connections and the metrics port have in common.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) fates: Fates,
-    pub(crate) publisher: Option<Publisher>,
-    /// Whether new connections are taken.
-    pub(crate) accepting: AtomicBool,
-    recorded: Mutex<Recorder>,
-    door: Door,
-    /// Connections so far: each has its own stream of delays.
-    streams: AtomicU64,
-}
-
-impl Shared {
-    /// Notes how long a ping waited for its answer, from the end of its reading to the end of the writing.
-    pub(crate) fn record(&self, took: Duration) {
-        let mut recorded = self.recorded.lock().expect("no holder of this lock can panic");
-        recorded.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    /// All such waits, in nanoseconds.
-    pub(crate) fn recorded(&self) -> Histogram {
-        self.recorded.lock().expect("no holder of this lock can panic").encode()
-    }
-
-    fn delays(&self) -> Delays {
-        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
-        match self.config.flaw {
-            Flaw::Delay => Delays::new(
-                Duration::from_millis(self.config.delay_ms),
-                Duration::from_millis(self.config.tail_ms),
-                self.config.seed,
-                stream,
-            ),
-            _ => Delays::none(),
-        }
-    }
-}
 
 /// A running service.
 pub struct Service {
@@ -117,16 +71,7 @@ impl Service {
             Flaw::Null => Some(Arc::new(Readers::start(&ledger).context("failed to start the null readers")?)),
             _ => None,
         };
-        let shared = Arc::new(Shared {
-            fates: Fates::new(config.flaw, config.every),
-            publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
-            door: Door::new(config.secret.as_deref(), config.flaw),
-            ledger,
-            accepting: AtomicBool::new(true),
-            recorded: Mutex::default(),
-            streams: AtomicU64::new(0),
-            config,
-        });
+        let shared = Arc::new(Shared::new(config, ledger));
         let (stop, stopped) = watch::channel(false);
         let (publishing, told) = (shared.clone(), stopped.clone());
         tokio::spawn(async move {

@@ -1,0 +1,75 @@
+//! What connections and the metrics port have in common.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bench_format::histogram::{Histogram, Recorder};
+
+use crate::{
+    config::{Config, Flaw},
+    delay::Delays,
+    fate::Fates,
+    ledger::Ledger,
+    publisher::Publisher,
+    upgrade::Door,
+};
+
+/// What connections and the metrics port have in common.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) fates: Fates,
+    pub(crate) publisher: Option<Publisher>,
+    /// Whether new connections are taken.
+    pub(crate) accepting: AtomicBool,
+    recorded: Mutex<Recorder>,
+    pub(crate) door: Door,
+    /// Connections so far: each has its own stream of delays.
+    streams: AtomicU64,
+}
+
+impl Shared {
+    /// For a service that has counted nothing yet.
+    pub(crate) fn new(config: Config, ledger: Arc<Ledger>) -> Self {
+        Self {
+            fates: Fates::new(config.flaw, config.every),
+            publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
+            door: Door::new(config.secret.as_deref(), config.flaw),
+            ledger,
+            accepting: AtomicBool::new(true),
+            recorded: Mutex::default(),
+            streams: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    /// Notes how long a ping waited for its answer, from the end of its reading to the end of the writing.
+    pub(crate) fn record(&self, took: Duration) {
+        let mut recorded = self.recorded.lock().expect("no holder of this lock can panic");
+        recorded.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// All such waits, in nanoseconds.
+    pub(crate) fn recorded(&self) -> Histogram {
+        self.recorded.lock().expect("no holder of this lock can panic").encode()
+    }
+
+    /// The delays of the next connection.
+    pub(crate) fn delays(&self) -> Delays {
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        match self.config.flaw {
+            Flaw::Delay => Delays::new(
+                Duration::from_millis(self.config.delay_ms),
+                Duration::from_millis(self.config.tail_ms),
+                self.config.seed,
+                stream,
+            ),
+            _ => Delays::none(),
+        }
+    }
+}
