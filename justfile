@@ -58,6 +58,7 @@ lint: _rust-lint
     {{python}} -m mypy
     cd analysis && ../{{python}} -m mypy
     PYTHONPATH=loadgen/python .venv/bin/lint-imports --no-cache --no-logo
+    {{python}} tools/circles.py
 
 # licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
 deny: _cargo-deny
