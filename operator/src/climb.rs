@@ -7,13 +7,13 @@ use std::{collections::BTreeMap, fmt};
 
 use bench_format::{
     environment::Environment,
-    merge::Merged,
     result::{TrialResult, Validity},
     run::{Run, RunState, TrialState},
     service::Started,
     timeline::{TimelineEntry, TimelineStep},
 };
 use driver::{clock, coordinator::Coordinator, measure::Measured, stage::Ended};
+use judge::Judged;
 
 use crate::{
     backend::Backend,
@@ -78,8 +78,7 @@ pub struct Climb<'a, B> {
 pub struct Unsaved {
     index: usize,
     measured: Measured,
-    result: TrialResult,
-    merged: Merged,
+    judged: Judged,
 }
 
 impl<B: fmt::Debug> fmt::Debug for Climb<'_, B> {
@@ -215,10 +214,10 @@ impl<B: Backend> Climb<'_, B> {
     /// Writes the trial that could not be written before, if there is one.
     fn save_unsaved(&mut self) -> Result<bool, Error> {
         let Some(unsaved) = &self.unsaved else { return Ok(false) };
-        let Unsaved { index, measured, result, merged } = &**unsaved;
-        self.store.save_trial(measured, result, merged)?;
-        self.run.trials[*index].state = state_of(result);
-        self.watcher.result(result);
+        let Unsaved { index, measured, judged } = &**unsaved;
+        self.store.save_trial(measured, judged)?;
+        self.run.trials[*index].state = state_of(&judged.result);
+        self.watcher.result(&judged.result);
         self.unsaved = None;
         Ok(true)
     }

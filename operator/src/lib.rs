@@ -3,17 +3,14 @@
 //! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
 //! → [`driver`] (one trial, and what its workers talk to) → [`judge`]
-//! ([`bench_format::merge`], [`figures`], [`equations`], [`validity`], [`verdict`]: pure) → [`store`] (the bundle) →
+//! (what a trial is worth: pure) → [`store`] (the bundle) →
 //! [`print`], [`watcher`], [`report`] and [`assert`].
 
 pub mod assert;
 pub mod backend;
 pub mod cli;
 pub mod climb;
-pub mod equations;
 pub mod evidence;
-pub mod figures;
-pub mod judge;
 pub mod outside;
 pub mod plan;
 pub mod print;
@@ -25,6 +22,4 @@ mod seed;
 pub mod signals;
 pub mod step;
 pub mod store;
-pub mod validity;
-pub mod verdict;
 pub mod watcher;

@@ -192,11 +192,11 @@ fn count(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::{fixture::flood, judge};
+    use judge::fixture::flood;
 
     #[test]
     fn a_line_says_standing_bound_and_figure() {
-        let (mut result, _) = judge(&flood()).unwrap();
+        let mut result = flood().judge().unwrap().result;
         assert_eq!(line(&result), "ours/throughput/standard/20-p1-r1: valid, bound by neither, 900 delivered/s");
         result.bound_by = Some(BoundBy::Generator);
         assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn sessions_show_the_age_of_their_audio_and_what_failed() {
-        let (mut result, _) = judge(&flood()).unwrap();
+        let mut result = flood().judge().unwrap().result;
         result.load = Load::Sessions { ramp_seconds: 1.0, spread_ms: 0.0, in_flight: 1 };
         let percentiles = |p50, p95| [("p50".to_owned(), Some(p50)), ("p95".to_owned(), p95)].into();
         result.percentiles.insert("newest_ns".into(), percentiles(98_100_000, Some(152_000_000)));

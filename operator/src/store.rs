@@ -9,12 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bench_format::{
-    SchemaTooNew, merge::Merged, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
-};
+use bench_format::{SchemaTooNew, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId};
+use driver::measure::Measured;
+use judge::Judged;
 use serde::Serialize;
 
-use driver::measure::Measured;
 use files::{Disk, Files};
 
 pub mod files;
@@ -142,7 +141,8 @@ impl<F: Files> Store<F> {
     ///
     /// # Errors
     /// When something can't be written.
-    pub fn save_trial(&self, measured: &Measured, result: &TrialResult, merged: &Merged) -> Result<(), Error> {
+    pub fn save_trial(&self, measured: &Measured, judged: &Judged) -> Result<(), Error> {
+        let Judged { result, merged } = judged;
         let folder = self.trial_folder(&result.trial);
         for upload in &measured.uploads {
             let workers = folder.join("workers");
@@ -225,14 +225,13 @@ mod tests {
         run::{RunState, TrialEntry, TrialState},
     };
 
+    use driver::measure::fixture::measured;
+
     use super::{files::Dying, *};
-    use crate::{
-        judge::{fixture::flood, judge},
-        plan::check::fixture::minimal,
-    };
+    use crate::plan::check::fixture::minimal;
 
     fn run(id: &str) -> Run {
-        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..flood().trial.trial });
+        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..measured().trial.trial });
         Run {
             schema: SCHEMA,
             id: id.into(),
@@ -259,10 +258,9 @@ mod tests {
             run.trials[index].state = TrialState::Started { attempt: 1 };
             store.save_run(run)?;
             store.begin_trial(&trial)?;
-            let mut measured = flood();
+            let mut measured = measured();
             measured.trial.trial = trial;
-            let (result, merged) = judge(&measured).unwrap();
-            store.save_trial(&measured, &result, &merged)?;
+            store.save_trial(&measured, &measured.judge().unwrap())?;
             run.trials[index].state = TrialState::Finished { validity: Validity::Valid, passed: None };
             store.save_run(run)?;
         }
@@ -331,7 +329,7 @@ mod tests {
     fn what_an_interrupted_attempt_left_is_removed() {
         let results = tempfile::tempdir().unwrap();
         let store = Store::create(results.path(), &run("a")).unwrap();
-        let trial = flood().trial.trial;
+        let trial = measured().trial.trial;
         store.begin_trial(&trial).unwrap();
         let rubbish = store.trial_folder(&trial).join("workers/0.json");
         std::fs::write(&rubbish, "half").unwrap();

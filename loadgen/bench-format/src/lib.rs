@@ -11,9 +11,6 @@
 //! | [`result`] | a worker ([`result::WorkerResult`]), then the operator ([`result::TrialResult`]) | the store, the analysis |
 //! | [`service`] | a service's `/stats` | the operator |
 //! | [`histogram`] | a worker | everyone: merging is addition |
-//! | [`merge`] | the operator, or `wse-bench` by hand, from workers' results | whoever judges them |
-//! | [`books`] | the operator | the analysis |
-//! | [`fanout`] | the operator, or `wse-bench` by hand, from both sides of a service that publishes | whoever judges them |
 //! | [`environment`] | whoever runs on a machine | the analysis |
 //! | [`pod`] | the operator in a cluster | the analysis |
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
@@ -22,11 +19,8 @@
 //! Every file carries a `schema` number. Unknown fields are errors, and a number newer than [`SCHEMA`] is refused
 //! with a message that says so, so that an old program never half-understands a new file.
 
-pub mod books;
 pub mod environment;
-pub mod fanout;
 pub mod histogram;
-pub mod merge;
 pub mod plan;
 pub mod pod;
 pub mod result;

@@ -1,5 +1,6 @@
 //! What a trial leaves: first as each worker uploads it, then merged and judged.
 
+mod books;
 mod judgement;
 mod readings;
 mod worker;
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    books::{Books, ConnectionCheck, Equation},
     judgement::{BoundBy, Judged, Reason, ReasonKind, Validity, Verdict},
     readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
@@ -18,7 +20,6 @@ pub use self::{
     },
 };
 use crate::{
-    books::Books,
     histogram::Histogram,
     plan::{Load, Message},
     pod::Pod,

@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use bench_format::{
-    SCHEMA,
-    fanout::Start,
+    SCHEMA, histogram,
     pod::{Pod, PodRole},
     result::{Reading, Reason, ReasonKind, ServiceFile, ServiceReadings},
     service::ServiceStats,
     terms::Terms,
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
+use judge::{Judged, delta::ServiceDelta, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -78,6 +78,17 @@ pub struct Measured {
     pub uploads: Vec<Upload>,
     /// The service's side.
     pub service: ServiceFile,
+}
+
+impl Measured {
+    /// Judges it.
+    ///
+    /// # Errors
+    /// When a histogram can't be read; uploads with such a histogram were refused before.
+    pub fn judge(&self) -> Result<Judged, histogram::Error> {
+        let uploads: Vec<_> = self.uploads.iter().map(|upload| &upload.result).collect();
+        judge(&self.trial, &uploads, &self.service)
+    }
 }
 
 /// Measures one trial.
@@ -290,9 +301,8 @@ impl<S: Stage> Trial<'_, S> {
         let mut still = (Instant::now(), None);
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
-            if settled(before.unwrap_or(&ServiceStats::default()), &stats, sent)
-                && self.client.links_rest().await.unwrap_or(true)
-            {
+            let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
+            if delta.settled(sent) && self.client.links_rest().await.unwrap_or(true) {
                 return;
             }
             stats.uptime_seconds = 0.0;
@@ -350,48 +360,27 @@ fn sent_by(upload: &Upload) -> u64 {
     upload.result.messages.sent + unnumbered
 }
 
-/// Whether every message since an earlier reading has reached its end.
-fn settled(earlier: &ServiceStats, now: &ServiceStats, sent: u64) -> bool {
-    let ends = |stats: &ServiceStats| {
-        let messages = &stats.messages;
-        messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>()
-    };
-    let counted = |stats: &ServiceStats| stats.application.map_or(0, |application| application.delivered);
-    let grown = |count: fn(&ServiceStats) -> u64| count(now).saturating_sub(count(earlier));
-    let received = grown(|stats| stats.messages.received);
-    let accounted = ends(now).saturating_sub(ends(earlier));
-    let delivered = grown(|stats| stats.messages.delivered);
-    let reached_the_application =
-        now.application.is_none() || counted(now).saturating_sub(counted(earlier)) >= delivered;
-    received >= sent && now.messages.queued == 0 && accounted >= received && reached_the_application
-}
-
 /// Keeps what was read; what could not be read is a problem of the service's conduct.
 fn note<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
-    let reason = |error: &dyn std::error::Error| Reason { kind: ReasonKind::Conformance, detail: error.to_string() };
-    read.map_err(|error| problems.push(reason(&error))).ok()
+    read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
 }
 
-#[cfg(test)]
-mod tests {
-    use bench_format::service::{ApplicationStats, MessageStats};
+#[cfg(feature = "fixture")]
+pub mod fixture {
+    //! A trial made by hand, as it was measured.
 
-    use super::*;
+    use judge::fixture::{Files, flood};
 
-    fn stats(messages: MessageStats, of_application: u64) -> ServiceStats {
-        let application = Some(ApplicationStats { delivered: of_application, ..ApplicationStats::default() });
-        ServiceStats { messages, application, ..ServiceStats::default() }
-    }
+    use super::Measured;
+    use crate::coordinator::Upload;
 
-    #[test]
-    fn a_service_has_settled_when_all_messages_have_an_end() {
-        let earlier = stats(MessageStats { received: 5, delivered: 5, ..MessageStats::default() }, 5);
-        let messages = MessageStats { received: 16, consumed: 1, delivered: 15, ..MessageStats::default() };
-        let now = |of_application| stats(messages.clone(), of_application);
-        assert!(!settled(&earlier, &now(14), 11), "the application has one to go");
-        assert!(settled(&earlier, &now(15), 11));
-        assert!(!settled(&earlier, &now(15), 12), "one is still on its way");
-        let waiting = stats(MessageStats { queued: 1, ..messages.clone() }, 15);
-        assert!(!settled(&earlier, &waiting, 11));
+    /// An honest flood.
+    pub fn measured() -> Measured {
+        let Files { trial, uploads, service } = flood();
+        let upload = |result| {
+            let text = serde_json::to_vec(result).expect("a result has no map keys but strings");
+            Upload::parse(text).expect("it was written here")
+        };
+        Measured { trial, uploads: uploads.iter().map(upload).collect(), service }
     }
 }

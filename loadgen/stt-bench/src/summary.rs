@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use bench_format::{
     environment::Environment,
     histogram::{Recorder, percentile_ns},
-    merge::Merged,
     plan::Thresholds,
     result::{Conformance, ConnectionCounts, Failures, MessageCounts, WindowCounts, WorkerEvidence, WorkerResult},
     service::ServiceStats,
 };
+use judge::merge::Merged;
 use serde::Serialize;
 
 use crate::{

@@ -11,16 +11,17 @@ mod problems;
 use std::collections::BTreeMap;
 
 use bench_format::{
-    books::Books,
-    fanout::{self, Told},
     histogram::Histogram,
-    merge::Merged,
     plan::{Load, Message},
     result::{
-        BoundBy, ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence,
+        Books, BoundBy, ConnectionCounts, Figures, Interval, MessageCounts, WindowCounts, Witness, WorkerEvidence,
         WorkerResult,
     },
     service::{ApplicationStats, ConnectionBooks, LinksStats, MessageStats, PublisherStats},
+};
+use judge::{
+    merge::Merged,
+    published::{self, Told},
 };
 use loadgen_core::neighbour::Room;
 use serde::Serialize;
@@ -230,7 +231,7 @@ impl Measured {
         let told = service.map(ServiceView::told).unwrap_or_default();
         let mut messages = merged.messages.clone();
         if asked.workload.witness() == Witness::Receiver {
-            fanout::complete(&mut messages, &receivers, &told);
+            published::complete(&mut messages, &receivers, &told);
         }
         if let (true, Some(view)) = (by_application, service) {
             messages.delivered = view.application.map_or(view.whole.delivered, |application| application.delivered);

@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep};
 use super::{Climb, Error, Running, Unsaved, state_of};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
-    judge::judge,
     registry::ProtocolCheck,
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
@@ -203,13 +202,13 @@ impl<B: Backend> Climb<'_, B> {
         };
         self.note(TimelineStep::Trial, Some(index), began_unix_ns);
         self.note_machines(machines_of(&measured.uploads, &measured.trial.pods));
-        let (result, merged) = match judge(&measured) {
+        let judged = match measured.judge() {
             Ok(judged) => judged,
             Err(error) => return Ok(Err(error.into())),
         };
         // Kept until it is written: a full disk must not cost what was measured.
-        self.unsaved = Some(Box::new(Unsaved { index, measured, result, merged }));
-        let state = self.unsaved.as_ref().map(|unsaved| state_of(&unsaved.result));
+        self.unsaved = Some(Box::new(Unsaved { index, measured, judged }));
+        let state = self.unsaved.as_ref().map(|unsaved| state_of(&unsaved.judged.result));
         self.save_unsaved()?;
         Ok(state.ok_or_else(|| backend::Error::NoService.into()))
     }

@@ -12,8 +12,9 @@ use bench_format::{
     result::{BoundBy, ReasonKind, TrialResult, Validity},
 };
 
+use judge::verdict;
+
 use super::{Fault, Goal, Outcome, confirm::Shown};
-use crate::verdict;
 
 /// Targets with shorter trials before a goal's own, as MLRsearch has them.
 const PRECEDING_TARGETS: u32 = 2;
@@ -184,9 +185,9 @@ fn late_share(result: &TrialResult, histogram: &str, most_ms: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use bench_format::result::{Judged, Reason, Verdict};
+    use judge::fixture::open;
 
     use super::*;
-    use crate::judge::{fixture::open, judge};
 
     fn percentile(percentile: f64, at_most: f64) -> Objective {
         let figure = Figure::PercentileMs { histogram: "response".into(), percentile };
@@ -199,7 +200,7 @@ mod tests {
 
     /// A valid trial: 90 responses of 100 ms, 10 of 400 ms.
     fn result() -> TrialResult {
-        let (mut result, _) = judge(&open()).unwrap();
+        let mut result = open().judge().unwrap().result;
         let mut recorder = Recorder::new();
         (0..100).for_each(|number| recorder.record(if number < 90 { 100_000_000 } else { 400_000_000 }));
         result.histograms.insert("response_ns".into(), recorder.encode());

@@ -50,7 +50,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::judge::{fixture::flood, judge};
+    use judge::fixture::flood;
 
     #[test]
     fn a_log_reads_back_with_its_counts_times_and_tag() {
@@ -58,7 +58,7 @@ mod tests {
         (1..=100).for_each(|value| recorder.record(value));
         let second = 1_000_000_000;
         let intervals = [(0, (second, recorder.clone())), (second, (second, recorder))].into();
-        let (result, _) = judge(&flood()).unwrap();
+        let result = flood().judge().unwrap().result;
         let bytes = write("response_ns", &result, &intervals);
         let entries: Vec<_> = IntervalLogIterator::new(&bytes)
             .filter_map(|entry| match entry.unwrap() {

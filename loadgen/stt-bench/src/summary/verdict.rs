@@ -1,6 +1,7 @@
 //! The default objective of speech-to-text, and whether a run met it. Pure.
 
-use bench_format::{histogram::percentile_ns, merge::Merged};
+use bench_format::histogram::percentile_ns;
+use judge::merge::Merged;
 use serde::Serialize;
 
 /// Histogram, percentile, milliseconds that are allowed.

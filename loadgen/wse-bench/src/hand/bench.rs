@@ -3,9 +3,7 @@
 use std::{collections::HashSet, process::Command, thread, time::Duration};
 
 use anyhow::anyhow;
-use bench_format::{
-    fanout::publisher_mode, plan::Load, result::WorkerResult, service::ApplicationStats, trial::Assignment,
-};
+use bench_format::{plan::Load, result::WorkerResult, service::ApplicationStats, trial::Assignment};
 use loadgen_core::{clock::monotonic_ns, crew::Crew, memory::KernelMemory, neighbour::Neighbour};
 
 use super::{
@@ -96,7 +94,7 @@ impl<'a> Bench<'a> {
         };
         let publisher = publisher.publisher().map_err(|error| format!("{error:#}"))?;
         let publisher = publisher.ok_or("the service publishes nothing by itself: start the one that does")?;
-        if let Some(wanted) = publisher_mode(step.workload.name()).filter(|wanted| *wanted != publisher.mode) {
+        if let Some(wanted) = step.workload.terms().publishes_by.filter(|wanted| *wanted != publisher.mode) {
             let (told, name) = (&publisher.mode, step.workload.name());
             return Err(format!("the service publishes by {told:?}, and {name} is about {wanted:?}"));
         }

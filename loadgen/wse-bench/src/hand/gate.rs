@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::{fanout, trial::Release};
+use bench_format::trial::Release;
+use judge::published;
 use loadgen_core::{
     Error,
     clock::{monotonic_ns, unix_ns},
@@ -96,10 +97,11 @@ impl<'a> ByHand<'a> {
         let publisher = self.publisher?;
         let since = Instant::now();
         loop {
-            match fanout::Start::after(since.elapsed(), publisher.publisher().map_err(|error| format!("{error:#}"))) {
-                fanout::Start::Now => return None,
-                fanout::Start::Never(words) => return Some(format!("the service publishes nothing: {words}")),
-                fanout::Start::Later => thread::sleep(PUBLISHING_PAUSE),
+            match published::Start::after(since.elapsed(), publisher.publisher().map_err(|error| format!("{error:#}")))
+            {
+                published::Start::Now => return None,
+                published::Start::Never(words) => return Some(format!("the service publishes nothing: {words}")),
+                published::Start::Later => thread::sleep(PUBLISHING_PAUSE),
             }
         }
     }

@@ -1,11 +1,8 @@
 //! The equations of a tier: the generator's own, and those that the service's counters add. Pure.
 
-use bench_format::{
-    books::{Books, Equation, compare_connections},
-    fanout,
-    merge::Merged,
-    result::{ConnectionCounts, MessageCounts, Witness, WorkerResult},
-};
+use bench_format::result::{Books, ConnectionCounts, Equation, MessageCounts, Witness, WorkerResult};
+
+use judge::{connections::compare, merge::Merged, published};
 
 use super::ServiceView;
 
@@ -37,7 +34,7 @@ pub(super) fn books(
             [term("sequence sum delivered", application.sequence_sum)],
         ));
     }
-    let connections = view.connections.as_ref().map(|books| compare_connections(&workers, &books.connections));
+    let connections = view.connections.as_ref().map(|books| compare(&workers, &books.connections));
     Books { equations, connections }
 }
 
@@ -55,7 +52,7 @@ fn published(merged: &Merged, messages: &MessageCounts, service: Option<&Service
         vec![Equation::new("attempted = open + failed", *attempted, [term("open", *open), term("failed", failed)])];
     let never_read = failed > 0 || !closed_early.is_empty();
     let receivers: Vec<_> = merged.receivers().collect();
-    equations.extend(fanout::equations(messages, &receivers, &told, never_read));
+    equations.extend(published::equations(messages, &receivers, &told, never_read));
     equations
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
-    fanout::{OffSchedule, Scheduled},
     plan::{Load, Thresholds},
     result::{RECEIVER_BEHIND, Witness, WorkerEvidence, WorkerResult},
 };
+
+use judge::published::{OffSchedule, Scheduled};
 
 use super::{Asked, Measured};
 use crate::{suite::Test, workloads::Workload};

@@ -1,0 +1,465 @@
+//! The equations of a trial, from both sides' counters after the drain. Pure.
+//!
+//! What can be claimed depends on what both sides count, not on the workload's name: an equation is written down when
+//! both of its sides exist. A drop that is counted is an outcome; a difference that nobody can explain is a lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bench_format::{
+    result::{Books, Equation, MessageCounts, Witness},
+    terms::Terms,
+    trial_file::BookKeeping,
+};
+
+use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published};
+
+/// Every equation of a trial that its counters allow.
+pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
+    let Case { merged, delta, told, .. } = case;
+    let (keeping, terms) = (case.trial.keeping, &case.trial.terms);
+    let mut equations = connection_equations(merged, delta, keeping);
+    if terms.witness == Witness::Receiver {
+        let receivers: Vec<_> = merged.receivers().collect();
+        let never_read = !merged.connections.failed.is_empty() || !merged.connections.closed_early.is_empty();
+        equations.extend(published::equations(messages, &receivers, told, never_read));
+        equations.extend(service_equations(merged, delta, keeping));
+    } else if merged.messages.due > 0 || merged.messages.sent > 0 {
+        equations.extend(worker_equations(merged, terms.witness));
+        equations.extend(service_equations(merged, delta, keeping));
+        if terms.witness == Witness::Application {
+            equations.extend(application_equations(merged, delta, keeping));
+        }
+        if terms.counts_answers && keeping != BookKeeping::None {
+            equations.extend(answer_equations(merged, delta, terms));
+        }
+    }
+    let connections = case.service.connections.as_deref().filter(|_| keeping == BookKeeping::Connections);
+    Books { equations, connections: connections.map(|service| compare(&merged.books, service)) }
+}
+
+fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
+    let counts = &merged.connections;
+    let failed: u64 = counts.failed.values().sum();
+    let attempted = terms([("open", counts.open), ("failed", failed)]);
+    let attempted = Equation::new("attempted = open + failed", counts.attempted, attempted);
+    if keeping == BookKeeping::None {
+        return vec![attempted];
+    }
+    // An attempt can fail after the service accepted it; more than that needs another explanation.
+    let late = delta.accepted.saturating_sub(counts.open + merged.checked).min(failed);
+    let mut accepted = vec![("open", counts.open)];
+    if merged.checked > 0 {
+        accepted.push(("of the protocol check", merged.checked));
+    }
+    if late > 0 {
+        accepted.push(("failed after it was accepted", late));
+    }
+    vec![attempted, Equation::new("accepted (service) = open (workers)", delta.accepted, terms(accepted))]
+}
+
+fn worker_equations(merged: &Merged, witness: Witness) -> Vec<Equation> {
+    let counts = &merged.messages;
+    let mut equations = Vec::new();
+    if witness == Witness::Reply {
+        let outcomes = [
+            ("delivered", counts.delivered),
+            ("late", counts.late),
+            ("wrong", counts.wrong),
+            ("dropped", counts.dropped.values().sum()),
+            ("lost", counts.lost),
+            ("unsent", counts.unsent),
+        ];
+        let name = "due = delivered + late + wrong + dropped + lost + unsent";
+        equations.push(Equation::new(name, counts.due, terms(outcomes)));
+    }
+    equations.push(Equation::new(
+        "due = sent + unsent",
+        counts.due,
+        terms([("sent", counts.sent), ("unsent", counts.unsent)]),
+    ));
+    if !merged.books.is_empty() {
+        let of_connections = merged.books.iter().map(|book| book.sent).sum();
+        let name = "sent = sum over the workers' connections";
+        equations.push(Equation::new(name, counts.sent, terms([("sent by connections", of_connections)])));
+    }
+    equations
+}
+
+fn service_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
+    let mut equations = Vec::new();
+    // A service with totals only may not count what it receives; one without counters counts nothing.
+    if keeping == BookKeeping::Connections || delta.received > 0 {
+        let sent = [("sent", merged.messages.sent), ("unnumbered", merged.unnumbered())];
+        equations.push(Equation::new("received (service) = sent + unnumbered (workers)", delta.received, terms(sent)));
+        let mut fates = vec![("consumed".to_owned(), delta.consumed), ("delivered".to_owned(), delta.delivered)];
+        fates.extend(drops(delta));
+        fates.push(("queued".into(), delta.queued));
+        equations.push(Equation::new("received = consumed + delivered + dropped + queued", delta.received, fates));
+    }
+    equations
+}
+
+fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
+    let Some(application) = delta.application else {
+        return Vec::new();
+    };
+    let mut equations = Vec::new();
+    if keeping == BookKeeping::Connections || delta.delivered > 0 {
+        let counted = terms([("delivered (application)", application.delivered)]);
+        let name = "delivered (service) = delivered (application)";
+        equations.push(Equation::new(name, delta.delivered, counted));
+    }
+    let mut fates = vec![("delivered (application)".to_owned(), application.delivered)];
+    fates.extend(drops(delta));
+    equations.push(Equation::new("sent = delivered (application) + dropped", merged.messages.sent, fates));
+    if delta.dropped_total() == 0 {
+        let delivered = terms([("sequence sum delivered", application.sequence_sum)]);
+        equations.push(Equation::new("sequence sum sent = sequence sum delivered", merged.sequence_sum(), delivered));
+    }
+    equations
+}
+
+/// A service and the workers count the same answers and the same reported drops; only what went down with a connection that
+/// ended early was never read by a worker.
+fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Terms) -> Vec<Equation> {
+    let counts = &merged.messages;
+    let ended_early = merged.connections.closed_early.values().sum::<u64>() > 0;
+    let mut unread = if ended_early { counts.lost } else { 0 };
+    let mut equation = |name: String, left: u64, mut right: Vec<(String, u64)>| {
+        let read: u64 = right.iter().map(|(_, count)| count).sum();
+        let rest = left.saturating_sub(read).min(unread);
+        if rest > 0 {
+            unread -= rest;
+            right.push(("never read: its connection ended early".into(), rest));
+        }
+        Equation::new(&name, left, right)
+    };
+    let answered = [
+        ("delivered", counts.delivered),
+        ("late", counts.late),
+        ("wrong", counts.wrong),
+        ("duplicates", counts.duplicates),
+    ];
+    let mut equations =
+        vec![equation("delivered (service) = answered (workers)".into(), delta.delivered, terms(answered))];
+    let kinds: BTreeSet<&String> = delta.dropped.keys().chain(counts.dropped.keys()).collect();
+    for kind in kinds.into_iter().filter(|kind| !terms_of_trial.unreported_drops.contains(kind)) {
+        let of = |dropped: &BTreeMap<String, u64>| dropped.get(kind).copied().unwrap_or(0);
+        let frames = vec![("in error frames".to_owned(), of(&counts.dropped))];
+        equations.push(equation(
+            format!("dropped({kind}) (service) = dropped({kind}) (workers)"),
+            of(&delta.dropped),
+            frames,
+        ));
+    }
+    equations
+}
+
+fn drops(delta: &ServiceDelta) -> impl Iterator<Item = (String, u64)> {
+    delta.dropped.iter().map(|(reason, count)| (format!("dropped({reason})"), *count))
+}
+
+fn terms<'a>(terms: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<(String, u64)> {
+    terms.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{
+        result::{ReceiverBook, WorkerBook},
+        service::{ApplicationStats, ConnectionBook},
+    };
+
+    use super::*;
+    use crate::{complete::complete, fixture::flood, published::Told};
+
+    /// A trial with these sums, judged on these terms.
+    struct Sums {
+        merged: Merged,
+        delta: ServiceDelta,
+        service: Option<Vec<ConnectionBook>>,
+        terms: Terms,
+        keeping: BookKeeping,
+    }
+
+    impl Sums {
+        /// The completed counts and the books.
+        fn judged(self) -> (MessageCounts, Books) {
+            let mut files = flood();
+            (files.trial.terms, files.trial.keeping, files.service.connections) =
+                (self.terms, self.keeping, self.service);
+            let told = Told { sent: Some(self.delta.sent), ..Told::default() };
+            let (trial, service) = (&files.trial, &files.service);
+            let case = Case { trial, uploads: &[], service, merged: self.merged, delta: self.delta, told };
+            let messages = complete(&case);
+            let books = books(&case, &messages);
+            (messages, books)
+        }
+    }
+
+    fn by(witness: Witness) -> Terms {
+        Terms { witness, ..Terms::default() }
+    }
+
+    /// Ten numbered messages and one hello on one connection, all of them delivered.
+    fn honest() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
+        let mut merged = Merged::default();
+        (merged.connections.attempted, merged.connections.open) = (1, 1);
+        (merged.messages.due, merged.messages.sent) = (10, 10);
+        let book = WorkerBook { id: "a".into(), sent: 10, sequence_sum: 55, unnumbered: 1, ..Default::default() };
+        merged.books.push(book);
+        let application = Some(ApplicationStats { delivered: 10, sequence_sum: 55, unnumbered: 0 });
+        let delta =
+            ServiceDelta { accepted: 1, received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
+        let service =
+            ConnectionBook { id: "a".into(), received: 11, consumed: 1, application, ..ConnectionBook::default() };
+        (merged, delta, vec![service])
+    }
+
+    fn broken(change: impl FnOnce(&mut Merged, &mut ServiceDelta, &mut Vec<ConnectionBook>)) -> Vec<String> {
+        let (mut merged, mut delta, mut service) = honest();
+        change(&mut merged, &mut delta, &mut service);
+        let (terms, keeping) = (by(Witness::Application), BookKeeping::Connections);
+        let (_, books) = Sums { merged, delta, service: Some(service), terms, keeping }.judged();
+        let equations =
+            books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
+        let connections = books.connections.filter(|check| check.mismatched > 0).map(|_| "connections".to_owned());
+        equations.chain(connections).collect()
+    }
+
+    #[test]
+    fn honest_books_balance() {
+        assert_eq!(broken(|_, _, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_counted_drop_is_an_outcome() {
+        let broken = broken(|_, delta, service| {
+            delta.dropped.insert("inbound_overflow".into(), 2);
+            delta.delivered = 8;
+            let application = ApplicationStats { delivered: 8, sequence_sum: 40, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].dropped = 2;
+            service[0].application = Some(application);
+        });
+        assert_eq!(broken, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_drop_that_is_reported_as_delivered_breaks_the_sequence_sum() {
+        let broken = broken(|_, delta, service| {
+            let application = ApplicationStats { delivered: 10, sequence_sum: 50, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].application = Some(application);
+        });
+        assert_eq!(broken, ["sequence sum sent = sequence sum delivered", "connections"]);
+    }
+
+    #[test]
+    fn a_message_that_the_service_never_saw_is_unaccounted() {
+        let broken = broken(|_, delta, service| {
+            (delta.received, delta.delivered) = (10, 9);
+            let application = ApplicationStats { delivered: 9, sequence_sum: 45, unnumbered: 0 };
+            delta.application = Some(application);
+            service[0].received = 10;
+            service[0].application = Some(application);
+        });
+        assert!(broken.contains(&"received (service) = sent + unnumbered (workers)".to_owned()), "{broken:?}");
+        assert!(broken.contains(&"sent = delivered (application) + dropped".to_owned()), "{broken:?}");
+    }
+
+    #[test]
+    fn an_application_that_counts_less_than_the_service_claims_is_caught() {
+        let broken = broken(|_, delta, _| delta.application.as_mut().unwrap().delivered = 9);
+        assert!(broken.contains(&"delivered (service) = delivered (application)".to_owned()), "{broken:?}");
+    }
+
+    #[test]
+    fn an_attempt_that_failed_after_it_was_accepted_is_explained_and_more_is_not() {
+        let with = |accepted, failed: u64| {
+            broken(|merged, delta, _| {
+                merged.connections.attempted = 1 + failed;
+                merged.connections.failed.insert("timeout".into(), failed);
+                delta.accepted = accepted;
+            })
+        };
+        assert_eq!(with(1, 2), Vec::<String>::new());
+        assert_eq!(with(3, 2), Vec::<String>::new());
+        assert_eq!(with(4, 2), ["accepted (service) = open (workers)"]);
+        assert_eq!(with(0, 2), ["accepted (service) = open (workers)"]);
+    }
+
+    #[test]
+    fn connections_of_the_protocol_check_are_accepted_beside_the_loads_own() {
+        let with = |accepted, checked| {
+            broken(|merged, delta, service| {
+                merged.checked = checked;
+                merged.books.push(WorkerBook { id: "check".into(), unnumbered: 2, ..WorkerBook::default() });
+                delta.accepted = accepted;
+                (delta.received, delta.consumed) = (13, 3);
+                let application = Some(ApplicationStats::default());
+                let book =
+                    ConnectionBook { id: "check".into(), received: 2, consumed: 2, application, ..service[0].clone() };
+                service.push(book);
+            })
+        };
+        assert_eq!(with(2, 1), Vec::<String>::new());
+        assert_eq!(with(2, 0), ["accepted (service) = open (workers)"]);
+        assert_eq!(with(1, 1), ["accepted (service) = open (workers)"]);
+    }
+
+    #[test]
+    fn totals_only_services_are_held_to_what_they_count() {
+        let (merged, mut delta, _) = honest();
+        (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
+        let (terms, keeping) = (by(Witness::Application), BookKeeping::Totals);
+        let (_, books) = Sums { merged, delta, service: Some(vec![]), terms, keeping }.judged();
+        let names: Vec<&str> = books.equations.iter().map(|equation| equation.name.as_str()).collect();
+        assert!(books.balance() && books.connections.is_none());
+        assert!(!names.contains(&"received (service) = sent + unnumbered (workers)"), "{names:?}");
+        assert!(names.contains(&"sequence sum sent = sequence sum delivered"), "{names:?}");
+    }
+
+    #[test]
+    fn a_reply_witness_is_held_to_one_outcome_for_each_message() {
+        let (mut merged, mut delta, _) = honest();
+        (merged.messages.delivered, merged.messages.lost) = (8, 1);
+        (delta.consumed, delta.delivered, delta.application) = (11, 0, None);
+        let (terms, keeping) = (by(Witness::Reply), BookKeeping::Connections);
+        let (_, books) = Sums { merged, delta, service: None, terms, keeping }.judged();
+        let broken: Vec<_> = books.equations.iter().filter(|equation| !equation.holds()).collect();
+        assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
+    }
+
+    /// A gateway's books: 90 frames in partials, 6 in error frames, 4 held when their connection was closed.
+    fn gateway() -> (Merged, ServiceDelta) {
+        let mut merged = Merged::default();
+        (merged.connections.attempted, merged.connections.open) = (2, 2);
+        let counts = &mut merged.messages;
+        (counts.due, counts.sent, counts.delivered, counts.wrong, counts.lost) = (100, 100, 89, 1, 4);
+        counts.dropped.insert("timeout".into(), 6);
+        merged.books.push(WorkerBook { sent: 100, unnumbered: 2, ..WorkerBook::default() });
+        let dropped = [("timeout".to_owned(), 6), ("closed".to_owned(), 4)].into();
+        let mut delta = ServiceDelta { accepted: 2, received: 102, consumed: 2, delivered: 90, ..Default::default() };
+        delta.dropped = dropped;
+        (merged, delta)
+    }
+
+    fn broken_gateway(change: impl FnOnce(&mut Merged, &mut ServiceDelta)) -> Vec<String> {
+        let (mut merged, mut delta) = gateway();
+        change(&mut merged, &mut delta);
+        let terms = Terms { counts_answers: true, unreported_drops: vec!["closed".into()], ..by(Witness::Reply) };
+        let (_, books) = Sums { merged, delta, service: None, terms, keeping: BookKeeping::Totals }.judged();
+        books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone()).collect()
+    }
+
+    #[test]
+    fn an_honest_gateway_balances() {
+        assert_eq!(broken_gateway(|_, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_gateway_that_calls_a_lost_frame_delivered_is_caught() {
+        let broken = broken_gateway(|_, delta| {
+            delta.delivered += 4;
+            delta.dropped.remove("closed");
+        });
+        assert_eq!(broken, ["delivered (service) = answered (workers)"]);
+    }
+
+    #[test]
+    fn an_error_frame_that_nobody_got_is_caught_by_its_kind() {
+        let broken = broken_gateway(|_, delta| {
+            delta.dropped.insert("overflow".into(), 4);
+            delta.dropped.remove("closed");
+        });
+        assert_eq!(broken, ["dropped(overflow) (service) = dropped(overflow) (workers)"]);
+    }
+
+    #[test]
+    fn what_a_connection_that_ended_early_never_read_is_explained_and_no_more() {
+        let broken = |delivered_unread: u64, timeouts_unread: u64| {
+            broken_gateway(|merged, delta| {
+                merged.connections.closed_early.insert("reset".into(), 1);
+                delta.dropped = [("timeout".to_owned(), 6 + timeouts_unread)].into();
+                delta.delivered += delivered_unread;
+                delta.received = delta.consumed + delta.delivered + delta.dropped_total();
+            })
+        };
+        assert_eq!(broken(4, 0), Vec::<String>::new());
+        assert_eq!(broken(1, 3), Vec::<String>::new());
+        let more = broken(4, 1);
+        assert!(more.contains(&"dropped(timeout) (service) = dropped(timeout) (workers)".to_owned()), "{more:?}");
+    }
+
+    #[test]
+    fn what_only_the_application_knows_completes_the_workers_counts() {
+        let (merged, mut delta, _) = honest();
+        delta.dropped.insert("inbound_overflow".into(), 3);
+        delta.application.as_mut().unwrap().delivered = 6;
+        let (terms, keeping) = (by(Witness::Application), BookKeeping::Connections);
+        let (counts, _) = Sums { merged, delta, service: None, terms, keeping }.judged();
+        assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
+    }
+
+    /// A receiver of 100 published messages, and a service with books on each connection that counts a greeting, too.
+    fn publisher() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
+        let mut merged = Merged::default();
+        (merged.connections.attempted, merged.connections.open) = (1, 1);
+        (merged.messages.due, merged.messages.delivered) = (100, 100);
+        let receiver = ReceiverBook {
+            first: Some(0),
+            last: Some(99),
+            received: 100,
+            others: 1,
+            reached: true,
+            closed: true,
+            ..Default::default()
+        };
+        let receiver = Some(receiver);
+        merged.books.push(WorkerBook { id: "a".into(), unnumbered: 1, receiver, ..WorkerBook::default() });
+        let delta = ServiceDelta { accepted: 1, received: 1, consumed: 1, sent: 101, ..Default::default() };
+        let service = ConnectionBook { id: "a".into(), received: 1, consumed: 1, ..Default::default() };
+        (merged, delta, vec![service])
+    }
+
+    fn broken_publisher(change: impl FnOnce(&mut ReceiverBook, &mut ServiceDelta)) -> Vec<String> {
+        let (mut merged, mut delta, service) = publisher();
+        change(merged.books[0].receiver.as_mut().unwrap(), &mut delta);
+        let (terms, keeping) = (by(Witness::Receiver), BookKeeping::Connections);
+        let (_, books) = Sums { merged, delta, service: Some(service), terms, keeping }.judged();
+        assert!(books.equations.len() > 5, "{books:?}");
+        let broken = books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
+        broken.chain(books.connections.filter(|check| check.mismatched > 0).map(|_| "connections".to_owned())).collect()
+    }
+
+    #[test]
+    fn an_honest_publisher_balances() {
+        assert_eq!(broken_publisher(|_, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_publisher_that_claims_more_than_its_receivers_read_is_caught() {
+        assert_eq!(broken_publisher(|_, delta| delta.sent += 1), ["sent (service) = read (workers)"]);
+    }
+
+    #[test]
+    fn a_receiver_whose_numbers_do_not_add_up_is_caught_on_its_connection() {
+        let broken = broken_publisher(|receiver, _| receiver.received -= 1);
+        assert!(broken.contains(&"connections".to_owned()), "{broken:?}");
+        assert!(broken.contains(&"last - first + 1 = received + missing (receivers)".to_owned()), "{broken:?}");
+    }
+
+    #[test]
+    fn a_service_without_counters_is_held_to_nothing() {
+        let (merged, _, _) = honest();
+        let (terms, keeping) = (by(Witness::Application), BookKeeping::None);
+        let delta = ServiceDelta::default();
+        let (messages, books) = Sums { merged, delta, service: None, terms, keeping }.judged();
+        assert!(
+            books.balance() && books.equations.iter().all(|equation| !equation.name.contains("service")),
+            "{books:?}"
+        );
+        assert_eq!(messages.delivered, 0);
+    }
+}

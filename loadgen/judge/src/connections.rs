@@ -1,0 +1,152 @@
+//! Both sides' books, connection by connection. Pure.
+
+use std::collections::HashMap;
+
+use bench_format::{
+    result::{ConnectionCheck, ReceiverBook, WorkerBook},
+    service::ConnectionBook,
+};
+
+/// How many mismatches are named; all are counted.
+const NAMED_MISMATCHES: usize = 10;
+
+/// Compares both sides' books, connection by connection.
+///
+/// For each connection: what the worker sent (numbered and not) is what the service received; and, where the
+/// application is the witness, the numbered ones are what the application counted plus what the service dropped, with
+/// equal sequence sums unless something was dropped (a drop's number is unknown to the application). What a connection
+/// received of a service that publishes adds up from its first message to its last, and is what the service says it sent there.
+pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook]) -> ConnectionCheck {
+    let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
+    let mut check = ConnectionCheck::default();
+    let mismatch = |check: &mut ConnectionCheck, words: String| {
+        check.mismatched += 1;
+        if check.examples.len() < NAMED_MISMATCHES {
+            check.examples.push(words);
+        }
+    };
+    for worker in workers {
+        check.compared += 1;
+        match known.remove(worker.id.as_str()) {
+            None => mismatch(&mut check, format!("{}: the service doesn't know this connection", worker.id)),
+            Some(book) => {
+                if let Some(words) = difference(worker, book) {
+                    mismatch(&mut check, format!("{}: {words}", worker.id));
+                }
+            }
+        }
+    }
+    for (id, book) in known {
+        if book.received > 0 {
+            mismatch(&mut check, format!("{id}: no worker knows this connection, which sent {}", book.received));
+        }
+    }
+    check
+}
+
+fn difference(worker: &WorkerBook, service: &ConnectionBook) -> Option<String> {
+    let sent = worker.sent + worker.unnumbered;
+    if sent != service.received {
+        return Some(format!("sent {sent}, received {}", service.received));
+    }
+    if let Some(receiver) = &worker.receiver
+        && receiver.expected() != receiver.received + receiver.missing
+    {
+        let ReceiverBook { first, last, received, missing, .. } = receiver;
+        return Some(format!("from {first:?} to {last:?} it received {received} and misses {missing}"));
+    }
+    if let (Some(receiver), Some(told)) = (worker.receiver.as_ref().filter(|book| book.closed), service.sent)
+        && receiver.messages() != told
+    {
+        return Some(format!("it read {} messages, but {told} were sent to it", receiver.messages()));
+    }
+    let application = service.application?;
+    let accounted = application.delivered + service.dropped + service.consumed;
+    if sent != accounted {
+        return Some(format!(
+            "sent {sent}, but the application counted {}, {} were dropped and {} consumed",
+            application.delivered, service.dropped, service.consumed
+        ));
+    }
+    if service.dropped == 0 && application.sequence_sum != worker.sequence_sum {
+        return Some(format!("sequence sum sent {}, delivered {}", worker.sequence_sum, application.sequence_sum));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench_format::service::ApplicationStats;
+
+    fn sent(id: &str, sent: u64, sequence_sum: u64) -> WorkerBook {
+        WorkerBook { id: id.into(), sent, sequence_sum, unnumbered: 1, ..WorkerBook::default() }
+    }
+
+    fn received(id: &str, received: u64, delivered: u64, sequence_sum: u64, dropped: u64) -> ConnectionBook {
+        let application = Some(ApplicationStats { delivered, sequence_sum, unnumbered: 0 });
+        ConnectionBook {
+            id: id.into(),
+            open: true,
+            received,
+            consumed: 1,
+            dropped,
+            application,
+            ..ConnectionBook::default()
+        }
+    }
+
+    #[test]
+    fn honest_books_balance() {
+        let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 10, 55, 0)]);
+        assert_eq!((check.compared, check.mismatched), (1, 0));
+    }
+
+    #[test]
+    fn a_counted_drop_balances() {
+        let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 9, 50, 1)]);
+        assert_eq!(check.mismatched, 0);
+    }
+
+    #[test]
+    fn a_service_that_drops_one_and_reports_it_delivered_is_caught() {
+        // It claims ten but its application saw another set of numbers.
+        let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 10, 50, 0)]);
+        assert_eq!(check.mismatched, 1);
+    }
+
+    #[test]
+    fn what_a_connection_received_adds_up_from_its_first_message_to_its_last() {
+        let with = |received, missing| {
+            let receiver = ReceiverBook { first: Some(3), last: Some(12), received, missing, ..Default::default() };
+            let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
+            compare(&[worker], &[received_by("a")]).mismatched
+        };
+        assert_eq!((with(10, 0), with(8, 2)), (0, 0));
+        assert_eq!((with(9, 0), with(10, 1)), (1, 1));
+    }
+
+    #[test]
+    fn what_a_connection_read_is_what_was_sent_to_it() {
+        let with = |told, closed| {
+            let receiver =
+                ReceiverBook { first: Some(1), last: Some(4), received: 4, others: 2, closed, ..Default::default() };
+            let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
+            let service = ConnectionBook { sent: Some(told), ..received_by("a") };
+            compare(&[worker], &[service]).mismatched
+        };
+        assert_eq!((with(6, true), with(5, true), with(7, true)), (0, 1, 1));
+        assert_eq!(with(7, false), 0, "nobody knows what a connection that ended early left unread");
+    }
+
+    /// The service's side of an honest connection.
+    fn received_by(id: &str) -> ConnectionBook {
+        received(id, 11, 10, 55, 0)
+    }
+
+    #[test]
+    fn a_connection_that_one_side_does_not_know_is_a_mismatch() {
+        assert_eq!(compare(&[sent("a", 1, 1)], &[]).mismatched, 1);
+        assert_eq!(compare(&[], &[received("b", 2, 1, 1, 0)]).mismatched, 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a service counted between two readings of its metrics port. Pure.
+
+use std::collections::BTreeMap;
+
+use bench_format::service::{ApplicationStats, ServiceStats};
+
+/// What a service counted between two readings.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceDelta {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Messages taken from sockets.
+    pub received: u64,
+    /// Answered by the service itself.
+    pub consumed: u64,
+    /// Handed to the application.
+    pub delivered: u64,
+    /// Not handed over, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Still waiting for the application, at the later reading.
+    pub queued: u64,
+    /// Data messages handed to sockets.
+    pub sent: u64,
+    /// Data messages dropped in place of that, by reason.
+    pub send_dropped: BTreeMap<String, u64>,
+    /// What the application counted; absent where messages reach none.
+    pub application: Option<ApplicationStats>,
+}
+
+impl ServiceDelta {
+    /// Later minus earlier. Counters only grow; one that shrank gives 0 here and shows as a restart elsewhere.
+    pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
+        let (before, after) = (&earlier.messages, &later.messages);
+        let grown = |before: u64, after: u64| after.saturating_sub(before);
+        let dropped = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>| {
+            let grown = |(reason, count): (&String, &u64)| {
+                (reason.clone(), count.saturating_sub(before.get(reason).copied().unwrap_or(0)))
+            };
+            after.iter().map(grown).filter(|(_, count)| *count > 0).collect()
+        };
+        Self {
+            accepted: grown(earlier.connections.accepted, later.connections.accepted),
+            received: grown(before.received, after.received),
+            consumed: grown(before.consumed, after.consumed),
+            delivered: grown(before.delivered, after.delivered),
+            dropped: dropped(&before.dropped, &after.dropped),
+            queued: after.queued,
+            sent: grown(before.sent, after.sent),
+            send_dropped: dropped(&before.send_dropped, &after.send_dropped),
+            application: later.application.map(|after| {
+                let before = earlier.application.unwrap_or_default();
+                ApplicationStats {
+                    delivered: grown(before.delivered, after.delivered),
+                    sequence_sum: after.sequence_sum.wrapping_sub(before.sequence_sum),
+                    unnumbered: grown(before.unnumbered, after.unnumbered),
+                }
+            }),
+        }
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether every message has reached its end: all of those that workers sent have been received, each has an outcome, and
+    /// the application has counted those that were delivered to it.
+    pub fn settled(&self, sent: u64) -> bool {
+        let accounted = self.consumed + self.delivered + self.dropped_total();
+        let reached_the_application =
+            self.application.is_none_or(|application| application.delivered >= self.delivered);
+        self.received >= sent && self.queued == 0 && accounted >= self.received && reached_the_application
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_settled_when_all_messages_have_an_end() {
+        let application = Some(ApplicationStats { delivered: 9, ..ApplicationStats::default() });
+        let delta = ServiceDelta { received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
+        assert!(!delta.settled(11), "the application has one to go");
+        let application = Some(ApplicationStats { delivered: 10, ..ApplicationStats::default() });
+        let delta = ServiceDelta { application, ..delta };
+        assert!(delta.settled(11));
+        assert!(!delta.settled(12), "one is still on its way");
+        assert!(!ServiceDelta { queued: 1, ..delta }.settled(11));
+    }
+}

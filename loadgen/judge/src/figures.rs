@@ -1,0 +1,283 @@
+//! Rates and costs of the window. Pure.
+//!
+//! A rate comes from the receiving side's counters. A figure that makes no sense for the workload is absent, not 0.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{PERCENTILES, Recorder, percentile_ns},
+    result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
+};
+
+use crate::{case::Case, delta::ServiceDelta, shares::busiest_worker};
+
+/// A load that ended before this share of the planned window ended by itself: its own window counts.
+const ENDED_EARLY: f64 = 0.95;
+
+/// All figures of a trial.
+pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
+    let witness = case.witness();
+    let window = &case.merged.window;
+    let duration = seconds(window.duration_ns);
+    let mut figures = Figures {
+        window_seconds: duration,
+        worker_cpu_seconds: Some(seconds(window.cpu_ns)),
+        worker_cpu_share: busiest_worker(case),
+        failed_share: failed_share(&case.merged.connections, messages),
+        ..Figures::default()
+    };
+    if window.sent > 0 {
+        figures.written_per_second = per_second(window.sent, duration);
+        figures.messages_per_write = ratio(window.sent, window.writes as f64);
+        figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.sent as f64 * 1000.0);
+    }
+    if case.trial.load.is_open() && witness != Witness::Receiver {
+        figures.due_per_second = per_second(window.due, duration);
+    }
+    if case.trial.terms.opens_in_window {
+        figures.accepted_per_second = per_second(case.merged.connections.open, duration);
+    }
+    if witness == Witness::Reply {
+        figures.delivered_per_second = per_second(window.answered, duration).filter(|_| window.sent > 0);
+        figures.replies_per_second = per_second(window.replies, duration).filter(|_| window.sent > 0);
+        let failures: u64 = case.merged.failures.window.values().sum();
+        figures.error_share = ratio(failures, window.replies as f64).filter(|_| window.sent > 0);
+    }
+    if witness == Witness::Receiver {
+        received(&mut figures, case);
+    }
+    service_side(&mut figures, case);
+    memory(&mut figures, case);
+    figures
+}
+
+/// What connections received of a service that publishes, and how much that was.
+fn received(figures: &mut Figures, case: &Case<'_>) {
+    let window = &case.merged.window;
+    let duration = seconds(window.duration_ns);
+    figures.delivered_per_second = per_second(window.replies, duration);
+    figures.bytes_read_per_second = per_second(window.bytes_read, duration);
+    figures.messages_per_read = ratio(window.replies, window.reads as f64);
+    figures.worker_cpu_seconds_per_million = ratio(window.cpu_ns, window.replies as f64 * 1000.0);
+    if let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end)
+        && let (Some(from), Some(to)) = (&start.publisher, &end.publisher)
+    {
+        let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
+        figures.published_per_second = per_second(to.published.saturating_sub(from.published), between);
+    }
+}
+
+/// What the readings at the window's edges tell.
+fn service_side(figures: &mut Figures, case: &Case<'_>) {
+    let witness = case.witness();
+    let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
+        return;
+    };
+    // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
+    let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
+    let duration = if ended_early(case) { figures.window_seconds } else { between };
+    let of_each = service_cpu(start, end);
+    let cpu_ns = of_each.as_ref().map(|of_each| of_each.iter().map(|(cpu_ns, _)| cpu_ns).sum());
+    figures.service_cpu_seconds = cpu_ns.map(seconds);
+    let shares = of_each.into_iter().flatten().filter_map(|(cpu_ns, limit)| ratio(cpu_ns, duration * limit? * 1e9));
+    figures.service_cpu_share = shares.reduce(f64::max);
+    if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
+        let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
+        figures.inference_cpu_seconds = Some(seconds(cpu_ns));
+        figures.inference_cpu_share = ratio(cpu_ns, duration * end.cpu_limit * 1e9);
+    }
+    if witness == Witness::Receiver {
+        figures.service_cpu_seconds_per_million =
+            cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, case.merged.window.replies as f64 * 1000.0));
+        return;
+    }
+    if case.merged.window.sent == 0 {
+        return;
+    }
+    let delta = ServiceDelta::between(&start.stats, &end.stats);
+    figures.received_per_second = per_second(delta.received, duration).filter(|_| delta.received > 0);
+    let arrived = match (witness, delta.application) {
+        (Witness::Application, Some(application)) => {
+            figures.delivered_per_second = per_second(application.delivered, duration);
+            application.delivered
+        }
+        (Witness::Reply, _) => case.merged.window.answered,
+        _ => delta.received,
+    };
+    if witness != Witness::Reply {
+        figures.dropped_per_second = per_second(delta.dropped_total(), duration);
+    }
+    // A service that hands nothing over still received something.
+    let arrived = if arrived == 0 { delta.received } else { arrived };
+    figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, arrived as f64 * 1000.0));
+}
+
+/// CPU that the service and each of its companions used between two readings, in nanoseconds, and the CPUs that each may use.
+/// A companion counts from its first reading; one that is gone in the later one is a problem of its own.
+fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>> {
+    let own = (end.cpu_ns?.saturating_sub(start.cpu_ns?), end.cpu_limit);
+    let companions = start.companions.iter().filter_map(|(name, from)| {
+        let to = end.companions.get(name)?;
+        Some((to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit)))
+    });
+    Some([own].into_iter().chain(companions).collect())
+}
+
+/// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
+pub(crate) fn ended_early(case: &Case<'_>) -> bool {
+    (case.merged.window.duration_ns as f64) < case.trial.window_ns as f64 * ENDED_EARLY
+}
+
+/// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
+fn memory(figures: &mut Figures, case: &Case<'_>) {
+    let readings = &case.service.readings;
+    // Where connections are opened before the load, one of them may have been a check that is over by then.
+    let held = if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
+    let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
+    let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
+    let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
+    let highest = order.into_iter().flatten().filter_map(|reading| reading.rss_bytes).max().unwrap_or(0);
+    let with_all = with_all.and_then(|reading| reading.rss_bytes);
+    let rss_bytes = with_all.unwrap_or(highest.max(case.trial.rss_peak_bytes));
+    if rss_bytes > 0 && held > 0 {
+        figures.service_rss_bytes = Some(rss_bytes);
+        let before = readings.before.as_ref().and_then(|reading| reading.rss_bytes);
+        figures.service_bytes_per_connection = before.map(|before| (rss_bytes as f64 - before as f64) / held as f64);
+    }
+}
+
+/// The larger of two shares: messages, and connection attempts, that failed. A tier that was never reached is no pass.
+fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
+    let dropped: u64 = messages.dropped.values().sum();
+    let of_messages = ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
+    let failed: u64 = connections.failed.values().chain(connections.closed_early.values()).sum();
+    let of_connections = ratio(failed, connections.attempted as f64);
+    [of_messages, of_connections].into_iter().flatten().reduce(f64::max)
+}
+
+/// The printed percentiles of a histogram; those without enough samples are `None`.
+pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
+    let values = recorder.values();
+    // The largest and the mean need every value; an overflowed one has none.
+    let whole = |value: u64| (recorder.count() > 0 && recorder.overflow() == 0).then_some(value);
+    let mut all: BTreeMap<String, Option<u64>> =
+        PERCENTILES.iter().map(|(name, percentile)| ((*name).into(), percentile_ns(recorder, *percentile))).collect();
+    all.insert("max".into(), whole(values.max()));
+    all.insert("mean".into(), whole(values.mean().round() as u64));
+    all.insert("min".into(), (recorder.count() > 0).then(|| values.min()));
+    all
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn per_second(count: u64, seconds: f64) -> Option<f64> {
+    ratio(count, seconds)
+}
+
+/// `count / by`, unless there is nothing to divide by.
+pub(crate) fn ratio(count: u64, by: f64) -> Option<f64> {
+    (by > 0.0).then(|| count as f64 / by)
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::result::ProcessReading;
+
+    use super::*;
+    use crate::fixture::{Files, flood};
+
+    fn of(files: &Files) -> Figures {
+        let uploads: Vec<_> = files.uploads.iter().collect();
+        let case = Case::new(&files.trial, &uploads, &files.service).unwrap();
+        figures(&case, &case.merged.messages)
+    }
+
+    #[test]
+    fn a_rate_comes_from_the_application_and_not_from_the_writer() {
+        let figures = of(&flood());
+        // In two seconds 2 000 were written, 1 800 reached the application.
+        assert_eq!((figures.written_per_second, figures.delivered_per_second), (Some(1000.0), Some(900.0)));
+        assert_eq!(figures.service_cpu_seconds_per_million, Some(1e6 / 1800.0));
+        assert_eq!((figures.service_cpu_share, figures.worker_cpu_share), (Some(0.5), Some(0.25)));
+    }
+
+    #[test]
+    fn a_companion_costs_what_the_service_costs_and_the_busiest_of_them_may_be_the_bound() {
+        let mut files = flood();
+        let readings = &mut files.service.readings;
+        let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+        for (reading, (publisher, redis)) in both.into_iter().zip([(5.0, 1.0), (5.9, 1.1)]) {
+            for (name, seconds) in [("publisher", publisher), ("redis", redis)] {
+                let cpu_ns = (seconds * 1e9) as u64;
+                let process = ProcessReading { cpu_ns, cpu_limit: 0.5, ..ProcessReading::default() };
+                reading.companions.insert(name.into(), process);
+            }
+        }
+        let figures = of(&files);
+        // One second of the service itself, in a window of two.
+        assert_eq!(figures.service_cpu_seconds, Some(2.0));
+        assert_eq!(figures.service_cpu_share, Some(0.9));
+    }
+
+    #[test]
+    fn workers_that_share_a_cpu_have_half_of_it_each() {
+        let mut files = flood();
+        files.uploads.push(files.uploads[0].clone());
+        assert_eq!(of(&files).worker_cpu_share, Some(0.5));
+    }
+
+    #[test]
+    fn a_load_that_ended_by_itself_is_judged_over_its_own_window() {
+        let mut files = flood();
+        files.uploads[0].window.duration_ns = 1_000_000_000;
+        let figures = of(&files);
+        assert_eq!((figures.service_cpu_share, figures.delivered_per_second), (Some(1.0), Some(1800.0)));
+    }
+
+    #[test]
+    fn memory_is_taken_where_all_connections_are_open() {
+        let mut files = flood();
+        assert_eq!(of(&files).service_bytes_per_connection, Some(100.0));
+        for reading in [&mut files.service.readings.window_start, &mut files.service.readings.window_end] {
+            reading.as_mut().unwrap().stats.connections.open = 0;
+        }
+        assert_eq!(of(&files).service_rss_bytes, Some(files.trial.rss_peak_bytes));
+    }
+
+    #[test]
+    fn a_late_reading_does_not_inflate_a_rate() {
+        let mut files = flood();
+        let at_the_edge = of(&files).delivered_per_second.unwrap();
+        let end = files.service.readings.window_end.as_mut().unwrap();
+        end.unix_ns += 2_000_000_000;
+        assert_eq!(of(&files).delivered_per_second, Some(at_the_edge / 2.0));
+    }
+
+    #[test]
+    fn a_connection_that_failed_counts_like_a_message_that_failed() {
+        let mut files = flood();
+        assert_eq!(of(&files).failed_share, Some(0.0));
+        files.uploads[0].connections.failed.insert("refused".into(), 1);
+        assert_eq!(of(&files).failed_share, Some(0.1));
+    }
+
+    #[test]
+    fn a_storm_has_a_rate_of_connections() {
+        let mut files = flood();
+        assert_eq!(of(&files).accepted_per_second, None);
+        files.trial.terms.opens_in_window = true;
+        assert_eq!(of(&files).accepted_per_second, Some(5.0));
+    }
+
+    #[test]
+    fn percentiles_without_samples_are_absent() {
+        let mut recorder = Recorder::new();
+        assert!(percentiles(&recorder).values().all(Option::is_none));
+        (1..=500).for_each(|value| recorder.record(value));
+        let percentiles = percentiles(&recorder);
+        assert!(percentiles["p99"].is_some() && percentiles["p99.9"].is_none());
+        assert_eq!((percentiles["max"], percentiles["min"]), (Some(500), Some(1)));
+    }
+}

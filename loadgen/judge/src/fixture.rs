@@ -1,0 +1,232 @@
+//! Trials made by hand, for tests: an honest flood, the same as an open loop, and a service that publishes.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    SCHEMA,
+    environment::Environment,
+    histogram::{self, Recorder},
+    plan::{Load, Message, Thresholds},
+    result::{
+        ConnectionCounts, MessageCounts, Reading, ReceiverBook, ServiceFile, ServiceReadings, WindowCounts, Witness,
+        WorkerBook, WorkerEvidence, WorkerResult,
+    },
+    service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
+    terms::Terms,
+    trial::TrialId,
+    trial_file::{BookKeeping, Cpus, TrialFile},
+};
+
+use crate::{Judged, judge};
+
+/// The files of one trial.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// `trial.json`.
+    pub trial: TrialFile,
+    /// `workers/<n>.json`.
+    pub uploads: Vec<WorkerResult>,
+    /// `service.json`.
+    pub service: ServiceFile,
+}
+
+impl Files {
+    /// Judges them.
+    ///
+    /// # Errors
+    /// When a histogram can't be read.
+    pub fn judge(&self) -> Result<Judged, histogram::Error> {
+        judge(&self.trial, &self.uploads.iter().collect::<Vec<_>>(), &self.service)
+    }
+}
+
+/// The trial that all of them are.
+pub fn trial() -> TrialId {
+    TrialId {
+        service: "ours".into(),
+        workload: "throughput".into(),
+        variant: "standard".into(),
+        tier: 20,
+        process: 1,
+        repeat: 1,
+    }
+}
+
+/// What a worker with ten open connections and without a message uploads.
+pub fn worker_result() -> WorkerResult {
+    WorkerResult {
+        schema: SCHEMA,
+        run: "run".into(),
+        trial: trial(),
+        attempt: 1,
+        worker: 0,
+        witness: Witness::Application,
+        connections: ConnectionCounts { attempted: 10, open: 10, ..ConnectionCounts::default() },
+        messages: MessageCounts::default(),
+        window: WindowCounts { duration_ns: SECOND, ..WindowCounts::default() },
+        histograms: BTreeMap::new(),
+        intervals: Vec::new(),
+        books: Vec::new(),
+        failures: Default::default(),
+        error_samples: Vec::new(),
+        conformance: None,
+        evidence: WorkerEvidence { cpu_limit: 1.0, nodelay: true, ..WorkerEvidence::default() },
+        environment: Environment::default(),
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The service at a moment: seconds since it started, messages in its books.
+fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
+    let mut stats = ServiceStats { uptime_seconds: 1.0, ..ServiceStats::default() };
+    (stats.connections.accepted, stats.connections.open) = (10, 10);
+    stats.messages.delivered = delivered;
+    stats.messages.consumed = 10;
+    stats.messages.received = delivered + 10;
+    stats.application = Some(ApplicationStats { delivered, sequence_sum: delivered, unnumbered: 0 });
+    Reading {
+        unix_ns: second * SECOND,
+        pid: Some(7),
+        cpu_ns: Some(cpu_seconds * SECOND),
+        rss_bytes: Some(2000),
+        kernel_bytes: None,
+        cpu_limit: Some(1.0),
+        throttled_periods: None,
+        periods: None,
+        stats,
+        publisher: None,
+        links: None,
+        processes: Default::default(),
+        inference: None,
+        companions: Default::default(),
+    }
+}
+
+/// A flood of ten connections over two seconds: 2 000 written in the window and 1 800 delivered in it, with all of
+/// the books balanced after the drain.
+pub fn flood() -> Files {
+    let mut upload = worker_result();
+    let result = &mut upload;
+    (result.messages.due, result.messages.sent) = (2500, 2500);
+    let window = &mut result.window;
+    (window.duration_ns, window.sent, window.due) = (2 * SECOND, 2000, 2000);
+    (window.writes, window.cpu_ns) = (1000, SECOND / 2);
+    let book =
+        |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, ..Default::default() };
+    result.books = (0..10).map(book).collect();
+    let mut before = reading(1, 0, 0);
+    before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
+    before.rss_bytes = Some(1000);
+    let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
+    let connection = |n| ConnectionBook {
+        id: format!("c{n}"),
+        received: 251,
+        consumed: 1,
+        application,
+        ..ConnectionBook::default()
+    };
+    let trial = TrialFile {
+        schema: SCHEMA,
+        run: "run".into(),
+        trial: trial(),
+        attempt: 1,
+        started_at_unix_ns: 2 * SECOND,
+        load: Load::Closed { messages_per_connection: None, in_flight: 1 },
+        message: Message::default(),
+        objectives: vec![],
+        thresholds: Thresholds::default(),
+        terms: Terms { witness: Witness::Application, ..Terms::default() },
+        keeping: BookKeeping::Connections,
+        workers: 1,
+        window_ns: 2 * SECOND,
+        open_at_start: 10,
+        rss_peak_bytes: 3000,
+        rss_at_rest_bytes: None,
+        cpus: Cpus { workers: 1.0, ..Cpus::default() },
+        others: vec![],
+        problems: vec![],
+        pods: vec![],
+        reproduce: String::new(),
+    };
+    let service = ServiceFile {
+        schema: SCHEMA,
+        readings: ServiceReadings {
+            before: Some(before),
+            open: None,
+            window_start: Some(reading(3, 400, 1)),
+            window_end: Some(reading(5, 2200, 2)),
+            after: Some(reading(6, 2500, 2)),
+        },
+        connections: Some((0..10).map(connection).collect()),
+    };
+    Files { trial, uploads: vec![upload], service }
+}
+
+/// A service that publishes 1 000 messages per second to ten receivers, of which one misses five that the service tells
+/// of.
+pub fn publisher() -> Files {
+    let mut files = flood();
+    files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+    let result = &mut files.uploads[0];
+    result.witness = Witness::Receiver;
+    files.trial.terms.witness = Witness::Receiver;
+    let mut response = Recorder::new();
+    (0..20_000).for_each(|_| response.record(1_000_000));
+    result.histograms.insert("response_ns".into(), response.encode());
+    result.messages = MessageCounts { due: 25_000, delivered: 24_995, lost: 5, ..MessageCounts::default() };
+    result.window = WindowCounts {
+        duration_ns: 2 * SECOND,
+        replies: 20_000,
+        answered: 20_000,
+        reads: 10_000,
+        bytes_read: 2_000_000,
+        cpu_ns: SECOND / 2,
+        ..WindowCounts::default()
+    };
+    let receiver = |n: u64| ReceiverBook {
+        first: Some(0),
+        last: Some(2499),
+        received: if n == 0 { 2495 } else { 2500 },
+        missing: if n == 0 { 5 } else { 0 },
+        others: 1,
+        reached: true,
+        closed: true,
+        ..ReceiverBook::default()
+    };
+    let book =
+        |n| WorkerBook { id: format!("c{n}"), unnumbered: 1, receiver: Some(receiver(n)), ..WorkerBook::default() };
+    result.books = (0..10).map(book).collect();
+    let readings = &mut files.service.readings;
+    let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
+    for (reading, published) in all.into_iter().flatten().zip([0, 400, 2400, 2600]) {
+        reading.publisher = Some(PublisherStats {
+            rate_per_second: Some(1000.0),
+            published,
+            last_sequence: published.checked_sub(1),
+            ..PublisherStats::default()
+        });
+        let messages = &mut reading.stats.messages;
+        (messages.received, messages.consumed, messages.delivered) = (10, 10, 0);
+        reading.stats.application = None;
+    }
+    let before = &mut readings.before.as_mut().unwrap().stats.messages;
+    (before.received, before.consumed) = (0, 0);
+    let after = &mut readings.after.as_mut().unwrap().stats.messages;
+    after.sent = 24_995 + 10;
+    after.send_dropped.insert("slow_consumer".into(), 5);
+    for book in files.service.connections.as_mut().unwrap() {
+        (book.received, book.application) = (1, None);
+    }
+    files
+}
+
+/// The same as an open loop that kept its schedule.
+pub fn open() -> Files {
+    let mut files = flood();
+    files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+    let mut delay = Recorder::new();
+    (0..1000).for_each(|_| delay.record(1000));
+    files.uploads[0].histograms.insert("delay_ns".into(), delay.encode());
+    files
+}

@@ -1,0 +1,291 @@
+//! Workers' results, added up. Pure, and exact: counts are sums and histograms are merged, never averaged.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{self, Recorder},
+    result::{
+        ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, WindowCounts, WorkerBook, WorkerResult,
+    },
+};
+
+/// Intervals are aligned by the second in which they start.
+const INTERVAL_NS: u64 = 1_000_000_000;
+/// The histogram of how late messages were tried to be sent, without its unit.
+const OWN_LATENESS: &str = "lateness";
+
+/// What all workers of a trial saw together.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    /// Sums.
+    pub connections: ConnectionCounts,
+    /// Sums.
+    pub messages: MessageCounts,
+    /// Sums; the duration is the longest.
+    pub window: WindowCounts,
+    /// Merged histograms by name.
+    pub histograms: BTreeMap<String, Recorder>,
+    /// Merged interval histograms: by name, then by start in the window in nanoseconds, with the length in nanoseconds.
+    pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
+    /// All connections of all workers.
+    pub books: Vec<WorkerBook>,
+    /// Connections of protocol checks: in `books`, but not in `connections`.
+    pub checked: u64,
+    /// Sums.
+    pub failures: Failures,
+}
+
+impl Merged {
+    /// Adds results up.
+    ///
+    /// # Errors
+    /// When a histogram can't be read.
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a WorkerResult>) -> Result<Self, histogram::Error> {
+        let mut merged = Self::default();
+        for result in results {
+            merged.connections.add(&result.connections);
+            merged.messages.add(&result.messages);
+            add_window(&mut merged.window, &result.window);
+            for (name, histogram) in &result.histograms {
+                merged.histograms.entry(name.clone()).or_default().add(&Recorder::decode(histogram)?);
+            }
+            merged.add_intervals(result)?;
+            merged.books.extend_from_slice(&result.books);
+            merged.checked += result.conformance.as_ref().map_or(0, |check| check.opened);
+            merged.failures.window.add(&result.failures.window);
+            merged.failures.outside.add(&result.failures.outside);
+        }
+        Ok(merged)
+    }
+
+    fn add_intervals(&mut self, result: &WorkerResult) -> Result<(), histogram::Error> {
+        for interval in &result.intervals {
+            let start = (interval.start_ns + INTERVAL_NS / 2) / INTERVAL_NS * INTERVAL_NS;
+            for (name, histogram) in &interval.histograms {
+                let (length, recorder) = self.intervals.entry(name.clone()).or_default().entry(start).or_default();
+                *length = interval.duration_ns.max(*length);
+                recorder.add(&Recorder::decode(histogram)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The interval histograms in the order of their starts, as they travel.
+    pub fn intervals_by_start(&self) -> Vec<Interval> {
+        let mut all: BTreeMap<u64, Interval> = BTreeMap::new();
+        for (name, intervals) in &self.intervals {
+            for (&start_ns, (duration_ns, recorder)) in intervals {
+                let empty = || Interval { start_ns, duration_ns: 0, histograms: BTreeMap::new() };
+                let interval = all.entry(start_ns).or_insert_with(empty);
+                interval.duration_ns = interval.duration_ns.max(*duration_ns);
+                interval.histograms.insert(name.clone(), recorder.encode());
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// Messages that carry no number (hellos and such), all connections together.
+    pub fn unnumbered(&self) -> u64 {
+        self.books.iter().map(|book| book.unnumbered).sum()
+    }
+
+    /// How late the generator itself was, and the name of that histogram without its unit: until it tried to send, where it
+    /// says so. What a socket that takes nothing adds to that is the service's doing; without the distinction all of the
+    /// delay counts against the generator.
+    pub fn own_lateness(&self) -> Option<(&'static str, &Recorder)> {
+        let named = |name| self.histograms.get(&format!("{name}_ns")).map(|recorder| (name, recorder));
+        named(OWN_LATENESS).or_else(|| named("delay"))
+    }
+
+    /// Messages due in the window that the generator tried to send, where it says so, else those that it sent: what was tried
+    /// and not taken by the socket is the service's failure, and an outcome.
+    pub fn tried(&self) -> u64 {
+        let lateness = self.histograms.get(&format!("{OWN_LATENESS}_ns"));
+        lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
+    }
+
+    /// What the connections received of a service that publishes.
+    pub fn receivers(&self) -> impl Iterator<Item = &ReceiverBook> {
+        self.books.iter().filter_map(|book| book.receiver.as_ref())
+    }
+
+    /// Sum of all sequence numbers sent, modulo 2^64.
+    pub fn sequence_sum(&self) -> u64 {
+        self.books.iter().fold(0, |sum, book| sum.wrapping_add(book.sequence_sum))
+    }
+}
+
+/// Counts that add up field by field.
+trait Sum {
+    fn add(&mut self, other: &Self);
+}
+
+impl Sum for BTreeMap<String, u64> {
+    fn add(&mut self, other: &Self) {
+        for (reason, count) in other {
+            *self.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+impl Sum for ConnectionCounts {
+    fn add(&mut self, other: &Self) {
+        let Self { attempted, open, failed, closed_early } = other;
+        self.attempted += attempted;
+        self.open += open;
+        self.failed.add(failed);
+        self.closed_early.add(closed_early);
+    }
+}
+
+impl Sum for MessageCounts {
+    fn add(&mut self, other: &Self) {
+        // Named one by one: a new field that nobody adds up doesn't compile.
+        let Self {
+            due,
+            sent,
+            delivered,
+            late,
+            wrong,
+            dropped,
+            lost,
+            unsent,
+            duplicates,
+            reorders,
+            bytes_sent,
+            bytes_received,
+        } = other;
+        self.due += due;
+        self.sent += sent;
+        self.delivered += delivered;
+        self.late += late;
+        self.wrong += wrong;
+        self.dropped.add(dropped);
+        self.lost += lost;
+        self.unsent += unsent;
+        self.duplicates += duplicates;
+        self.reorders += reorders;
+        self.bytes_sent += bytes_sent;
+        self.bytes_received += bytes_received;
+    }
+}
+
+fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
+    let WindowCounts { duration_ns, due, sent, replies, answered, writes, reads, bytes_read, cpu_ns } = *other;
+    sum.duration_ns = sum.duration_ns.max(duration_ns);
+    sum.due += due;
+    sum.sent += sent;
+    sum.replies += replies;
+    sum.answered += answered;
+    sum.writes += writes;
+    sum.reads += reads;
+    sum.bytes_read += bytes_read;
+    sum.cpu_ns += cpu_ns;
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::result::Witness;
+
+    use super::*;
+    use bench_format::trial::TrialId;
+
+    /// What a worker that did nothing uploads.
+    fn worker_result() -> WorkerResult {
+        let trial =
+            TrialId { service: "s".into(), workload: "w".into(), variant: "v".into(), tier: 1, process: 1, repeat: 1 };
+        WorkerResult {
+            schema: bench_format::SCHEMA,
+            run: "r".into(),
+            trial,
+            attempt: 1,
+            worker: 0,
+            witness: Witness::Reply,
+            connections: ConnectionCounts::default(),
+            messages: MessageCounts::default(),
+            window: WindowCounts::default(),
+            histograms: BTreeMap::new(),
+            intervals: Vec::new(),
+            books: Vec::new(),
+            failures: Default::default(),
+            error_samples: Vec::new(),
+            conformance: None,
+            evidence: Default::default(),
+            environment: Default::default(),
+        }
+    }
+
+    fn recorder(values: std::ops::Range<u64>) -> Recorder {
+        let mut recorder = Recorder::new();
+        values.for_each(|value| recorder.record(value));
+        recorder
+    }
+
+    #[test]
+    fn counts_are_sums_and_the_window_is_the_longest() {
+        let (mut left, mut right) = (worker_result(), worker_result());
+        (left.messages.sent, right.messages.sent) = (3, 4);
+        left.connections.failed.insert("timeout".into(), 1);
+        right.connections.failed.insert("timeout".into(), 2);
+        right.window.duration_ns += 5;
+        let merged = Merged::of([&left, &right]).unwrap();
+        assert_eq!((merged.messages.sent, merged.connections.failed["timeout"]), (7, 3));
+        assert_eq!(merged.window.duration_ns, right.window.duration_ns);
+    }
+
+    #[test]
+    fn a_merged_histogram_is_the_one_that_a_single_worker_would_have_recorded() {
+        let (mut left, mut right) = (worker_result(), worker_result());
+        left.histograms.insert("response_ns".into(), recorder(1..500).encode());
+        right.histograms.insert("response_ns".into(), recorder(500..900).encode());
+        let merged = Merged::of([&left, &right]).unwrap();
+        assert_eq!(merged.histograms["response_ns"].encode(), recorder(1..900).encode());
+    }
+
+    #[test]
+    fn intervals_of_one_second_meet_although_they_start_a_moment_apart() {
+        let interval = |start_ns| Interval {
+            start_ns,
+            duration_ns: INTERVAL_NS,
+            histograms: [("response_ns".into(), recorder(1..11).encode())].into(),
+        };
+        let (mut left, mut right) = (worker_result(), worker_result());
+        left.intervals = vec![interval(0), interval(INTERVAL_NS + 3)];
+        right.intervals = vec![interval(7), interval(INTERVAL_NS - 4)];
+        let merged = Merged::of([&left, &right]).unwrap();
+        let counts: Vec<u64> = merged.intervals["response_ns"].values().map(|(_, recorder)| recorder.count()).collect();
+        assert_eq!(counts, [20, 20]);
+        let starts: Vec<u64> = merged.intervals_by_start().iter().map(|interval| interval.start_ns).collect();
+        assert_eq!(starts, [0, INTERVAL_NS]);
+    }
+
+    #[test]
+    fn an_interval_travels_with_all_its_histograms() {
+        let histograms: BTreeMap<_, _> =
+            ["delay_ns", "response_ns"].map(|name| (name.to_owned(), recorder(1..11).encode())).into();
+        let mut result = worker_result();
+        result.intervals = vec![Interval { start_ns: 0, duration_ns: 7, histograms: histograms.clone() }];
+        let merged = Merged::of([&result]).unwrap();
+        assert_eq!(merged.intervals_by_start(), [Interval { start_ns: 0, duration_ns: 7, histograms }]);
+    }
+
+    #[test]
+    fn a_generator_that_tells_what_it_tried_is_judged_by_that() {
+        let mut merged = Merged::default();
+        merged.window.sent = 3;
+        merged.histograms.insert("delay_ns".into(), recorder(1..5));
+        let name = |merged: &Merged| merged.own_lateness().map(|(name, recorder)| (name, recorder.count()));
+        assert_eq!((name(&merged), merged.tried()), (Some(("delay", 4)), 3));
+        merged.histograms.insert("lateness_ns".into(), recorder(1..8));
+        assert_eq!((name(&merged), merged.tried()), (Some(("lateness", 7)), 7));
+        assert_eq!(name(&Merged::default()), None);
+    }
+
+    #[test]
+    fn sequence_sums_wrap() {
+        let mut result = worker_result();
+        let book = |sequence_sum| WorkerBook { sequence_sum, ..WorkerBook::default() };
+        result.books = vec![book(u64::MAX), book(3)];
+        assert_eq!(Merged::of([&result]).unwrap().sequence_sum(), 2);
+    }
+}

@@ -1,0 +1,368 @@
+//! What a service published, held against what its receivers got. Pure.
+//!
+//! Nobody else counts what a subscriber should have had: it comes in at some number and leaves at another, and everything in
+//! between was published for it. Loss is an outcome with a name; what has none makes the trial invalid. Where a service
+//! consists of several instances, the links between them keep books of their own: from the publisher to the receivers every
+//! step is held against the next.
+
+mod schedule;
+mod start;
+
+use std::collections::BTreeMap;
+
+pub use self::{
+    schedule::{OffSchedule, Scheduled},
+    start::Start,
+};
+use bench_format::{
+    result::{Equation, MessageCounts, ReceiverBook},
+    service::{LinkStats, LinksStats, PublisherStats},
+};
+
+/// Drops under this reason were meant for a connection that had ended: nobody waits for them.
+const DISCONNECTED: &str = "disconnected";
+/// Drops of a link under this reason were for nobody: no other instance wanted them.
+const UNWANTED: &str = "unwanted";
+/// What a link lost, beside what it says that it dropped.
+const LOST: &str = "lost";
+/// Before the reason of a drop that happened between two instances.
+pub const LINK: &str = "link_";
+/// The outcome of what was published by the window's end and had not come when the drain's time was over.
+pub const UNDELIVERED: &str = "undelivered";
+
+/// What a service says of what it sent to subscribers between two readings.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Data messages handed to sockets; absent where it doesn't count those that it publishes.
+    pub sent: Option<u64>,
+    /// Data messages dropped in their place, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// The publisher's number when the window ended; absent where it doesn't tell.
+    pub last_of_window: Option<u64>,
+    /// The publisher, after the last connection was closed.
+    pub publisher: Option<PublisherStats>,
+    /// Messages that it published between the readings; absent where it doesn't tell.
+    pub published: Option<u64>,
+    /// What the links between the service's instances carried between the readings; absent where there are none.
+    pub links: Option<LinksStats>,
+}
+
+impl Told {
+    /// Drops that a receiver could have missed.
+    fn missed(&self) -> impl Iterator<Item = (&String, &u64)> {
+        self.dropped.iter().filter(|(reason, count)| **count > 0 && *reason != DISCONNECTED)
+    }
+
+    /// Publications that links tell of as missing behind them, by the reason's name.
+    fn missed_on_links(&self) -> BTreeMap<String, u64> {
+        let mut missed = BTreeMap::new();
+        for (_, link) in self.links.iter().flat_map(LinksStats::by_name) {
+            let dropped = link.dropped.iter().filter(|(reason, _)| *reason != UNWANTED);
+            let dropped = dropped.map(|(reason, count)| (reason.as_str(), *count));
+            for (reason, count) in dropped.chain([(LOST, lost_on(link))]) {
+                *missed.entry(format!("{LINK}{reason}")).or_default() += count;
+            }
+        }
+        missed
+    }
+}
+
+/// Completes the workers' counts: of what is missing, drops that the service or its links tell of are `dropped`, the rest is
+/// `lost`; and what was published in the window for a connection that lasted, and never came, is due, too.
+pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told: &Told) {
+    let missing = messages.lost;
+    for (reason, count) in told.missed() {
+        messages.dropped.insert(reason.clone(), *count);
+    }
+    let explained: u64 = messages.dropped.values().sum();
+    messages.lost = missing.saturating_sub(explained);
+    // What was dropped behind a connection's last message leaves no gap.
+    messages.due += explained.saturating_sub(missing);
+    for (reason, publications) in told.missed_on_links() {
+        // Each receiver misses as many, but not those from before it came and after it went.
+        let most: u64 = receivers.iter().map(|book| book.missing.min(publications)).sum();
+        let explained = most.min(messages.lost);
+        if explained > 0 {
+            messages.dropped.insert(reason, explained);
+            messages.lost -= explained;
+        }
+    }
+    let undelivered: u64 = told.last_of_window.map_or(0, |last| {
+        let behind = receivers.iter().filter(|book| book.closed && !book.reached);
+        behind.filter_map(|book| book.last).map(|got| last.saturating_sub(got)).sum()
+    });
+    if undelivered > 0 {
+        messages.dropped.insert(UNDELIVERED.into(), undelivered);
+        messages.due += undelivered;
+    }
+}
+
+/// The equations of receivers. `never_read`: some connection failed or ended early, so that something which was sent to it
+/// was perhaps read by nobody.
+pub fn equations(
+    messages: &MessageCounts,
+    receivers: &[&ReceiverBook],
+    told: &Told,
+    never_read: bool,
+) -> Vec<Equation> {
+    let sum = |of: fn(&ReceiverBook) -> u64| receivers.iter().map(|book| of(book)).sum::<u64>();
+    let numbers = [term("received", sum(|book| book.received)), term("missing", sum(|book| book.missing))];
+    let mut equations = vec![
+        Equation::new("last - first + 1 = received + missing (receivers)", sum(ReceiverBook::expected), numbers),
+        Equation::new(
+            "due = delivered + wrong + dropped + lost",
+            messages.due,
+            [
+                term("delivered", messages.delivered),
+                term("wrong", messages.wrong),
+                term("dropped", messages.dropped.values().sum()),
+                term("lost", messages.lost),
+            ],
+        ),
+    ];
+    if let Some(sent) = told.sent {
+        equations.push(sent_equation(sent, receivers, never_read));
+        // Who counts what it sends, counts what it drops.
+        equations.push(Equation::new("lost = 0", messages.lost, [term("none", 0)]));
+    }
+    if let Some(publisher) = &told.publisher {
+        let ahead = receivers.iter().filter(|book| book.last > publisher.last_sequence).count() as u64;
+        equations.push(Equation::new("receivers ahead of the publisher = 0", ahead, [term("none", 0)]));
+    }
+    for (name, link) in told.links.iter().flat_map(LinksStats::by_name) {
+        equations.extend(link_equations(name, link, told.published));
+    }
+    equations
+}
+
+/// What the service says that it sent, and what was read.
+fn sent_equation(sent: u64, receivers: &[&ReceiverBook], never_read: bool) -> Equation {
+    let sum = |of: fn(&ReceiverBook) -> u64| receivers.iter().map(|book| of(book)).sum::<u64>();
+    let mut read = vec![
+        term("received", sum(|book| book.received)),
+        term("duplicates", sum(|book| book.duplicated)),
+        term("wrong", sum(|book| book.wrong)),
+        term("greetings and pings", sum(|book| book.others)),
+    ];
+    let all: u64 = read.iter().map(|(_, count)| count).sum();
+    let rest = sent.saturating_sub(all);
+    if rest > 0 && (never_read || receivers.iter().any(|book| !book.closed)) {
+        read.push(term("never read: its connection failed or ended early", rest));
+    }
+    Equation::new("sent (service) = read (workers)", sent, read)
+}
+
+/// From the publisher over a link to the instance that the receivers are connected to, step by step.
+fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<Equation> {
+    let mut written = vec![term("sent", link.sent)];
+    written.extend(link.dropped.iter().map(|(reason, count)| term(&format!("dropped({reason})"), *count)));
+    written.push(term("queued", link.queued));
+    let equation = |words: &str, left, right| Equation::new(&format!("{words} ({name})"), left, right);
+    let handed = published.map(|count| {
+        let name = format!("published (publisher) = published ({name})");
+        Equation::new(&name, count, [term("published", link.published)])
+    });
+    let came = [term("received", link.received), term("lost", lost_on(link))];
+    let steps = [
+        equation("published = sent + dropped + queued", link.published, written),
+        equation("sent = received + lost", link.sent, came.into()),
+        equation("received = delivered", link.received, vec![term("delivered", link.delivered)]),
+    ];
+    handed.into_iter().chain(steps).collect()
+}
+
+/// Publications that got lost on a link, beside those that the sender says it dropped: the receiving side counts whatever is
+/// missing in the sender's numbers, and the sender may drop what it has numbered.
+fn lost_on(link: &LinkStats) -> u64 {
+    let dropped: u64 = link.dropped.iter().filter(|(reason, _)| *reason != UNWANTED).map(|(_, count)| *count).sum();
+    let told_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
+    link.lost.saturating_sub(told_twice)
+}
+
+fn term(name: &str, count: u64) -> (String, u64) {
+    (name.to_owned(), count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver of 100 numbers from 11 on.
+    fn book() -> ReceiverBook {
+        ReceiverBook {
+            first: Some(11),
+            last: Some(110),
+            received: 100,
+            others: 2,
+            reached: true,
+            closed: true,
+            ..Default::default()
+        }
+    }
+
+    fn counts(book: &ReceiverBook) -> MessageCounts {
+        MessageCounts { due: book.expected(), delivered: book.received, lost: book.missing, ..MessageCounts::default() }
+    }
+
+    fn told() -> Told {
+        let publisher = PublisherStats { last_sequence: Some(120), ..PublisherStats::default() };
+        Told { sent: Some(102), last_of_window: Some(100), publisher: Some(publisher), ..Told::default() }
+    }
+
+    /// The counts, and the equations that don't hold.
+    fn judged(book: &ReceiverBook, told: &Told, never_read: bool) -> (MessageCounts, Vec<String>) {
+        let mut messages = counts(book);
+        complete(&mut messages, &[book], told);
+        let equations = equations(&messages, &[book], told, never_read);
+        let broken = equations.into_iter().filter(|equation| !equation.holds()).map(|equation| equation.name);
+        (messages, broken.collect())
+    }
+
+    const NOTHING: Vec<String> = Vec::new();
+
+    #[test]
+    fn honest_books_balance() {
+        assert_eq!(judged(&book(), &told(), false), (counts(&book()), NOTHING));
+    }
+
+    #[test]
+    fn a_gap_is_lost_and_caught_unless_the_service_tells_of_it() {
+        let book = ReceiverBook { received: 95, missing: 5, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: Some(97), ..told() }, false);
+        assert_eq!((messages.due, messages.delivered, messages.lost), (100, 95, 5));
+        assert_eq!(broken, ["lost = 0"]);
+        let dropped = |count| BTreeMap::from([("slow_consumer".to_owned(), count), (DISCONNECTED.to_owned(), 9)]);
+        let some = Told { sent: Some(97), dropped: dropped(3), ..told() };
+        let (messages, broken) = judged(&book, &some, false);
+        assert_eq!((messages.dropped["slow_consumer"], messages.lost, messages.due), (3, 2, 100));
+        assert_eq!(broken, ["lost = 0"]);
+        let (messages, broken) = judged(&book, &Told { dropped: dropped(5), ..some }, false);
+        assert_eq!((messages.dropped["slow_consumer"], messages.lost, broken), (5, 0, NOTHING));
+    }
+
+    #[test]
+    fn a_gap_at_a_service_that_counts_nothing_of_it_is_lost_and_no_more() {
+        let book = ReceiverBook { received: 95, missing: 5, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: None, ..told() }, false);
+        assert_eq!((messages.lost, broken), (5, NOTHING));
+    }
+
+    #[test]
+    fn what_is_dropped_behind_the_last_message_was_due_too() {
+        let dropped = BTreeMap::from([("slow_consumer".to_owned(), 7)]);
+        let (messages, broken) = judged(&book(), &Told { dropped, ..told() }, false);
+        assert_eq!((messages.due, messages.delivered, messages.lost, broken), (107, 100, 0, NOTHING));
+    }
+
+    #[test]
+    fn what_had_not_come_when_the_drain_was_over_has_a_name() {
+        let behind = ReceiverBook { reached: false, ..book() };
+        let told = Told { last_of_window: Some(115), ..told() };
+        let (messages, broken) = judged(&behind, &told, false);
+        assert_eq!((messages.due, messages.dropped[UNDELIVERED], broken), (105, 5, NOTHING));
+        let (messages, _) = judged(&ReceiverBook { closed: false, ..behind }, &told, true);
+        assert!(messages.dropped.is_empty(), "nobody knows what a connection that ended early should have had");
+    }
+
+    #[test]
+    fn a_service_that_calls_sent_what_nobody_read_is_caught_unless_a_connection_ended_early() {
+        let name = "sent (service) = read (workers)";
+        let more = Told { sent: Some(105), ..told() };
+        assert_eq!(judged(&book(), &more, false).1, [name]);
+        assert_eq!(judged(&book(), &more, true).1, NOTHING);
+        let less = Told { sent: Some(99), ..told() };
+        assert_eq!(judged(&book(), &less, true).1, [name], "more was read than was sent");
+    }
+
+    #[test]
+    fn a_number_that_was_never_published_is_caught() {
+        let ahead = ReceiverBook { first: Some(22), last: Some(121), ..book() };
+        assert_eq!(judged(&ahead, &told(), false).1, ["receivers ahead of the publisher = 0"]);
+    }
+
+    #[test]
+    fn books_that_do_not_add_up_are_caught() {
+        let (_, broken) = judged(&ReceiverBook { received: 99, others: 3, ..book() }, &told(), false);
+        assert_eq!(broken[0], "last - first + 1 = received + missing (receivers)");
+    }
+
+    /// 120 publications over Redis, of which so many were dropped on the way and so many got lost behind it.
+    fn over_redis(dropped: u64, lost: u64) -> Told {
+        let sent = 120 - dropped;
+        let link = LinkStats {
+            published: 120,
+            sent,
+            dropped: BTreeMap::from([("overflow".to_owned(), dropped)]),
+            received: sent - lost,
+            delivered: sent - lost,
+            lost,
+            ..LinkStats::default()
+        };
+        Told { published: Some(120), links: Some(LinksStats { redis: Some(link), cluster: None }), ..told() }
+    }
+
+    /// The equations of the link that don't hold once its books were changed.
+    fn broken_link(change: impl FnOnce(&mut LinkStats)) -> Vec<String> {
+        let mut told = over_redis(2, 1);
+        change(told.links.as_mut().unwrap().redis.as_mut().unwrap());
+        judged(&ReceiverBook { received: 97, missing: 3, ..book() }, &Told { sent: Some(99), ..told }, false).1
+    }
+
+    #[test]
+    fn what_a_link_tells_of_has_its_name() {
+        let book = ReceiverBook { received: 97, missing: 3, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..over_redis(2, 1) }, false);
+        let expected = BTreeMap::from([("link_lost".to_owned(), 1), ("link_overflow".to_owned(), 2)]);
+        assert_eq!((messages.dropped, messages.lost, messages.due, broken), (expected, 0, 100, NOTHING));
+    }
+
+    #[test]
+    fn a_link_explains_no_more_than_it_says() {
+        let book = ReceiverBook { received: 93, missing: 7, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: Some(95), ..over_redis(2, 1) }, false);
+        assert_eq!((messages.lost, broken), (4, vec!["lost = 0".to_owned()]));
+    }
+
+    #[test]
+    fn what_a_link_dropped_while_a_receiver_was_not_there_is_nobodys_loss() {
+        let (messages, broken) = judged(&book(), &over_redis(15, 3), false);
+        assert_eq!((messages, broken), (counts(&book()), NOTHING));
+    }
+
+    #[test]
+    fn what_the_sender_dropped_after_it_was_numbered_is_told_once() {
+        let mut told = over_redis(2, 1);
+        told.links.as_mut().unwrap().redis.as_mut().unwrap().lost = 3;
+        let book = ReceiverBook { received: 97, missing: 3, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..told }, false);
+        assert_eq!((messages.dropped["link_lost"], messages.dropped["link_overflow"], broken), (1, 2, NOTHING));
+    }
+
+    #[test]
+    fn what_nobody_wanted_explains_no_gap() {
+        let mut told = over_redis(0, 0);
+        let link = told.links.as_mut().unwrap().redis.as_mut().unwrap();
+        link.dropped = BTreeMap::from([(UNWANTED.to_owned(), 3)]);
+        link.published += 3;
+        told.published = Some(123);
+        let book = ReceiverBook { received: 97, missing: 3, ..book() };
+        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..told }, false);
+        assert_eq!((messages.lost, broken), (3, vec!["lost = 0".to_owned()]));
+    }
+
+    #[test]
+    fn each_step_of_a_link_is_held_against_the_next() {
+        assert_eq!(broken_link(|_| ()), NOTHING);
+        let handed = "published (publisher) = published (redis)";
+        let [written, came, handed_on] =
+            ["published = sent + dropped + queued", "sent = received + lost", "received = delivered"]
+                .map(|words| format!("{words} (redis)"));
+        assert_eq!(
+            broken_link(|link| (link.published, link.sent, link.received, link.delivered) = (119, 117, 116, 116)),
+            [handed]
+        );
+        assert_eq!(broken_link(|link| (link.sent, link.received, link.delivered) = (117, 116, 116)), [written]);
+        assert_eq!(broken_link(|link| (link.received, link.delivered) = (116, 116)), [came]);
+        assert_eq!(broken_link(|link| link.delivered = 116), [handed_on]);
+    }
+}

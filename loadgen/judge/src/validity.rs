@@ -1,0 +1,319 @@
+//! Whether a trial may be used at all: the rules of `docs/METHODOLOGY.md`, "Validity", in order; those of the generator
+//! are in `validity/generator.rs`, that of the inference behind a service in `validity/inference.rs`. Pure.
+//!
+//! Each reason says what was seen against what is allowed, in numbers.
+
+#[cfg(test)]
+mod fixture;
+mod generator;
+mod inference;
+
+use bench_format::{
+    histogram::{percentile_ns, samples_needed},
+    plan::Figure,
+    result::{Books, Reading, Reason, ReasonKind, Validity, WorkerResult},
+};
+
+use self::{
+    generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
+    inference::inference_cpu,
+};
+use crate::{case::Case, figures::ended_early};
+
+/// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
+const CLOCK_STEP_NS: u64 = 10_000_000;
+/// Largest difference between the window and the time between the readings at its edges, as a share of the window.
+const READING_SHARE: f64 = 0.05;
+/// That difference in nanoseconds is allowed in any case: a scrape of a busy service takes its time.
+const READING_FLOOR_NS: u64 = 100_000_000;
+
+/// Judges a trial by every rule; reasons found while measuring come first.
+pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
+    let mut reasons = case.trial.problems.clone();
+    reasons.extend(unaccounted(books));
+    reasons.extend(workers_missing(case));
+    reasons.extend(start_skew(case));
+    if case.trial.load.is_open() {
+        reasons.extend(generator_late(case));
+        reasons.extend(generator_cpu(case));
+        reasons.extend(send_rate(case));
+        reasons.extend(inference_cpu(case));
+    }
+    reasons.extend(published_rate(case).or_else(|| published_share(case)));
+    reasons.extend(published_mode(case));
+    reasons.extend(service_restarted(case));
+    reasons.extend(clock_step(case));
+    reasons.extend(reading_late(case));
+    reasons.extend(window_short(case));
+    reasons.extend(conformance(case));
+    reasons.extend(case.trial.cpus.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
+    if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
+}
+
+/// A reason, from its rule and its words.
+pub fn reason(kind: ReasonKind, detail: impl Into<String>) -> Reason {
+    Reason { kind, detail: detail.into() }
+}
+
+fn unaccounted(books: &Books) -> Option<Reason> {
+    let broken = books.equations.iter().filter(|equation| !equation.holds());
+    let mut words: Vec<String> = broken
+        .map(|equation| {
+            let terms: Vec<String> = equation.terms.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            format!("{}: {} against {} ({})", equation.name, equation.left, equation.right, terms.join(", "))
+        })
+        .collect();
+    if let Some(check) = books.connections.as_ref().filter(|check| check.mismatched > 0) {
+        let example = check.examples.first().map(|example| format!(", for example {example}")).unwrap_or_default();
+        words.push(format!("{} of {} connections differ{example}", check.mismatched, check.compared));
+    }
+    (!words.is_empty()).then(|| reason(ReasonKind::Unaccounted, words.join("; ")))
+}
+
+fn workers_missing(case: &Case<'_>) -> Option<Reason> {
+    let (have, want) = (case.uploads.len(), case.trial.workers as usize);
+    (have < want).then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {want} workers delivered a result")))
+}
+
+/// Spread of the starts, the coordinator's own moment included: its readings border the window.
+fn start_skew(case: &Case<'_>) -> Option<Reason> {
+    let skews = || results(case).map(|result| result.evidence.start_skew_ns).chain([0]);
+    let spread_ms = (skews().max()? - skews().min()?) as f64 / 1e6;
+    let allowed = case.trial.thresholds.start_skew_ms;
+    (spread_ms > allowed).then(|| {
+        reason(ReasonKind::StartSkew, format!("workers started {spread_ms:.1} ms apart, allowed {allowed} ms"))
+    })
+}
+
+fn service_restarted(case: &Case<'_>) -> Option<Reason> {
+    let readings = &case.service.readings;
+    let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
+    let present: Vec<&Reading> = order.into_iter().flatten().collect();
+    let changed = present.windows(2).find_map(|pair| {
+        let (earlier, later) = (pair[0], pair[1]);
+        if let (Some(was), Some(is)) = (earlier.pid, later.pid)
+            && was != is
+        {
+            return Some(format!("process {was} became process {is}"));
+        }
+        let companion = earlier.companions.iter().find_map(|(name, was)| {
+            let is = later.companions.get(name).filter(|is| is.pid != was.pid)?;
+            Some(format!("process {} of its companion {name} became process {}", was.pid, is.pid))
+        });
+        let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
+        companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
+    });
+    changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
+}
+
+fn reading_late(case: &Case<'_>) -> Option<Reason> {
+    let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
+        return None;
+    };
+    let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
+    let off_ns = between_ns.abs_diff(case.trial.window_ns);
+    let allowed_ns = ((case.trial.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
+    (off_ns > allowed_ns && !ended_early(case)).then(|| {
+        let (between, window) = (between_ns as f64 / 1e9, case.trial.window_ns as f64 / 1e9);
+        let words = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
+        reason(ReasonKind::ReadingLate, words)
+    })
+}
+
+fn clock_step(case: &Case<'_>) -> Option<Reason> {
+    let worst = results(case).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
+    let step = worst.evidence.clock_step_ns;
+    (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
+        let (seen, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
+        let words = format!("the clock of worker {} jumped by {seen:.1} ms, allowed {allowed} ms", worst.worker);
+        reason(ReasonKind::ClockStep, words)
+    })
+}
+
+fn window_short(case: &Case<'_>) -> Option<Reason> {
+    let mut words: Vec<String> = case
+        .trial
+        .objectives
+        .iter()
+        .filter_map(|objective| match &objective.figure {
+            Figure::PercentileMs { histogram, percentile } => Some((histogram, *percentile)),
+            _ => None,
+        })
+        .filter_map(|(name, percentile)| {
+            let recorder = case.merged.histograms.get(&format!("{name}_ns"));
+            let have = recorder.map_or(0, |recorder| recorder.count() + recorder.overflow());
+            let need = samples_needed(percentile);
+            let judged = recorder.is_some_and(|recorder| percentile_ns(recorder, percentile).is_some());
+            (!judged && have < need).then(|| format!("p{percentile} of {name} needs {need} samples, there are {have}"))
+        })
+        .collect();
+    if case.merged.window.duration_ns == 0 && !case.uploads.is_empty() {
+        words.push("the load ended before the window began; give the ladder `warmup_seconds: 0`".into());
+    }
+    (!words.is_empty()).then(|| reason(ReasonKind::WindowShort, words.join("; ")))
+}
+
+fn conformance(case: &Case<'_>) -> Option<Reason> {
+    let found = |(when, findings): (&str, &Vec<String>)| {
+        (!findings.is_empty())
+            .then(|| format!("the service failed its protocol check {when} the load: {}", findings.join(", ")))
+    };
+    let checks = results(case).filter_map(|result| result.conformance.as_ref());
+    let words: Vec<String> =
+        checks.flat_map(|check| [("before", &check.before), ("after", &check.after)]).filter_map(found).collect();
+    (!words.is_empty()).then(|| reason(ReasonKind::Conformance, words.join("; ")))
+}
+
+fn results<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a WorkerResult> {
+    case.uploads.iter().copied()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{
+        histogram::Recorder,
+        plan::Objective,
+        result::{ConnectionCheck, Equation, ProcessReading},
+    };
+
+    use super::fixture::{reasons, result};
+    use super::*;
+    use crate::fixture::{flood, open};
+
+    #[test]
+    fn an_innocent_trial_is_valid() {
+        assert_eq!(reasons(flood(), |_| ()), Vec::<String>::new());
+        assert_eq!(reasons(open(), |_| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unaccounted_names_the_equation_with_both_sides() {
+        let books = Books {
+            equations: vec![Equation::new("sent = delivered", 10, [("delivered".into(), 9)])],
+            connections: Some(ConnectionCheck {
+                compared: 5,
+                mismatched: 1,
+                examples: vec!["a: sent 10, received 9".into()],
+            }),
+        };
+        let files = flood();
+        let uploads: Vec<_> = files.uploads.iter().collect();
+        let case = Case::new(&files.trial, &uploads, &files.service).unwrap();
+        let Validity::Invalid { reasons } = validity(&case, &books) else { panic!("valid") };
+        assert_eq!(
+            reasons[0].detail,
+            "sent = delivered: 10 against 9 (delivered 9); 1 of 5 connections differ, for example a: sent 10, received 9"
+        );
+    }
+
+    #[test]
+    fn a_worker_without_a_result_is_missing() {
+        assert_eq!(
+            reasons(flood(), |files| files.trial.workers = 2),
+            ["WorkersMissing: 1 of 2 workers delivered a result"]
+        );
+    }
+
+    #[test]
+    fn starts_may_differ_by_50_ms_and_no_more() {
+        let skewed = |ns| reasons(flood(), |files| result(files).evidence.start_skew_ns = ns);
+        assert_eq!(skewed(50_000_000), Vec::<String>::new());
+        assert_eq!(skewed(50_100_000), ["StartSkew: workers started 50.1 ms apart, allowed 50 ms"]);
+        assert_eq!(skewed(-60_000_000), ["StartSkew: workers started 60.0 ms apart, allowed 50 ms"]);
+    }
+
+    #[test]
+    fn a_service_with_another_process_id_or_a_younger_life_was_restarted() {
+        let restarted = reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().pid = Some(99));
+        assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
+        let younger =
+            reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
+        assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
+    }
+
+    #[test]
+    fn a_companion_with_another_process_id_was_restarted_like_the_service() {
+        let restarted = reasons(flood(), |files| {
+            let readings = &mut files.service.readings;
+            let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+            for (reading, pid) in both.into_iter().zip([7, 8]) {
+                let process = ProcessReading { pid, ..ProcessReading::default() };
+                reading.companions.insert("redis".into(), process);
+            }
+        });
+        assert_eq!(restarted, ["ServiceRestarted: process 7 of its companion redis became process 8"]);
+    }
+
+    #[test]
+    fn counters_that_were_read_too_late_are_no_counters_of_the_window() {
+        let late = |ns| reasons(flood(), |files| files.service.readings.window_end.as_mut().unwrap().unix_ns += ns);
+        assert_eq!(late(100_000_000), Vec::<String>::new());
+        assert_eq!(
+            late(3_000_000_000),
+            ["ReadingLate: the service's counters were read 5.00 s apart for a window of 2 s"]
+        );
+    }
+
+    #[test]
+    fn a_load_that_ended_by_itself_has_no_edge_to_miss() {
+        let early = reasons(flood(), |files| {
+            result(files).window.duration_ns = 1_000_000_000;
+            files.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
+        });
+        assert_eq!(early, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_clock_that_jumps_makes_the_trial_invalid() {
+        let stepped = |ns| reasons(flood(), |files| result(files).evidence.clock_step_ns = ns);
+        assert_eq!(stepped(10_000_000), Vec::<String>::new());
+        assert_eq!(stepped(-12_000_000), ["ClockStep: the clock of worker 0 jumped by -12.0 ms, allowed 10 ms"]);
+    }
+
+    #[test]
+    fn an_objective_needs_samples() {
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 99.0 };
+        let objective = Objective { figure, at_most: Some(1.0), at_least: None };
+        let with = |samples: u64| {
+            reasons(open(), |files| {
+                let mut recorder = Recorder::new();
+                (0..samples).for_each(|_| recorder.record(1000));
+                result(files).histograms.insert("response_ns".into(), recorder.encode());
+                files.trial.objectives = vec![objective.clone()];
+            })
+        };
+        assert_eq!(with(459), Vec::<String>::new());
+        assert_eq!(with(458), ["WindowShort: p99 of response needs 459 samples, there are 458"]);
+    }
+
+    #[test]
+    fn a_load_that_ended_in_its_warm_up_files_nothing() {
+        let ended = reasons(flood(), |files| result(files).window.duration_ns = 0);
+        assert!(ended[0].starts_with("WindowShort: the load ended before the window began"), "{ended:?}");
+    }
+
+    #[test]
+    fn a_failed_protocol_check_is_a_reason_and_a_passed_one_is_not() {
+        let checked = |after: &[&str]| {
+            let after = after.iter().map(|words| (*words).to_owned()).collect();
+            let check = bench_format::result::Conformance { before: vec![], after, opened: 0 };
+            reasons(open(), |files| result(files).conformance = Some(check))
+        };
+        assert_eq!(checked(&[]), Vec::<String>::new());
+        assert_eq!(
+            checked(&["no partial within 3 s"]),
+            ["Conformance: the service failed its protocol check after the load: no partial within 3 s"]
+        );
+    }
+
+    #[test]
+    fn a_shared_cpu_is_a_reason() {
+        let shared =
+            reasons(flood(), |files| files.trial.cpus.isolation = Some("service and workers share CPU 0".into()));
+        assert_eq!(shared, ["Isolation: service and workers share CPU 0"]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Whether the generator kept its own schedule: the rules of open-loop trials. Pure.
+
+use bench_format::{
+    plan::{Figure, Load},
+    result::{Reason, ReasonKind, Witness},
+};
+
+use super::{percent, reason, results};
+use crate::{case::Case, published::Scheduled, shares::worker_share};
+
+/// Share of an objective's time by which the generator may be late.
+const LATE_SHARE: f64 = 0.05;
+/// The percentile of the generator's delay that is judged.
+const LATE_PERCENTILE: f64 = 0.99;
+
+pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
+    let Some((name, delay)) = case.merged.own_lateness().filter(|(_, delay)| delay.count() > 0) else {
+        let sent = case.merged.window.sent > 0;
+        return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
+    };
+    let allowed_ms = case.trial.thresholds.delay_p99_ms.max(strictest_ms(case).map_or(0.0, |ms| ms * LATE_SHARE));
+    // Judged on few samples too: a wrong acquittal is worse than a rank that is off by one.
+    let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
+    let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
+    (over || seen_ms > allowed_ms).then(|| {
+        let words = format!(
+            "the generator was late: p99 of {} {seen_ms:.1} ms, allowed {allowed_ms} ms",
+            name.trim_end_matches("_ns")
+        );
+        reason(ReasonKind::GeneratorLate, words)
+    })
+}
+
+/// The smallest time that an objective allows, in milliseconds.
+fn strictest_ms(case: &Case<'_>) -> Option<f64> {
+    let of_time = case.trial.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
+    of_time.filter_map(|objective| objective.at_most).reduce(f64::min)
+}
+
+pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
+    let thresholds = &case.trial.thresholds;
+    let words: Vec<String> = results(case)
+        .flat_map(|result| {
+            let share = worker_share(case, result).unwrap_or(0.0);
+            let busy = (share > thresholds.worker_cpu_share).then(|| {
+                let allowed = percent(thresholds.worker_cpu_share);
+                format!("worker {} used {} of its CPU, allowed {allowed}", result.worker, percent(share))
+            });
+            let evidence = &result.evidence;
+            let throttled = match (evidence.throttled_periods, evidence.periods) {
+                (Some(throttled), Some(periods)) if periods > 0 => throttled as f64 / periods as f64,
+                _ => 0.0,
+            };
+            let held = (throttled > thresholds.throttled_share).then(|| {
+                let allowed = percent(thresholds.throttled_share);
+                format!(
+                    "worker {} was throttled in {} of periods, allowed {allowed}",
+                    result.worker,
+                    percent(throttled)
+                )
+            });
+            [busy, held]
+        })
+        .flatten()
+        .collect();
+    (!words.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, words.join("; ")))
+}
+
+pub(super) fn send_rate(case: &Case<'_>) -> Option<Reason> {
+    let (sent, due) = (case.merged.tried(), case.merged.window.due);
+    let allowed = case.trial.thresholds.send_share;
+    let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
+    ((sent as f64) < due as f64 * allowed).then(|| reason(ReasonKind::SendRate, words()))
+}
+
+/// Where the service publishes, the schedule is its own. How late it was is in the latency, which counts from when a message
+/// was due; but as many have to be due as the plan says.
+pub(super) fn published_share(case: &Case<'_>) -> Option<Reason> {
+    let Load::Open { rate_per_second, .. } = case.trial.load else { return None };
+    if case.trial.terms.witness != Witness::Receiver {
+        return None;
+    }
+    let receivers: Vec<_> = case.merged.receivers().collect();
+    let received =
+        case.merged.histograms.get("response_ns").map_or(0, |response| response.count() + response.overflow());
+    let share = case.trial.thresholds.send_share;
+    let window_ns = case.merged.window.duration_ns;
+    let off = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.off()?;
+    Some(reason(ReasonKind::SendRate, off.to_string()))
+}
+
+/// Where the service publishes, the rate that it tells has to be the plan's.
+pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
+    let publisher = case.service.readings.window_end.as_ref()?.publisher.as_ref()?;
+    let planned = match case.trial.load {
+        Load::Open { rate_per_second, .. } => Some(rate_per_second),
+        Load::Closed { .. } | Load::Sessions { .. } => None,
+    };
+    let pace =
+        |rate: Option<f64>| rate.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
+    let told = publisher.rate_per_second;
+    (told != planned).then(|| {
+        let words = format!("the service publishes {}, and the plan's load is {}", pace(told), pace(planned));
+        reason(ReasonKind::SendRate, words)
+    })
+}
+
+/// Where the service publishes, each workload is about one way from the publisher to its subscribers.
+pub(super) fn published_mode(case: &Case<'_>) -> Option<Reason> {
+    let told = &case.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
+    let workload = &case.trial.trial.workload;
+    let wanted = case.trial.terms.publishes_by.as_ref()?;
+    (told != wanted).then(|| {
+        let words = format!("the service publishes by {told:?}, and {workload} is about {wanted:?}");
+        reason(ReasonKind::Conformance, words)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::{histogram::Recorder, plan::Objective};
+
+    use super::*;
+    use crate::{
+        fixture::{Files, flood, open},
+        validity::fixture::{reasons, result},
+    };
+
+    fn delayed(files: &mut Files, delay_ms: f64) {
+        let mut recorder = Recorder::new();
+        (0..1000).for_each(|_| recorder.record((delay_ms * 1e6) as u64));
+        result(files).histograms.insert("delay_ns".into(), recorder.encode());
+    }
+
+    #[test]
+    fn the_generator_may_be_late_by_5_ms_and_no_more() {
+        assert_eq!(reasons(open(), |files| delayed(files, 4.9)), Vec::<String>::new());
+        let late = reasons(open(), |files| delayed(files, 61.0));
+        assert!(
+            late[0].starts_with("GeneratorLate: the generator was late: p99 of delay 61.0 ms, allowed 5 ms"),
+            "{late:?}"
+        );
+    }
+
+    #[test]
+    fn a_slow_objective_gives_the_generator_a_twentieth_of_its_time() {
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 50.0 };
+        let objective = Objective { figure, at_most: Some(200.0), at_least: None };
+        let with = |delay_ms| {
+            reasons(open(), |files| {
+                delayed(files, delay_ms);
+                let delay = result(files).histograms["delay_ns"].clone();
+                result(files).histograms.insert("response_ns".into(), delay);
+                files.trial.objectives = vec![objective.clone()];
+            })
+        };
+        assert_eq!(with(9.9), Vec::<String>::new());
+        assert!(with(10.1)[0].contains("allowed 10 ms"), "{:?}", with(10.1));
+    }
+
+    #[test]
+    fn a_socket_that_takes_nothing_is_not_the_generator_being_late() {
+        let blocked = reasons(open(), |files| {
+            delayed(files, 2000.0);
+            let mut tried = Recorder::new();
+            (0..files.uploads[0].window.due).for_each(|_| tried.record(1_000_000));
+            let result = result(files);
+            result.histograms.insert("lateness_ns".into(), tried.encode());
+            result.window.sent = 0;
+        });
+        assert_eq!(blocked, Vec::<String>::new());
+        let late = reasons(open(), |files| {
+            let mut tried = Recorder::new();
+            (0..1000).for_each(|_| tried.record(61_000_000));
+            result(files).histograms.insert("lateness_ns".into(), tried.encode());
+        });
+        assert!(late[0].contains("p99 of lateness 61.0 ms, allowed 5 ms"), "{late:?}");
+    }
+
+    #[test]
+    fn an_open_loop_without_a_record_of_its_delay_is_not_believed() {
+        let late = reasons(open(), |files| result(files).histograms.clear());
+        assert_eq!(late, ["GeneratorLate: no worker recorded its delay"]);
+    }
+
+    #[test]
+    fn a_worker_may_use_90_percent_of_its_cpu() {
+        let used = |share: f64| reasons(open(), |files| result(files).window.cpu_ns = (2e9 * share) as u64);
+        assert_eq!(used(0.899), Vec::<String>::new());
+        assert_eq!(used(0.95), ["GeneratorCpu: worker 0 used 95.0 % of its CPU, allowed 90.0 %"]);
+    }
+
+    #[test]
+    fn a_worker_may_be_throttled_in_one_percent_of_its_periods() {
+        let throttled = |periods| {
+            reasons(open(), |files| {
+                let evidence = &mut result(files).evidence;
+                (evidence.throttled_periods, evidence.periods) = (Some(periods), Some(1000));
+            })
+        };
+        assert_eq!(throttled(10), Vec::<String>::new());
+        assert_eq!(throttled(11), ["GeneratorCpu: worker 0 was throttled in 1.1 % of periods, allowed 1.0 %"]);
+    }
+
+    #[test]
+    fn half_a_percent_of_the_schedule_may_stay_unsent() {
+        let sent =
+            |sent| reasons(open(), |files| (result(files).window.due, result(files).window.sent) = (10_000, sent));
+        assert_eq!(sent(9950), Vec::<String>::new());
+        assert_eq!(sent(9949), ["SendRate: 9949 of 10000 messages that were due were sent, allowed at least 99.5 %"]);
+    }
+
+    #[test]
+    fn a_flood_has_no_schedule_to_miss() {
+        let flood = reasons(flood(), |files| {
+            delayed(files, 1000.0);
+            result(files).window.cpu_ns = 2_000_000_000;
+        });
+        assert_eq!(flood, Vec::<String>::new());
+    }
+}

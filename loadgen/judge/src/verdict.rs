@@ -1,0 +1,101 @@
+//! Objectives against figures. Pure.
+
+use std::collections::BTreeMap;
+
+use bench_format::{
+    histogram::{Recorder, percentile_ns},
+    plan::{Figure, Objective},
+    result::{Figures, Judged, Verdict},
+};
+
+/// Judges each objective; without objectives there is no verdict.
+pub fn verdict(
+    objectives: &[Objective],
+    figures: &Figures,
+    histograms: &BTreeMap<String, Recorder>,
+) -> Option<Verdict> {
+    let judge = |objective: &Objective| {
+        let seen = seen(&objective.figure, figures, histograms);
+        // A figure that could not be computed is no pass.
+        let passed = seen.is_some_and(|seen| holds(objective, seen));
+        Judged { objective: objective.clone(), seen, passed }
+    };
+    let judged: Vec<Judged> = objectives.iter().map(judge).collect();
+    (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
+}
+
+/// Whether an objective on a figure other than a percentile holds; one that could not be computed doesn't.
+pub fn met(objective: &Objective, figures: &Figures) -> bool {
+    seen(&objective.figure, figures, &BTreeMap::new()).is_some_and(|seen| holds(objective, seen))
+}
+
+fn holds(objective: &Objective, seen: f64) -> bool {
+    objective.at_most.is_none_or(|bound| seen <= bound) && objective.at_least.is_none_or(|bound| seen >= bound)
+}
+
+fn seen(figure: &Figure, figures: &Figures, histograms: &BTreeMap<String, Recorder>) -> Option<f64> {
+    match figure {
+        Figure::PercentileMs { histogram, percentile } => {
+            let recorder = histograms.get(&format!("{histogram}_ns"))?;
+            percentile_ns(recorder, *percentile).map(|ns| ns as f64 / 1e6)
+        }
+        Figure::DeliveredPerSecond => figures.delivered_per_second,
+        Figure::FailedShare => figures.failed_share,
+        Figure::ErrorShare => figures.error_share,
+        Figure::ServiceCpuSecondsPerMillion => figures.service_cpu_seconds_per_million,
+        Figure::ServiceBytesPerConnection => figures.service_bytes_per_connection,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered(at_most: Option<f64>, at_least: Option<f64>) -> Objective {
+        Objective { figure: Figure::DeliveredPerSecond, at_most, at_least }
+    }
+
+    fn passed(objective: Objective, delivered_per_second: Option<f64>) -> bool {
+        let figures = Figures { delivered_per_second, ..Figures::default() };
+        verdict(&[objective], &figures, &BTreeMap::new()).unwrap().passed
+    }
+
+    #[test]
+    fn a_bound_includes_itself() {
+        assert!(passed(delivered(None, Some(10.0)), Some(10.0)) && !passed(delivered(None, Some(10.0)), Some(9.9)));
+        assert!(passed(delivered(Some(10.0), None), Some(10.0)) && !passed(delivered(Some(10.0), None), Some(10.1)));
+        assert!(!passed(delivered(Some(10.0), Some(5.0)), Some(4.0)));
+    }
+
+    #[test]
+    fn a_figure_that_could_not_be_computed_fails() {
+        assert!(!passed(delivered(None, Some(0.0)), None));
+    }
+
+    #[test]
+    fn without_objectives_there_is_no_verdict() {
+        assert_eq!(verdict(&[], &Figures::default(), &BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn one_objective_that_fails_fails_the_trial() {
+        let figures = Figures { delivered_per_second: Some(7.0), ..Figures::default() };
+        let objectives = [delivered(None, Some(1.0)), delivered(None, Some(8.0))];
+        let verdict = verdict(&objectives, &figures, &BTreeMap::new()).unwrap();
+        assert_eq!(
+            (verdict.passed, verdict.objectives[0].passed, verdict.objectives[1].seen),
+            (false, true, Some(7.0))
+        );
+    }
+
+    #[test]
+    fn a_percentile_is_judged_in_milliseconds() {
+        let mut recorder = Recorder::new();
+        (0..500).for_each(|_| recorder.record(2_000_000));
+        let histograms = [("response_ns".to_owned(), recorder)].into();
+        let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 99.0 };
+        let at_most = |bound| Objective { figure: figure.clone(), at_most: Some(bound), at_least: None };
+        let passes = |bound| verdict(&[at_most(bound)], &Figures::default(), &histograms).unwrap().passed;
+        assert!(passes(2.01) && !passes(1.99));
+    }
+}

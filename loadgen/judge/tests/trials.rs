@@ -1,0 +1,59 @@
+//! Trials that were measured, judged again: of each folder in `tests/trials` the result must be the one beside it.
+//!
+//! A change of a rule shows here as a difference. `JUDGE_WRITE=1 cargo test -p judge --test trials` writes the results anew;
+//! `git diff` then shows what the change changes. The folders are of `plans/self-test/judged.yaml`.
+
+use std::{fs, path::Path};
+
+use bench_format::{
+    histogram::{Histogram, Recorder},
+    result::{ServiceFile, WorkerResult},
+    trial_file::TrialFile,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+fn read<T: DeserializeOwned>(path: &Path) -> T {
+    let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn judged(folder: &Path) -> Value {
+    let mut names: Vec<_> = fs::read_dir(folder.join("workers")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let uploads: Vec<WorkerResult> = names.iter().map(|path| read(path)).collect();
+    let trial: TrialFile = read(&folder.join("trial.json"));
+    let service: ServiceFile = read(&folder.join("service.json"));
+    let judged = judge::judge(&trial, &uploads.iter().collect::<Vec<_>>(), &service).unwrap();
+    // Through text, as the kept one: a number that is read may differ from the one written in its last digit.
+    serde_json::from_str(&serde_json::to_string(&judged.result).unwrap()).unwrap()
+}
+
+/// A result whose histograms are compressed as this build compresses them: how well that is done depends on its features.
+fn compressed_here(mut result: Value) -> Value {
+    for histogram in result["histograms"].as_object_mut().unwrap().values_mut() {
+        let read: Histogram = serde_json::from_value(histogram.clone()).unwrap();
+        *histogram = serde_json::to_value(Recorder::decode(&read).unwrap().encode()).unwrap();
+    }
+    result
+}
+
+#[test]
+fn every_kept_trial_is_judged_as_before() {
+    let trials = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trials");
+    let mut folders: Vec<_> = fs::read_dir(trials).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    assert!(folders.len() >= 18, "only {} trials are kept", folders.len());
+    for folder in folders {
+        let (result, path) = (judged(&folder), folder.join("result.json"));
+        if std::env::var_os("JUDGE_WRITE").is_some() {
+            fs::write(&path, format!("{result:#}\n")).unwrap();
+        }
+        let kept = compressed_here(read(&path));
+        let (result, kept) = (result.as_object().unwrap(), kept.as_object().unwrap());
+        for (name, value) in kept {
+            assert_eq!(&result[name], value, "{}: {name}", folder.display());
+        }
+        assert_eq!(result.len(), kept.len(), "{}", folder.display());
+    }
+}
