@@ -20,6 +20,7 @@ use crate::{
 mod chosen;
 mod conformance;
 mod elsewhere;
+mod judge;
 mod machine;
 mod outside;
 mod run;
@@ -52,6 +53,10 @@ enum Command {
     ///
     /// Exit code 0: no case failed; 1: one did; 2: something could not be checked.
     Conformance(conformance::Conformance),
+    /// Judge again what a trial, or each trial of a bundle, left, and write its result.
+    ///
+    /// Exit code 0: all of it is valid; 2: something is invalid; 1: something can't be judged, and why.
+    Judge(judge::Judge),
     /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
     ///
     /// With --url or --release it asserts on a run in a cluster.
@@ -113,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Search(arguments) => search::search(&arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Judge(arguments) => Ok(judge::run(&arguments)),
         Command::Assert(arguments) => assert(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
             elsewhere::become_it().map(|never| match never {})

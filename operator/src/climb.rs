@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, fmt};
 
 use bench_format::{
     environment::Environment,
-    result::{TrialResult, Validity},
     run::{Run, RunState, TrialState},
     service::Started,
     timeline::{TimelineEntry, TimelineStep},
@@ -19,6 +18,7 @@ use crate::{
     backend::Backend,
     plan::Plan,
     registry::Registry,
+    rejudge,
     search::losses::Brief,
     signals::{Stop, StopSignal},
     step::{self, Health, ProcessKey, Seen, Step, TierKey, Wanted},
@@ -216,7 +216,7 @@ impl<B: Backend> Climb<'_, B> {
         let Some(unsaved) = &self.unsaved else { return Ok(false) };
         let Unsaved { index, measured, judged } = &**unsaved;
         self.store.save_trial(measured, judged)?;
-        self.run.trials[*index].state = state_of(&judged.result);
+        self.run.trials[*index].state = rejudge::state_of(&judged.result);
         self.watcher.result(&judged.result);
         self.unsaved = None;
         Ok(true)
@@ -261,13 +261,5 @@ impl<B: Backend> Climb<'_, B> {
                 self.run.machines.push(machine);
             }
         }
-    }
-}
-
-fn state_of(result: &TrialResult) -> TrialState {
-    let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
-    TrialState::Finished {
-        validity: result.validity.clone(),
-        passed: passed.filter(|_| result.validity == Validity::Valid),
     }
 }

@@ -4,7 +4,7 @@
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
 //! → [`driver`] (one trial, and what its workers talk to) → [`judge`]
 //! (what a trial is worth: pure) → [`store`] (the bundle) →
-//! [`print`], [`watcher`], [`report`] and [`assert`].
+//! [`print`], [`watcher`], [`report`] and [`assert`]. [`rejudge`] judges again what the store kept.
 
 pub mod assert;
 pub mod backend;
@@ -15,6 +15,7 @@ pub mod outside;
 pub mod plan;
 pub mod print;
 pub mod registry;
+pub mod rejudge;
 pub mod report;
 pub mod roles;
 pub mod search;

@@ -39,7 +39,9 @@ fn a_climb_leaves_a_whole_bundle_and_exits_with_success() {
     assert_eq!((result.messages.sent, result.messages.delivered), (40, 40));
     assert_eq!(result.reproduce, "ladder run fake --service honest --only throughput/standard/4");
     let folder = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1");
-    for file in ["result.json", "service.json", "service.log", "delay_ns.hlog", "workers/0.json", "workers/0.log"] {
+    for file in
+        ["result.json", "trial.json", "service.json", "service.log", "delay_ns.hlog", "workers/0.json", "workers/0.log"]
+    {
         assert!(folder.join(file).is_file(), "{file} is missing");
     }
     assert!(String::from_utf8_lossy(&output.stdout).contains("honest/throughput/standard/4-p1-r1  valid"));
@@ -79,6 +81,28 @@ fn an_objective_that_does_not_hold_fails_the_run_and_the_assertion() {
     let xml = fs::read_to_string(checkout.path("junit.xml")).unwrap();
     let document = roxmltree::Document::parse(&xml).unwrap();
     assert_eq!(document.descendants().filter(|node| node.has_tag_name("failure")).count(), 1);
+}
+
+#[test]
+fn a_bundle_is_judged_again_and_one_from_before_trial_files_says_why_not() {
+    let checkout = Checkout::new();
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    let folder = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1");
+    let before = fs::read_to_string(folder.join("result.json")).unwrap();
+    let output = checkout.run("judge results/r");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert!(words(&output).starts_with("honest/throughput/standard/4-p1-r1: valid"), "{}", words(&output));
+    assert_eq!(fs::read_to_string(folder.join("result.json")).unwrap(), before);
+
+    let service = fs::read_to_string(folder.join("service.json")).unwrap();
+    fs::write(folder.join("service.json"), service.replace("\"sequence_sum\": ", "\"sequence_sum\": 1")).unwrap();
+    assert_eq!(checkout.run("judge results/r").status.code(), Some(2));
+    assert!(matches!(states(&checkout)[0], TrialState::Finished { validity: Validity::Invalid { .. }, .. }));
+
+    fs::remove_file(folder.join("trial.json")).unwrap();
+    let output = checkout.run("judge results/r");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words(&output).contains("has no trial.json"), "{}", words(&output));
 }
 
 #[test]

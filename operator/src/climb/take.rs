@@ -20,10 +20,11 @@ use driver::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Climb, Error, Running, Unsaved, state_of};
+use super::{Climb, Error, Running, Unsaved};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     registry::ProtocolCheck,
+    rejudge,
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
 };
@@ -208,7 +209,7 @@ impl<B: Backend> Climb<'_, B> {
         };
         // Kept until it is written: a full disk must not cost what was measured.
         self.unsaved = Some(Box::new(Unsaved { index, measured, judged }));
-        let state = self.unsaved.as_ref().map(|unsaved| state_of(&unsaved.judged.result));
+        let state = self.unsaved.as_ref().map(|unsaved| rejudge::state_of(&unsaved.judged.result));
         self.save_unsaved()?;
         Ok(state.ok_or_else(|| backend::Error::NoService.into()))
     }

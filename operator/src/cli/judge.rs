@@ -1,0 +1,55 @@
+//! `ladder judge`: trials judged again, from the files that they left.
+
+use std::path::PathBuf;
+
+use bench_format::result::{TrialResult, Validity};
+use clap::Args;
+
+use crate::{
+    print,
+    rejudge::{self, Error},
+};
+
+/// Everything was judged, and all of it is valid.
+const VALID: u8 = 0;
+/// Something could not be judged.
+const UNREADABLE: u8 = 1;
+/// Something is invalid.
+const INVALID: u8 = 2;
+
+/// What to judge.
+#[derive(Debug, Args)]
+pub(super) struct Judge {
+    /// A trial's folder, with trial.json, workers/ and service.json; or a bundle, whose finished trials are judged.
+    #[arg(value_name = "TRIAL_FOLDER | BUNDLE")]
+    folder: PathBuf,
+}
+
+/// Judges, prints a line for each trial, and answers with the exit code.
+pub(super) fn run(arguments: &Judge) -> u8 {
+    let mut code = VALID;
+    let mut tell = |judged: Result<&TrialResult, Error>| match judged {
+        Ok(result) => {
+            println!("{}", print::line(result));
+            if matches!(result.validity, Validity::Invalid { .. }) && code == VALID {
+                code = INVALID;
+            }
+        }
+        Err(error) => {
+            eprintln!("ladder: {:#}", anyhow::Error::from(error));
+            code = UNREADABLE;
+        }
+    };
+    let folder = &arguments.folder;
+    if folder.join("run.json").is_file() {
+        if let Err(error) = rejudge::bundle(folder, &mut tell) {
+            tell(Err(error));
+        }
+    } else {
+        match rejudge::trial(folder) {
+            Ok(result) => tell(Ok(&result)),
+            Err(error) => tell(Err(error)),
+        }
+    }
+    code
+}

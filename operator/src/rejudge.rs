@@ -1,0 +1,205 @@
+//! Judges trials again from what they left on disk: `trial.json`, `workers/<n>.json`, `service.json`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use bench_format::{
+    SchemaTooNew, check_schema, histogram,
+    result::{ServiceFile, TrialResult, Validity, WorkerResult},
+    run::TrialState,
+    trial_file::{BookKeeping, TrialFile},
+};
+use judge::judge;
+use serde::de::DeserializeOwned;
+
+use crate::store::{
+    self, Store,
+    files::{Disk, replace},
+};
+
+/// Why a trial can't be judged again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It has no `trial.json`.
+    #[error(
+        "{0} has no trial.json, so nothing says what the trial is judged by: a ws-ladder from before schema 2 measured it, or \
+         the path is no trial's folder; its result.json stands as it is"
+    )]
+    NoTrialFile(PathBuf),
+    /// A file can't be read or written.
+    #[error("failed to {verb} {path}")]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {reason}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: serde_json::Error,
+    },
+    /// A newer program wrote a file.
+    #[error("{path}: {reason}")]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// How new.
+        reason: SchemaTooNew,
+    },
+    /// A histogram can't be read.
+    #[error("{path}: a histogram can't be read: {reason}")]
+    Histogram {
+        /// The trial's folder.
+        path: PathBuf,
+        /// What is wrong.
+        reason: histogram::Error,
+    },
+    /// The bundle can't be opened or written.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// Judges the trial in a folder and writes its `result.json`.
+///
+/// # Errors
+/// When a file can't be read or is not what it should be; the `result.json` that is there then stays.
+pub fn trial(folder: &Path) -> Result<TrialResult, Error> {
+    let path = folder.join("trial.json");
+    if !path.is_file() {
+        return Err(Error::NoTrialFile(folder.into()));
+    }
+    let trial: TrialFile = read(&path, |trial: &TrialFile| trial.schema)?;
+    let uploads = uploads(&folder.join("workers"))?;
+    let path = folder.join("service.json");
+    let service = if trial.keeping == BookKeeping::None && !path.exists() {
+        ServiceFile { schema: trial.schema, readings: Default::default(), connections: None }
+    } else {
+        read(&path, |service: &ServiceFile| service.schema)?
+    };
+    let judged = judge(&trial, &uploads.iter().collect::<Vec<_>>(), &service)
+        .map_err(|reason| Error::Histogram { path: folder.into(), reason })?;
+    let path = folder.join("result.json");
+    let mut text = serde_json::to_vec_pretty(&judged.result).expect("our types have no map keys but strings");
+    text.push(b'\n');
+    replace(&Disk, &path, &text).map_err(|source| Error::File { verb: "write", path, source })?;
+    Ok(judged.result)
+}
+
+/// Judges all finished trials of a bundle and puts their states into `run.json`. `each` is told of every one, as it is judged.
+///
+/// # Errors
+/// When the bundle can't be opened or written. A trial that can't be judged keeps its state.
+pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) -> Result<(), Error> {
+    let folder = folder.canonicalize().map_err(|source| Error::File { verb: "open", path: folder.into(), source })?;
+    let results = folder.parent().unwrap_or(Path::new("/"));
+    let id = folder.file_name().unwrap_or_default().to_string_lossy();
+    let (store, mut run) = Store::open(results, &id)?;
+    for entry in &mut run.trials {
+        if !matches!(entry.state, TrialState::Finished { .. }) {
+            continue;
+        }
+        match trial(&store.trial_folder(&entry.trial)) {
+            Ok(result) => {
+                entry.state = state_of(&result);
+                each(Ok(&result));
+            }
+            Err(error) => each(Err(error)),
+        }
+    }
+    Ok(store.save_run(&run)?)
+}
+
+/// The state of a trial that left a result.
+pub fn state_of(result: &TrialResult) -> TrialState {
+    let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
+    TrialState::Finished {
+        validity: result.validity.clone(),
+        passed: passed.filter(|_| result.validity == Validity::Valid),
+    }
+}
+
+/// What the workers uploaded, by index.
+fn uploads(folder: &Path) -> Result<Vec<WorkerResult>, Error> {
+    let failed = |source| Error::File { verb: "read", path: folder.into(), source };
+    let mut uploads = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            uploads.push(read(&path, |result: &WorkerResult| result.schema)?);
+        }
+    }
+    uploads.sort_by_key(|result| result.worker);
+    Ok(uploads)
+}
+
+fn read<T: DeserializeOwned>(path: &Path, schema: impl FnOnce(&T) -> u32) -> Result<T, Error> {
+    let text = fs::read(path).map_err(|source| Error::File { verb: "read", path: path.into(), source })?;
+    let value: T = serde_json::from_slice(&text).map_err(|reason| Error::Parse { path: path.into(), reason })?;
+    check_schema(schema(&value)).map_err(|reason| Error::Schema { path: path.into(), reason })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use driver::measure::fixture::measured;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A trial's folder, as the store leaves it, but for its result.
+    fn folder() -> TempDir {
+        let (folder, measured) = (tempfile::tempdir().unwrap(), measured());
+        let write = |name: &str, text: Vec<u8>| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("workers")).unwrap();
+        write("trial.json", serde_json::to_vec(&measured.trial).unwrap());
+        write("service.json", serde_json::to_vec(&measured.service).unwrap());
+        write("workers/0.json", measured.uploads[0].bytes.clone());
+        folder
+    }
+
+    #[test]
+    fn a_trial_is_judged_from_its_files_as_it_was_when_it_was_measured() {
+        let folder = folder();
+        let again = trial(folder.path()).unwrap();
+        let before = measured().judge().unwrap().result;
+        assert_eq!(serde_json::to_value(&again).unwrap(), serde_json::to_value(&before).unwrap());
+        assert!(folder.path().join("result.json").is_file());
+    }
+
+    #[test]
+    fn a_file_that_was_tampered_with_makes_the_trial_invalid() {
+        let folder = folder();
+        let path = folder.path().join("service.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("\"delivered\":2500", "\"delivered\":2499", 1)).unwrap();
+        assert!(matches!(trial(folder.path()).unwrap().validity, Validity::Invalid { .. }));
+    }
+
+    #[test]
+    fn a_trial_from_before_trial_files_says_in_one_sentence_why_it_is_not_judged() {
+        let folder = folder();
+        fs::remove_file(folder.path().join("trial.json")).unwrap();
+        fs::write(folder.path().join("result.json"), "as it was").unwrap();
+        let words = trial(folder.path()).unwrap_err().to_string();
+        assert!(words.contains("has no trial.json") && !words.contains('\n'), "{words}");
+        assert_eq!(fs::read_to_string(folder.path().join("result.json")).unwrap(), "as it was");
+    }
+
+    #[test]
+    fn a_broken_file_is_named() {
+        let folder = folder();
+        fs::write(folder.path().join("workers/0.json"), "{}").unwrap();
+        let words = trial(folder.path()).unwrap_err().to_string();
+        assert!(words.contains("workers/0.json: missing field"), "{words}");
+    }
+}
