@@ -29,6 +29,7 @@ pub mod terms;
 pub mod timeline;
 pub mod trial;
 pub mod trial_file;
+mod witness;
 
 /// What a service says of itself: the types that it shares with the harness.
 pub use service_contract as service;

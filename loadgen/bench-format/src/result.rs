@@ -16,9 +16,10 @@ pub use self::{
     readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
         Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,
-        SAMPLES_LOST, WindowCounts, Witness, WorkerBook, WorkerEvidence, WorkerResult,
+        SAMPLES_LOST, WindowCounts, WorkerBook, WorkerEvidence, WorkerResult,
     },
 };
+pub use crate::witness::Witness;
 use crate::{
     histogram::Histogram,
     plan::{Load, Message},

@@ -9,7 +9,12 @@ use bench_format::{
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
 };
 
-use crate::{case::Case, delta::ServiceDelta, shares::busiest_worker};
+use crate::{
+    case::Case,
+    delta::ServiceDelta,
+    rates::{per_second, ratio, seconds},
+    shares::busiest_worker,
+};
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;
@@ -166,19 +171,6 @@ pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
     all.insert("mean".into(), whole(values.mean().round() as u64));
     all.insert("min".into(), (recorder.count() > 0).then(|| values.min()));
     all
-}
-
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
-fn per_second(count: u64, seconds: f64) -> Option<f64> {
-    ratio(count, seconds)
-}
-
-/// `count / by`, unless there is nothing to divide by.
-pub(crate) fn ratio(count: u64, by: f64) -> Option<f64> {
-    (by > 0.0).then(|| count as f64 / by)
 }
 
 #[cfg(test)]

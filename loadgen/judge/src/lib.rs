@@ -19,6 +19,7 @@ pub mod figures;
 pub mod fixture;
 pub mod merge;
 pub mod published;
+mod rates;
 mod shares;
 mod validity;
 pub mod verdict;

@@ -2,7 +2,7 @@
 
 use bench_format::result::WorkerResult;
 
-use crate::{case::Case, figures::ratio};
+use crate::{case::Case, rates::ratio};
 
 /// CPU that the busiest worker used in the window, as a share of what it could have used.
 pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {

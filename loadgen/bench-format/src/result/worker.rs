@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{environment::Environment, histogram::Histogram, trial::TrialId};
+use crate::{environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
 
 /// `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,21 +50,6 @@ pub struct WorkerResult {
     pub evidence: WorkerEvidence,
     /// The worker's machine.
     pub environment: Environment,
-}
-
-/// Who says that a message arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Witness {
-    /// Counted inside the application that received it.
-    Application,
-    /// The answer proves it.
-    Reply,
-    /// The worker's own connection received it, and its number follows the one before: a service published it.
-    Receiver,
-    /// Nobody: no throughput figure is published.
-    #[default]
-    None,
 }
 
 /// Connections over a whole trial. `attempted = open + sum(failed)`; `closed_early` of the open ones didn't last.
