@@ -30,11 +30,9 @@ use assignments::assignments;
 
 mod assignments;
 
-/// Longest wait for workers to open their connections and to work out what will be expected of their answers.
-const READY_DEADLINE: Duration = Duration::from_secs(120);
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
-/// What a worker may take, beyond the window, its drain and as long for goodbyes, to upload.
+/// What a worker may take, beyond the window, its drain and its goodbyes, to upload.
 const UPLOAD_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at processes and memory.
 const WATCH: Duration = Duration::from_millis(50);
@@ -160,13 +158,15 @@ impl<S: Stage> Trial<'_, S> {
         self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = note(&mut problems, readings::read(self.client, self.stage).await);
         self.coordinator.end_window();
-        let grace = 2 * self.plan.drain + UPLOAD_GRACE;
+        let grace = self.plan.drain + self.plan.goodbye + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
             return Err(Error::NoResult { seconds: grace.as_secs() });
         }
-        self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
+        if self.plan.keeping != BookKeeping::None {
+            self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
+        }
         readings.after = note(&mut problems, readings::read(self.client, self.stage).await);
         let connections = match self.plan.keeping {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
@@ -229,7 +229,7 @@ impl<S: Stage> Trial<'_, S> {
     }
 
     async fn all_ready(&mut self) -> Result<u64, Error> {
-        let deadline = Instant::now() + READY_DEADLINE;
+        let deadline = Instant::now() + self.plan.opening;
         match self.watch(Barrier::all_ready, deadline).await {
             Watched::Answer(Ok(open)) => Ok(open),
             Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
@@ -237,7 +237,7 @@ impl<S: Stage> Trial<'_, S> {
             Watched::Ended(Ended { words, .. }) => Err(Error::NotReady(words)),
             Watched::Deadline => {
                 let late = self.coordinator.ask(Barrier::not_ready);
-                let seconds = READY_DEADLINE.as_secs();
+                let seconds = self.plan.opening.as_secs();
                 Err(Error::NotReady(format!("worker {late:?} said nothing within {seconds} s")))
             }
         }

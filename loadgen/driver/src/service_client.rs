@@ -42,7 +42,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
     http: Client,
-    base: String,
+    /// Its URL; absent where there is none, or nobody may ask.
+    base: Option<String>,
     /// Pages that not every service has, and this one has: they are read with the rest.
     pages: Vec<&'static str>,
 }
@@ -50,15 +51,28 @@ pub struct ServiceClient {
 impl ServiceClient {
     /// A client for `host:port`.
     pub fn new(metrics_address: &str) -> Self {
+        Self::at(Some(format!("http://{metrics_address}")))
+    }
+
+    /// A client for `http://host:port`.
+    pub fn of_url(url: &str) -> Self {
+        Self::at(Some(url.trim_end_matches('/').to_owned()))
+    }
+
+    /// A client for a service that says nothing of itself: its counters stand still at nothing.
+    pub fn none() -> Self {
+        Self::at(None)
+    }
+
+    fn at(base: Option<String>) -> Self {
         // A proxy between us and a service on this machine is never meant.
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base: format!("http://{metrics_address}"), pages: Vec::new() }
+        Self { http, base, pages: Vec::new() }
     }
 
     /// Whether it accepts connections.
     pub async fn ready(&self) -> bool {
-        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
-        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+        self.answers("/readyz").await
     }
 
     /// One consistent reading of its counters.
@@ -66,7 +80,7 @@ impl ServiceClient {
     /// # Errors
     /// When it doesn't answer by the contract.
     pub async fn stats(&self) -> Result<ServiceStats, Error> {
-        self.get("/stats").await
+        if self.base.is_none() { Ok(ServiceStats::default()) } else { self.get("/stats").await }
     }
 
     /// Its books on each connection; those of closed ones are handed out once.
@@ -81,8 +95,7 @@ impl ServiceClient {
     /// doesn't answer at all is found out when these are read.
     pub async fn find_pages(&mut self) {
         for path in [PUBLISHER, LINKS, PROCESSES] {
-            let answer = self.http.get(format!("{}{path}", self.base)).send().await;
-            if answer.is_ok_and(|answer| answer.status() == StatusCode::OK) {
+            if !self.pages.contains(&path) && self.answers(path).await {
                 self.pages.push(path);
             }
         }
@@ -129,13 +142,21 @@ impl ServiceClient {
         Ok(!publishes && links.at_rest())
     }
 
+    async fn answers(&self, path: &str) -> bool {
+        let Some(base) = &self.base else { return false };
+        let answer = self.http.get(format!("{base}{path}")).send().await;
+        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    }
+
     async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Option<T>, Error> {
         if self.pages.contains(&path) { self.get(path).await.map(Some) } else { Ok(None) }
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
         let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
-        let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
+        let nobody = || Error::Get { path, reason: "nobody said where its metrics port is".into() };
+        let base = self.base.as_ref().ok_or_else(nobody)?;
+        let answer = self.http.get(format!("{base}{path}")).send().await.map_err(failed)?;
         let status = answer.status();
         if status != StatusCode::OK {
             return Err(Error::Get { path, reason: format!("it answers {status}") });

@@ -40,6 +40,10 @@ pub struct TrialPlan {
     pub window: Duration,
     /// Longest wait for what is in flight after the window.
     pub drain: Duration,
+    /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
+    pub opening: Duration,
+    /// Longest time that connections may take to part from the service, after the drain.
+    pub goodbye: Duration,
     /// What the trial must reach.
     pub objectives: Vec<Objective>,
     /// Limits beyond which it is invalid.
@@ -54,4 +58,43 @@ pub struct TrialPlan {
     pub protocol_check: bool,
     /// The command that repeats the trial.
     pub reproduce: String,
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    /// A trial of two workers at an address where nobody listens.
+    pub(crate) fn plan(trial: TrialId, load: Load) -> TrialPlan {
+        TrialPlan {
+            run: "run".into(),
+            service: Started {
+                event: "ready".into(),
+                address: "127.0.0.1:1".into(),
+                metrics_address: "127.0.0.1:1".into(),
+                pid: 0,
+            },
+            attempt: 1,
+            keeping: BookKeeping::None,
+            connections: trial.tier,
+            workers: 2,
+            worker_cpus: 1.0,
+            load,
+            message: Message::default(),
+            seed: 1,
+            warmup: Duration::ZERO,
+            window: Duration::from_secs(1),
+            drain: Duration::from_secs(1),
+            opening: Duration::from_secs(1),
+            goodbye: Duration::from_secs(1),
+            objectives: Vec::new(),
+            thresholds: Thresholds::default(),
+            settings: BTreeMap::new(),
+            keep_connections: false,
+            samples: false,
+            protocol_check: true,
+            reproduce: String::new(),
+            trial,
+        }
+    }
 }

@@ -19,10 +19,10 @@ use crate::{
 #[command(version)]
 pub struct Cli {
     /// The gateway's WebSocket, ws://host:port/ws/stt.
-    #[arg(long, required_unless_present_any = ["coordinator", "pipe"])]
+    #[arg(long, required_unless_present = "coordinator")]
     pub url: Option<String>,
     /// Concurrent sessions.
-    #[arg(long, required_unless_present_any = ["coordinator", "pipe"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, required_unless_present = "coordinator", value_parser = clap::value_parser!(u32).range(1..))]
     pub sessions: Option<u32>,
     /// Load before the window, once all sessions have started, in seconds; not measured.
     #[arg(long, default_value_t = 15.0)]
@@ -52,7 +52,7 @@ pub struct Cli {
     #[arg(long, default_value_t = 15.0)]
     pub session_grace_secs: f64,
     /// Writes one row for each partial of the window to this file; `.csv`, or `.csv.zst` to compress it. Several workers
-    /// write one file each, with the worker's index before the ending.
+    /// write one file each, with the worker's index before the ending. Until the end the rows are in memory, compressed.
     #[arg(long)]
     pub samples_out: Option<PathBuf>,
     /// A name for the gateway in the summary.
@@ -85,9 +85,6 @@ pub struct Cli {
     /// Token that the coordinator asks for; better given in the environment.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     pub coordinator_token: Option<String>,
-    /// Work for the parent process, over standard input and output.
-    #[arg(long, hide = true)]
-    pub pipe: bool,
 }
 
 impl Cli {

@@ -4,13 +4,14 @@ mod gateway;
 
 use std::{
     fs,
+    os::unix::process::CommandExt,
     process::{Command, Output, Stdio},
     thread::sleep,
     time::Duration,
 };
 
 use gateway::{Flaw, Gateway};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use stt_bench::samples::HEADER;
 
@@ -121,6 +122,8 @@ fn a_generator_that_stood_still_past_its_drain_sends_no_more_and_counts_what_was
         .args(arguments.split_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        // Its worker stands still with it.
+        .process_group(0)
         .spawn()
         .unwrap();
     // The check has one frame of its own.
@@ -128,10 +131,10 @@ fn a_generator_that_stood_still_past_its_drain_sends_no_more_and_counts_what_was
         sleep(Duration::from_millis(1));
     }
     let pid = Pid::from_child(&stopped);
-    kill_process(pid, Signal::STOP).unwrap();
+    kill_process_group(pid, Signal::STOP).unwrap();
     let taken = gateway.taken();
     sleep(Duration::from_secs(1));
-    kill_process(pid, Signal::CONT).unwrap();
+    kill_process_group(pid, Signal::CONT).unwrap();
     let output = stopped.wait_with_output().unwrap();
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let count = |name: &str| summary["frames"][name].as_u64().unwrap();

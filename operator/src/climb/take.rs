@@ -33,6 +33,8 @@ use crate::{
 const STARTS: u32 = 2;
 /// A trial that was interrupted so often is given up: what interrupts it is not going away.
 const INTERRUPTIONS: u32 = 3;
+/// Longest wait for workers to open their connections and to work out what will be expected of their answers.
+const OPENING: Duration = Duration::from_secs(120);
 /// Between two looks at workers that are to register.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -234,6 +236,8 @@ impl<B: Backend> Climb<'_, B> {
             warmup: ladder.warmup,
             window: ladder.window,
             drain: self.plan.drain,
+            opening: OPENING,
+            goodbye: self.plan.drain,
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),

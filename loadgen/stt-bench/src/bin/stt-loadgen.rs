@@ -32,7 +32,6 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             loadgen_core::preflight::raise_open_files();
             coordinated::work(url, worker, cli.coordinator_token.clone(), cli.settings()).map(|()| true)
         }
-        _ if cli.pipe => hand::serve(cli).map(|()| true),
         _ => hand::run(cli),
     }
 }

@@ -1,45 +1,11 @@
-//! What a gateway says of itself on its metrics port, around a run by hand.
+//! What a gateway counted between two readings of its metrics port. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use anyhow::Context;
 use bench_format::service::{ConnectionStats, InferenceStats, MessageStats, ServiceStats};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A gateway's metrics port, and what it said before the load.
-pub(crate) struct Metrics {
-    url: String,
-    client: reqwest::Client,
-    before: ServiceStats,
-}
-
-impl Metrics {
-    /// Reads it for the first time. The URL is `http://host:port`.
-    pub(crate) fn before(url: &str) -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        let url = format!("{}/stats", url.trim_end_matches('/'));
-        let before = read(&client, &url)?;
-        Ok(Self { url, client, before })
-    }
-
-    /// What was counted since; levels are as they are now.
-    pub(crate) fn since(&self) -> anyhow::Result<ServiceStats> {
-        Ok(difference(&self.before, read(&self.client, &self.url)?))
-    }
-}
-
-fn read(client: &reqwest::Client, url: &str) -> anyhow::Result<ServiceStats> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let response = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
-        let bytes = response.with_context(|| format!("failed to read {url}"))?.bytes().await?;
-        serde_json::from_slice(&bytes).with_context(|| format!("failed to understand {url}"))
-    })
-}
-
-/// Counters only grow; one that shrank, because the gateway was started again, gives 0.
-fn difference(before: &ServiceStats, mut after: ServiceStats) -> ServiceStats {
+/// What was counted since; levels are as they are now. Counters only grow; one that shrank, because the gateway was started again, gives 0.
+pub(crate) fn difference(before: &ServiceStats, mut after: ServiceStats) -> ServiceStats {
     let ConnectionStats { accepted, open: _, closed, rejected } = &mut after.connections;
     less(accepted, before.connections.accepted);
     less_by_reason(closed, &before.connections.closed);
