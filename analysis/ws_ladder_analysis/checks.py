@@ -410,8 +410,11 @@ def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
     if inference is not None and inference >= limits.bound_share:
         return BoundBy.INFERENCE
     service, worker = result.figures.service_cpu_share, result.figures.worker_cpu_share
-    if service is None or worker is None:
+    if worker is None:
         return None
+    if service is None:
+        # The rate of a generator without CPU is a lower bound, whatever else is known.
+        return BoundBy.GENERATOR if worker >= limits.bound_share else None
     sides = {
         (True, True): BoundBy.BOTH,
         (True, False): BoundBy.SERVICE,

@@ -15,11 +15,13 @@ pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>
     if used_up(figures.inference_cpu_share) == Some(true) {
         return Some(BoundBy::Inference);
     }
-    let bound = match (used_up(figures.service_cpu_share)?, used_up(figures.worker_cpu_share)?) {
-        (true, true) => BoundBy::Both,
-        (true, false) => BoundBy::Service,
-        (false, true) => BoundBy::Generator,
-        (false, false) => BoundBy::Neither,
+    let bound = match (used_up(figures.service_cpu_share), used_up(figures.worker_cpu_share)?) {
+        (Some(true), true) => BoundBy::Both,
+        (Some(true), false) => BoundBy::Service,
+        // Whatever else is known, the rate of a generator without CPU is a lower bound.
+        (Some(false) | None, true) => BoundBy::Generator,
+        (Some(false), false) => BoundBy::Neither,
+        (None, false) => return None,
     };
     let failed = verdict.is_some_and(|verdict| !verdict.passed);
     let carried = matches!(load, Load::Sessions { .. }) && bound == BoundBy::Neither && !failed;
@@ -42,6 +44,8 @@ mod tests {
         assert_eq!(bound(Some(1.0), Some(1.0)), Some(BoundBy::Both));
         assert_eq!(bound(Some(0.5), Some(0.5)), Some(BoundBy::Neither));
         assert_eq!(bound(None, Some(0.5)), None);
+        assert_eq!(bound(None, Some(0.9)), Some(BoundBy::Generator), "a lower bound, whatever the service did");
+        assert_eq!(bound(Some(0.95), None), None);
     }
 
     #[test]
