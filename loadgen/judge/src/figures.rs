@@ -13,7 +13,7 @@ use crate::{
     case::Case,
     delta::ServiceDelta,
     rates::{per_second, ratio, seconds},
-    shares::busiest_worker,
+    shares::{busiest_worker, left_to_service},
 };
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
@@ -84,7 +84,10 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let of_each = service_cpu(start, end);
     let cpu_ns = of_each.as_ref().map(|of_each| of_each.iter().map(|(cpu_ns, _)| cpu_ns).sum());
     figures.service_cpu_seconds = cpu_ns.map(seconds);
-    let shares = of_each.into_iter().flatten().filter_map(|(cpu_ns, limit)| ratio(cpu_ns, duration * limit? * 1e9));
+    let shares = of_each.into_iter().flatten().filter_map(|(cpu_ns, limit)| {
+        let cpus = left_to_service(case, limit?);
+        ratio(cpu_ns, duration * cpus * 1e9)
+    });
     figures.service_cpu_share = shares.reduce(f64::max);
     if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
         let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);

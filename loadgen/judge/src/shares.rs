@@ -1,17 +1,99 @@
 //! CPU that each side of a trial used, as a share of what it could have used. Pure.
-
-use bench_format::result::WorkerResult;
+//!
+//! A side that shares CPUs with the other could have used what the other left. Workers that together may use more CPUs than
+//! there are for them share those, and one may use what another leaves: then all of them are one user of these CPUs.
 
 use crate::{case::Case, rates::ratio};
 
-/// CPU that the busiest worker used in the window, as a share of what it could have used.
-pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {
-    case.uploads.iter().filter_map(|upload| worker_share(case, upload)).reduce(f64::max)
+/// CPU of one or of all workers in the window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WorkerShare {
+    /// Which worker, or all of them, for a sentence.
+    pub(crate) who: String,
+    /// What they used, of what they could have used.
+    pub(crate) share: f64,
 }
 
-/// CPU that a worker used in the window, as a share of what it could have used: workers that share CPUs have less each.
-pub(crate) fn worker_share(case: &Case<'_>, result: &WorkerResult) -> Option<f64> {
+/// CPU of each worker, or of all of them where they share CPUs; nothing without a window.
+pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     let limits: f64 = case.uploads.iter().map(|upload| upload.evidence.cpu_limit).sum();
-    let limit = result.evidence.cpu_limit * (case.trial.cpus.workers / limits).min(1.0);
-    ratio(result.window.cpu_ns, result.window.duration_ns as f64 * limit)
+    let service = if case.trial.cpus.shared_with_service { service_cpus(case).unwrap_or(0.0) } else { 0.0 };
+    let room = case.trial.cpus.workers - service;
+    if limits > room {
+        let window = &case.merged.window;
+        let share = ratio(window.cpu_ns, window.duration_ns as f64 * room);
+        let who = match case.uploads {
+            [one] => format!("worker {}", one.worker),
+            _ => "all workers together".into(),
+        };
+        return share.map(|share| WorkerShare { who, share }).into_iter().collect();
+    }
+    let of_one = |upload: &&bench_format::result::WorkerResult| {
+        let share = ratio(upload.window.cpu_ns, upload.window.duration_ns as f64 * upload.evidence.cpu_limit)?;
+        Some(WorkerShare { who: format!("worker {}", upload.worker), share })
+    };
+    case.uploads.iter().filter_map(of_one).collect()
+}
+
+/// CPU that the busiest worker used in the window, as a share of what it could have used.
+pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {
+    worker_shares(case).into_iter().map(|worker| worker.share).reduce(f64::max)
+}
+
+/// CPUs of so many that workers leave to a service that shares them.
+pub(crate) fn left_to_service(case: &Case<'_>, cpus: f64) -> f64 {
+    if !case.trial.cpus.shared_with_service {
+        return cpus;
+    }
+    let window = &case.merged.window;
+    cpus - ratio(window.cpu_ns, window.duration_ns as f64).unwrap_or(0.0)
+}
+
+/// CPUs that the service's own process used between the readings at the window's edges, on average.
+fn service_cpus(case: &Case<'_>) -> Option<f64> {
+    let readings = &case.service.readings;
+    let (start, end) = (readings.window_start.as_ref()?, readings.window_end.as_ref()?);
+    let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
+    ratio(end.cpu_ns?.saturating_sub(start.cpu_ns?), between_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Files, flood};
+
+    fn shares(files: &Files) -> Vec<(String, f64)> {
+        let uploads: Vec<_> = files.uploads.iter().collect();
+        let case = Case::new(&files.trial, &uploads, &files.service).unwrap();
+        worker_shares(&case).into_iter().map(|worker| (worker.who, worker.share)).collect()
+    }
+
+    /// Two workers that used half a second and a quarter of one, in a window of two.
+    fn two() -> Files {
+        let mut files = flood();
+        let mut other = files.uploads[0].clone();
+        (other.worker, other.window.cpu_ns) = (1, other.window.cpu_ns / 2);
+        files.uploads.push(other);
+        files
+    }
+
+    #[test]
+    fn workers_with_a_cpu_each_are_measured_one_by_one() {
+        let mut files = two();
+        files.trial.cpus.workers = 2.0;
+        assert_eq!(shares(&files), [("worker 0".to_owned(), 0.25), ("worker 1".to_owned(), 0.125)]);
+    }
+
+    #[test]
+    fn workers_that_share_a_cpu_are_one_user_of_it() {
+        assert_eq!(shares(&two()), [("all workers together".to_owned(), 0.375)]);
+    }
+
+    #[test]
+    fn a_worker_that_shares_its_cpu_with_the_service_has_what_that_leaves() {
+        let mut files = flood();
+        files.trial.cpus.shared_with_service = true;
+        // The service took one second of the two.
+        assert_eq!(shares(&files), [("worker 0".to_owned(), 0.5)]);
+    }
 }

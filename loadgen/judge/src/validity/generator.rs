@@ -6,7 +6,7 @@ use bench_format::{
 };
 
 use super::{percent, reason, results};
-use crate::{case::Case, published::Scheduled, shares::worker_share};
+use crate::{case::Case, published::Scheduled, shares::worker_shares};
 
 /// Share of an objective's time by which the generator may be late.
 const LATE_SHARE: f64 = 0.05;
@@ -39,30 +39,22 @@ fn strictest_ms(case: &Case<'_>) -> Option<f64> {
 
 pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
     let thresholds = &case.trial.thresholds;
-    let words: Vec<String> = results(case)
-        .flat_map(|result| {
-            let share = worker_share(case, result).unwrap_or(0.0);
-            let busy = (share > thresholds.worker_cpu_share).then(|| {
-                let allowed = percent(thresholds.worker_cpu_share);
-                format!("worker {} used {} of its CPU, allowed {allowed}", result.worker, percent(share))
-            });
-            let evidence = &result.evidence;
-            let throttled = match (evidence.throttled_periods, evidence.periods) {
-                (Some(throttled), Some(periods)) if periods > 0 => throttled as f64 / periods as f64,
-                _ => 0.0,
-            };
-            let held = (throttled > thresholds.throttled_share).then(|| {
-                let allowed = percent(thresholds.throttled_share);
-                format!(
-                    "worker {} was throttled in {} of periods, allowed {allowed}",
-                    result.worker,
-                    percent(throttled)
-                )
-            });
-            [busy, held]
+    let busy = worker_shares(case).into_iter().filter(|worker| worker.share > thresholds.worker_cpu_share);
+    let busy = busy.map(|worker| {
+        let allowed = percent(thresholds.worker_cpu_share);
+        format!("{} used {} of its CPU, allowed {allowed}", worker.who, percent(worker.share))
+    });
+    let held = results(case).filter_map(|result| {
+        let throttled = match (result.evidence.throttled_periods, result.evidence.periods) {
+            (Some(throttled), Some(periods)) if periods > 0 => throttled as f64 / periods as f64,
+            _ => 0.0,
+        };
+        (throttled > thresholds.throttled_share).then(|| {
+            let (throttled, allowed) = (percent(throttled), percent(thresholds.throttled_share));
+            format!("worker {} was throttled in {throttled} of periods, allowed {allowed}", result.worker)
         })
-        .flatten()
-        .collect();
+    });
+    let words: Vec<String> = busy.chain(held).collect();
     (!words.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, words.join("; ")))
 }
 
