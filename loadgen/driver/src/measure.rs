@@ -100,7 +100,8 @@ pub async fn measure<S: Stage>(
     plan: &TrialPlan,
 ) -> Result<Measured, Error> {
     client.find_pages().await;
-    let measured = Trial { stage: &mut *stage, coordinator, plan, client, rss_peak_bytes: 0 }.run().await;
+    let measured =
+        Trial { stage: &mut *stage, coordinator, plan, client, others: Vec::new(), rss_peak_bytes: 0 }.run().await;
     // Whatever was seen, it counts only if nobody had a hand in it until the very end.
     let measured = match stage.confirm().await {
         Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
@@ -117,6 +118,8 @@ struct Trial<'a, S> {
     coordinator: &'a Coordinator,
     plan: &'a TrialPlan,
     client: &'a ServiceClient,
+    /// Ids of connections that were open before: kept ones of the workers, and those of other clients.
+    others: Vec<String>,
     rss_peak_bytes: u64,
 }
 
@@ -134,8 +137,9 @@ impl<S: Stage> Trial<'_, S> {
     async fn run(mut self) -> Result<Measured, Error> {
         let before = readings::read(self.client, self.stage).await?;
         if self.plan.keeping == BookKeeping::Connections {
-            // Connections of an earlier trial on this process: handed out once, so they don't come again.
-            self.client.connections().await.map_err(readings::Error::from)?;
+            // Closed connections of an earlier trial on this process are handed out once, so they don't come again.
+            let known = self.client.connections().await.map_err(readings::Error::from)?;
+            self.others = known.into_iter().filter(|book| book.open).map(|book| book.id).collect();
         }
         let terms = self.terms()?;
         self.coordinator.offer(assignments(self.plan, &terms));
@@ -215,7 +219,7 @@ impl<S: Stage> Trial<'_, S> {
                 shared_with_inference: shares.shared_with_inference,
                 isolation: shares.isolation,
             },
-            others: Vec::new(),
+            others: self.others.clone(),
             problems,
             pods: pods(self.stage.pods(), uploads, readings),
             reproduce: plan.reproduce,

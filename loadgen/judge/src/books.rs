@@ -34,7 +34,7 @@ pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
         }
     }
     let connections = case.service.connections.as_deref().filter(|_| keeping == BookKeeping::Connections);
-    Books { equations, connections: connections.map(|service| compare(&merged.books, service)) }
+    Books { equations, connections: connections.map(|service| compare(&merged.books, service, &case.trial.others)) }
 }
 
 fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {

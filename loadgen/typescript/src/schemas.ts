@@ -994,7 +994,7 @@ export interface TrialFile {
   cpus: Cpus;
   /** The command that repeats the trial. */
   reproduce: string;
-  /** Ids of connections that were open before the trial and belong to other clients. */
+  /** Ids of connections that were open before the trial: those that no worker knows belong to other clients. */
   others?: string[];
   /** The pods that took part; none on a single machine. */
   pods?: Pod[];

@@ -1229,7 +1229,7 @@ class TrialFile:
     # The command that repeats the trial.
     reproduce: str
     _: KW_ONLY
-    # Ids of connections that were open before the trial and belong to other clients.
+    # Ids of connections that were open before the trial: those that no worker knows belong to other clients.
     others: list[str] = field(default_factory=list)
     # The pods that took part; none on a single machine.
     pods: list[Pod] = field(default_factory=list)

@@ -34,7 +34,7 @@ pub(super) fn books(
             [term("sequence sum delivered", application.sequence_sum)],
         ));
     }
-    let connections = view.connections.as_ref().map(|books| compare(&workers, &books.connections));
+    let connections = view.connections.as_ref().map(|books| compare(&workers, &books.connections, &[]));
     Books { equations, connections }
 }
 
