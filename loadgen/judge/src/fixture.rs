@@ -230,3 +230,40 @@ pub fn open() -> Files {
     files.uploads[0].histograms.insert("delay_ns".into(), delay.encode());
     files
 }
+
+/// An open loop whose messages the service itself answers, all of them.
+pub fn answered() -> Files {
+    let mut files = open();
+    files.trial.terms = Terms { witness: Witness::Reply, late_by: Some("response".into()), ..Terms::default() };
+    let result = &mut files.uploads[0];
+    (result.witness, result.messages.delivered) = (Witness::Reply, 2500);
+    (result.window.replies, result.window.answered) = (2000, 2000);
+    let readings = &mut files.service.readings;
+    let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
+    for reading in all.into_iter().flatten() {
+        let messages = &mut reading.stats.messages;
+        (messages.consumed, messages.delivered) = (messages.received, 0);
+        reading.stats.application = None;
+    }
+    for book in files.service.connections.iter_mut().flatten() {
+        (book.consumed, book.application) = (book.received, None);
+    }
+    files
+}
+
+/// Sessions whose audio a gateway with totals only answers, all of it.
+pub fn sessions() -> Files {
+    let mut files = open();
+    let terms = Terms { witness: Witness::Reply, counts_answers: true, ..Terms::default() };
+    files.trial.terms = Terms { unreported_drops: vec!["closed".into()], ..terms };
+    files.trial.load = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
+    files.trial.keeping = BookKeeping::Totals;
+    let result = &mut files.uploads[0];
+    (result.witness, result.messages.delivered) = (Witness::Reply, 2500);
+    (result.window.replies, result.window.answered) = (40, 2000);
+    let readings = &mut files.service.readings;
+    let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
+    all.into_iter().flatten().for_each(|reading| reading.stats.application = None);
+    files.service.connections = None;
+    files
+}

@@ -1,0 +1,109 @@
+//! Every flaw under the terms of every family: the same rule, or none where the family has nothing to break it with.
+
+use bench_format::{
+    histogram::Recorder,
+    result::{Conformance, Reading, ReasonKind, Validity},
+};
+use judge::fixture::{Files, answered, flood, open, publisher, sessions};
+
+/// What is wrong with a trial.
+type Flaw = fn(&mut Files);
+/// The reasons of an application's flood, an application at a rate, answers, a publisher and sessions.
+type Found = [Option<ReasonKind>; 5];
+
+fn families() -> [(&'static str, Files); 5] {
+    [
+        ("a flood into an application", flood()),
+        ("an application at a rate", open()),
+        ("answers of the service", answered()),
+        ("a publisher's receivers", publisher()),
+        ("sessions of a gateway", sessions()),
+    ]
+}
+
+fn reasons(files: &Files) -> Vec<ReasonKind> {
+    match files.judge().unwrap().result.validity {
+        Validity::Valid => Vec::new(),
+        Validity::Invalid { reasons } => reasons.into_iter().map(|reason| reason.kind).collect(),
+    }
+}
+
+fn readings(files: &mut Files) -> impl Iterator<Item = &mut Reading> {
+    let readings = &mut files.service.readings;
+    let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
+    all.into_iter().flatten()
+}
+
+fn last(files: &mut Files) -> &mut Reading {
+    readings(files).last().expect("there is one after the drain")
+}
+
+/// A second of lateness in the histogram by which a generator is judged.
+fn late(files: &mut Files) {
+    let mut recorder = Recorder::new();
+    recorder.record_n(1_000_000_000, 1000);
+    files.uploads[0].histograms.insert("lateness_ns".into(), recorder.encode());
+    // As many as were due.
+    files.uploads[0].window.due = files.uploads[0].window.due.min(1000);
+}
+
+#[test]
+fn honest_trials_of_every_family_are_valid() {
+    for (family, files) in families() {
+        assert_eq!(reasons(&files), [], "{family}");
+    }
+}
+
+#[test]
+fn a_flaw_is_the_same_reason_for_every_family() {
+    use ReasonKind::{
+        ClockStep, Conformance as Check, GeneratorCpu, GeneratorLate, Isolation, ReadingLate, SendRate,
+        ServiceRestarted, StartSkew, Unaccounted, WindowShort, WorkersMissing,
+    };
+    let all = |kind| [Some(kind); 5];
+    // A flood has no schedule to miss.
+    let of_schedules = |kind| [None, Some(kind), Some(kind), Some(kind), Some(kind)];
+    let flaws: [(&str, Flaw, Found); 13] = [
+        ("a message that nothing explains", |files| last(files).stats.messages.received += 1, all(Unaccounted)),
+        (
+            "an accepted connection that no worker has",
+            |files| last(files).stats.connections.accepted += 1,
+            all(Unaccounted),
+        ),
+        ("a worker without a result", |files| files.trial.workers = 2, all(WorkersMissing)),
+        ("a start that is late", |files| files.uploads[0].evidence.start_skew_ns = 60_000_000, all(StartSkew)),
+        ("a generator that is late", late, of_schedules(GeneratorLate)),
+        ("a generator without CPU", |files| files.uploads[0].window.cpu_ns = 1_990_000_000, of_schedules(GeneratorCpu)),
+        ("a schedule that was not sent", |files| files.uploads[0].window.due = 4000, of_schedules(SendRate)),
+        ("another process", |files| last(files).pid = Some(99), all(ServiceRestarted)),
+        ("a clock that jumps", |files| files.uploads[0].evidence.clock_step_ns = 20_000_000, all(ClockStep)),
+        (
+            "a reading that is late",
+            |files| {
+                let end = files.service.readings.window_end.as_mut().expect("there is one");
+                end.unix_ns += 3_000_000_000;
+            },
+            all(ReadingLate),
+        ),
+        ("a window without time", |files| files.uploads[0].window.duration_ns = 0, all(WindowShort)),
+        (
+            "a protocol check that failed",
+            |files| {
+                let check = Conformance { before: vec!["no answer".into()], ..Conformance::default() };
+                files.uploads[0].conformance = Some(check);
+            },
+            all(Check),
+        ),
+        ("a CPU that is shared", |files| files.trial.cpus.isolation = Some("shared".into()), all(Isolation)),
+    ];
+    for (name, flaw, found) in flaws {
+        for ((family, mut files), expected) in families().into_iter().zip(found) {
+            flaw(&mut files);
+            let reasons = reasons(&files);
+            match expected {
+                Some(kind) => assert!(reasons.contains(&kind), "{name}, {family}: {reasons:?}"),
+                None => assert_eq!(reasons, [], "{name}, {family}"),
+            }
+        }
+    }
+}
