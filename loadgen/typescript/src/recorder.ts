@@ -1,5 +1,6 @@
 // Histograms: the whole window and each second of it. From 1 ns to ten minutes, three digits, as everywhere in ws-ladder.
 
+import { deflateSync, inflateSync } from "node:zlib";
 import * as hdr from "hdr-histogram-js";
 import { NS_PER_SECOND } from "./clock.ts";
 import type { Histogram, Interval } from "./schemas.ts";
@@ -7,6 +8,11 @@ import type { Histogram, Interval } from "./schemas.ts";
 /** Largest value that a histogram holds: ten minutes, in nanoseconds. What lies beyond is counted as overflow. */
 export const HIGHEST_NS = 600_000_000_000;
 const DIGITS = 3;
+/** Of a deflated V2 histogram: its cookie and the length of what follows, in bytes. */
+const OUTER_HEADER = 8;
+/** Where a V2 histogram has the offset of its first bucket, and the ratio by which values in it were scaled. */
+const OFFSET_AT = 8;
+const RATIO_AT = 32;
 /** The percentiles of every result, with their names. */
 const PERCENTILES: [string, number][] = [
   ["p50", 50],
@@ -50,7 +56,7 @@ export class Recorder {
   }
 
   encode(): Histogram {
-    return { v2: hdr.encodeIntoCompressedBase64(this.values), count: this.count, overflow: this.overflow };
+    return { v2: standard(hdr.encodeIntoCompressedBase64(this.values)), count: this.count, overflow: this.overflow };
   }
 
   /** A percentile, or nothing when the samples can't carry it: a claim at 99 % confidence needs `ln 0.01 / ln p`. */
@@ -71,6 +77,20 @@ export class Recorder {
       min: this.count > 0 ? this.values.minNonZeroValue : null,
     };
   }
+}
+
+/**
+ * The same histogram with the header that the format asks for. `hdr-histogram-js` writes offset 1 and the whole number 1 as
+ * ratio, reads neither, and is understood by libraries that read neither; strict ones expect 0 and the double 1.
+ */
+function standard(v2: string): string {
+  const outer = Buffer.from(v2, "base64");
+  const inner = inflateSync(outer.subarray(OUTER_HEADER, OUTER_HEADER + outer.readUInt32BE(4)));
+  inner.writeUInt32BE(0, OFFSET_AT);
+  inner.writeDoubleBE(1, RATIO_AT);
+  const deflated = deflateSync(inner);
+  outer.writeUInt32BE(deflated.length, 4);
+  return Buffer.concat([outer.subarray(0, OUTER_HEADER), deflated]).toString("base64");
 }
 
 /** Samples that a percentile needs before it is printed. */

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inflateSync } from "node:zlib";
 import { addUp, HIGHEST_NS, Recorder, samplesNeeded, WindowRecorder } from "../src/recorder.ts";
 
 function recorded(from: number, to: number): Recorder {
@@ -11,6 +12,20 @@ function recorded(from: number, to: number): Recorder {
 test("merging is adding: two halves encode as the whole", () => {
   const halves = [recorded(1, 500), recorded(500, 900)].map((half) => ({ response_ns: half.encode() }));
   assert.deepEqual(addUp(halves).get("response_ns")?.encode(), recorded(1, 900).encode());
+});
+
+test("an encoded histogram has the header of the format, which strict readers check", () => {
+  const recorder = new Recorder();
+  recorder.record(5);
+  const outer = Buffer.from(recorder.encode().v2, "base64");
+  assert.equal(outer.readUInt32BE(4), outer.length - 8);
+  const inner = inflateSync(outer.subarray(8));
+  assert.deepEqual([outer.readUInt32BE(0), inner.readUInt32BE(0)], [0x1c849314, 0x1c849313]);
+  const [offset, digits, lowest, highest] = [8, 12, 20, 24].map((at) => inner.readUInt32BE(at));
+  assert.deepEqual(
+    [offset, digits, lowest, highest, inner.readDoubleBE(32)],
+    [0, 3, 1, Math.floor(HIGHEST_NS / 2 ** 32), 1],
+  );
 });
 
 test("values beyond ten minutes are counted apart and are in no percentile", () => {
