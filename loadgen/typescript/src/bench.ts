@@ -1,13 +1,14 @@
-// One trial after the other: read the service, load it, read it again, account for every message, judge, keep.
+// One trial after the other: read the service, load it, read it again, keep what all sides counted, have it judged.
 
-import { balance, between, books, complete, witness } from "./books.ts";
-import type { Bundle } from "./bundle.ts";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Bundle, keep } from "./bundle.ts";
 import type { Options } from "./cli.ts";
 import { NS_PER_SECOND } from "./clock.ts";
 import type { Crew } from "./crew.ts";
-import { boundBy, figures, type Measured } from "./figures.ts";
+import { judge } from "./judge.ts";
 import { allowedCpus, cpuList } from "./machine.ts";
-import { merge } from "./merge.ts";
 import {
   type ConnectionBook,
   type Reading,
@@ -19,9 +20,7 @@ import {
 } from "./schemas.ts";
 import type { Service } from "./service.ts";
 import type { Ladder } from "./suite.ts";
-import { THRESHOLDS } from "./thresholds.ts";
 import type { Assignment } from "./trial.ts";
-import { validity } from "./validity.ts";
 import { WORKLOADS } from "./worker.ts";
 
 /** What a trial came to: a row, also when it failed. */
@@ -54,6 +53,8 @@ export interface Equipment {
   crew: Crew;
   service: Service | null;
   serviceName: string;
+  /** The program that judges: `ladder`. */
+  judge: string;
   bundle: Bundle | null;
   run: string;
 }
@@ -63,17 +64,20 @@ export async function measure(equipment: Equipment, ladder: Ladder, tier: number
   const { bundle, serviceName } = equipment;
   const id = { service: serviceName, workload: ladder.test, variant: ladder.variant, tier, process: 1, repeat: 1 };
   const told = assignments(equipment, ladder, tier, id);
+  const folder = bundle?.folderOf(id) ?? (await mkdtemp(join(tmpdir(), "wse-ts-bench-")));
   try {
     const loaded = await load(equipment, ladder, told);
-    const file = trialFile(equipment, ladder, told, loaded);
-    const result = judge(equipment, file, loaded);
     const { results, readings, connections } = loaded;
-    await bundle?.keep(ladder, file, results, { schema: SCHEMA, readings, connections }, result);
+    await keep(folder, trialFile(equipment, ladder, told, loaded), results, { schema: SCHEMA, readings, connections });
+    const result = await judge(equipment.judge, folder);
+    await bundle?.finished(ladder, id, result.validity);
     return { ladder, tier, result };
   } catch (error) {
     const problem = error instanceof Error ? error.message : String(error);
     await bundle?.fail(ladder, id, problem);
     return { ladder, tier, problem };
+  } finally {
+    if (bundle === null) await rm(folder, { recursive: true, force: true });
   }
 }
 
@@ -82,14 +86,15 @@ interface Loaded {
   readings: ServiceReadings;
   connections: ConnectionBook[] | null;
   openAtStart: number;
-  /** Ids of connections that were there before and belong to other clients. */
+  /** Ids of connections that were open before: of other clients. */
   others: string[];
 }
 
 async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): Promise<Loaded> {
   const { crew, service, options } = equipment;
   const patience = options.drain * NS_PER_SECOND;
-  const others = new Set((await service?.connections())?.map((book) => book.id));
+  const known = (await service?.connections()) ?? [];
+  const others = known.filter((book) => book.open).map((book) => book.id);
   const first = (await service?.read()) ?? null;
   const before = first && ((await service?.settled(first, 0, patience)) ?? null);
   let openAtStart = 0;
@@ -116,9 +121,9 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
     .flatMap((result) => result.books ?? [])
     .reduce((sum, book) => sum + book.sent + book.unnumbered, 0);
   const after = before && ((await service?.settled(before, expected, patience)) ?? null);
-  const connections = (await service?.connections())?.filter((book) => !others.has(book.id)) ?? null;
+  const connections = (await service?.connections()) ?? null;
   const readings = { before, window_start: atEdges[0] ?? null, window_end: atEdges[1] ?? null, after };
-  return { results, readings, connections, openAtStart, others: [...others] };
+  return { results, readings, connections, openAtStart, others };
 }
 
 /** What a trial is judged by, beside what the workers and the service counted. */
@@ -142,7 +147,8 @@ function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loa
     load: ladder.load(assignment.trial.tier),
     message: ladder.message,
     objectives: [],
-    thresholds: THRESHOLDS,
+    // Those of the judge, which are METHODOLOGY's.
+    thresholds: {},
     terms,
     keeping: service === null ? "none" : loaded.connections === null ? "totals" : "connections",
     workers: told.length,
@@ -153,50 +159,6 @@ function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loa
     cpus: { workers: workerCpus.length, shared_with_service: shared },
     others: loaded.others,
     reproduce: reproduce(ladder, assignment.trial.tier),
-  };
-}
-
-function judge(equipment: Equipment, file: TrialFile, loaded: Loaded): TrialResult {
-  const { results, readings, connections } = loaded;
-  const { options } = equipment;
-  const merged = merge(results);
-  const { before, after } = readings;
-  const delta = before && after ? between(before.stats, after.stats) : null;
-  const claimed = file.terms.witness;
-  const seenBy = witness(claimed, delta);
-  const messages = complete(merged.messages, claimed, delta);
-  const measured: Measured = {
-    load: file.load,
-    windowNs: file.window_ns,
-    openAtStart: file.open_at_start,
-    results,
-    readings,
-    workerCpus: options.cpus === undefined ? allowedCpus("self") : cpuList(options.cpus),
-    serviceCpus: equipment.service?.cpus() ?? [],
-  };
-  const balanced = books(merged, claimed, delta, connections);
-  const found = figures(measured, merged, messages, seenBy);
-  return {
-    schema: SCHEMA,
-    run: file.run,
-    trial: file.trial,
-    attempt: file.attempt,
-    started_at_unix_ns: file.started_at_unix_ns,
-    load: file.load,
-    message: file.message,
-    witness: seenBy,
-    validity: validity(measured, merged, balanced, found, file.workers),
-    verdict: null,
-    bound_by: boundBy(file.load, found),
-    connections: merged.connections,
-    messages,
-    figures: found,
-    percentiles: Object.fromEntries([...merged.histograms].map(([name, recorder]) => [name, recorder.percentiles()])),
-    histograms: Object.fromEntries([...merged.histograms].map(([name, recorder]) => [name, recorder.encode()])),
-    books: balanced,
-    service: readings,
-    workers: results.map((one) => one.evidence),
-    reproduce: file.reproduce,
   };
 }
 
@@ -255,5 +217,5 @@ export function held({ tier, result }: Outcome): boolean {
 
 /** Whether the outcome did what it says, all books balanced. */
 export function isClean(outcome: Outcome): boolean {
-  return problems(outcome).length === 0 && outcome.result !== undefined && balance(outcome.result.books);
+  return problems(outcome).length === 0;
 }

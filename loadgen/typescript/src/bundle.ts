@@ -6,16 +6,8 @@ import { dirname, join } from "node:path";
 import type { Options } from "./cli.ts";
 import { toJson } from "./json.ts";
 import { environment } from "./machine.ts";
-import {
-  SCHEMA,
-  type ServiceFile,
-  type TrialFile,
-  type TrialId,
-  type TrialResult,
-  type WorkerResult,
-} from "./schemas.ts";
+import { SCHEMA, type ServiceFile, type TrialFile, type TrialId, type Validity, type WorkerResult } from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
-import { THRESHOLDS } from "./thresholds.ts";
 
 /** What a run is about. */
 export interface About {
@@ -39,22 +31,15 @@ export class Bundle {
     this.about = about;
   }
 
-  /** Keeps a trial: `run.json` names it only when its files are there. */
-  async keep(
-    ladder: Ladder,
-    file: TrialFile,
-    workers: WorkerResult[],
-    service: ServiceFile,
-    result: TrialResult,
-  ): Promise<void> {
-    const { trial } = file;
+  /** Where the files of a trial belong. */
+  folderOf(trial: TrialId): string {
     const place = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
-    const folder = join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
-    for (const worker of workers) await put(join(folder, "workers", `${worker.worker}.json`), worker);
-    await put(join(folder, "trial.json"), file);
-    await put(join(folder, "service.json"), service);
-    await put(join(folder, "result.json"), result);
-    await this.entry(ladder, trial, { state: "finished", validity: result.validity, passed: null });
+    return join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
+  }
+
+  /** Names a trial in `run.json`, now that all of its files are there. */
+  async finished(ladder: Ladder, trial: TrialId, validity: Validity): Promise<void> {
+    await this.entry(ladder, trial, { state: "finished", validity, passed: null });
   }
 
   /** Keeps the reason why there is no result. */
@@ -101,7 +86,6 @@ export class Bundle {
         warmup_seconds: options.warmup,
         window_seconds: options.duration,
         drain_seconds: options.drain,
-        validity: THRESHOLDS,
         ladders,
       },
       command: commandLine(),
@@ -113,6 +97,18 @@ export class Bundle {
       trials,
     });
   }
+}
+
+/** Writes the files of a trial that it is judged by. */
+export async function keep(
+  folder: string,
+  trial: TrialFile,
+  workers: WorkerResult[],
+  service: ServiceFile,
+): Promise<void> {
+  for (const worker of workers) await put(join(folder, "workers", `${worker.worker}.json`), worker);
+  await put(join(folder, "trial.json"), trial);
+  await put(join(folder, "service.json"), service);
 }
 
 /** A reader sees the old file or the new one, never half of one. */

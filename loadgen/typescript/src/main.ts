@@ -1,7 +1,7 @@
 // wse-ts-bench: what a Node.js application gets out of a WSE service through npm ws.
 //
 //   cli.ts → suite.ts (what to offer) → crew.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
-//          → service.ts (the other side's counters) → merge.ts, books.ts, figures.ts, validity.ts (pure) → bundle.ts, print.ts
+//          → service.ts (the other side's counters) → bundle.ts (what both left) → judge.ts (`ladder judge`) → print.ts
 
 import { createRequire } from "node:module";
 import { type Equipment, held, isClean, measure, type Outcome } from "./bench.ts";
@@ -9,6 +9,7 @@ import { Bundle } from "./bundle.ts";
 import { type Options, parse } from "./cli.ts";
 import { connect } from "./connection.ts";
 import { Crew, serve } from "./crew.ts";
+import { findLadder } from "./judge.ts";
 import { searchLimit } from "./limit.ts";
 import { allowedCpus } from "./machine.ts";
 import { mostConnections, remarks } from "./preflight.ts";
@@ -21,6 +22,7 @@ async function main(): Promise<number> {
   const options = parse(process.argv.slice(2));
   const tests = usage(() => chosen(options.test));
   const most = mostConnections(options.processes, options.maxConnections);
+  const judge = findLadder();
   for (const words of remarks(Math.max(0, ...(options.tiers ?? [])), options.processes)) note(words);
   await checkConnectivity(options);
   const service = await findService(options);
@@ -38,7 +40,7 @@ async function main(): Promise<number> {
   const about = { id: run, service: serviceName, options, versions, cpuRoles };
   const bundle = options.results === undefined ? null : new Bundle(options.results, about);
   const crew = await Crew.start(options.processes, options.cpus);
-  const equipment: Equipment = { options, crew, service, serviceName, bundle, run };
+  const equipment: Equipment = { options, crew, service, serviceName, judge, bundle, run };
   try {
     const all = [];
     for (const ladder of tests.flatMap((test) => ladders(test, options, most))) {

@@ -2,7 +2,6 @@
 
 import { type Outcome, problems } from "./bench.ts";
 import { toJson } from "./json.ts";
-import { total } from "./merge.ts";
 import { composer, FIRST_SEQUENCE, type WseMessage } from "./payload.ts";
 import type { TrialResult } from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
@@ -158,4 +157,9 @@ function megabytes(result: TrialResult): string {
 function payloadBytes(message: TrialResult["message"]): number {
   // The format is one of those that this program sent.
   return composer(message as WseMessage).compose(FIRST_SEQUENCE).length;
+}
+
+/** All counts of a kind together. */
+function total(counts: Record<string, number>): number {
+  return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }

@@ -13,15 +13,6 @@ const OUTER_HEADER = 8;
 /** Where a V2 histogram has the offset of its first bucket, and the ratio by which values in it were scaled. */
 const OFFSET_AT = 8;
 const RATIO_AT = 32;
-/** The percentiles of every result, with their names. */
-const PERCENTILES: [string, number][] = [
-  ["p50", 50],
-  ["p90", 90],
-  ["p95", 95],
-  ["p99", 99],
-  ["p99.9", 99.9],
-  ["p99.99", 99.99],
-];
 
 /** One histogram while values are recorded into it. */
 export class Recorder {
@@ -39,13 +30,6 @@ export class Recorder {
     else this.values.recordValue(Math.max(1, Math.round(valueNs)));
   }
 
-  /** Adds another, exactly. */
-  add(other: Histogram): void {
-    const values = hdr.decodeFromCompressedBase64(other.v2);
-    this.values.add(values);
-    this.overflow += other.overflow;
-  }
-
   get count(): number {
     return this.values.totalCount;
   }
@@ -57,25 +41,6 @@ export class Recorder {
 
   encode(): Histogram {
     return { v2: standard(hdr.encodeIntoCompressedBase64(this.values)), count: this.count, overflow: this.overflow };
-  }
-
-  /** A percentile, or nothing when the samples can't carry it: a claim at 99 % confidence needs `ln 0.01 / ln p`. */
-  percentile(percentile: number): number | null {
-    const total = this.count + this.overflow;
-    const rank = Math.ceil((percentile / 100) * total);
-    if (total < samplesNeeded(percentile) || rank > this.count || this.count === 0) return null;
-    return this.values.getValueAtPercentile((100 * rank) / this.count);
-  }
-
-  /** By name, as in every result; the largest and the mean need every value. */
-  percentiles(): Record<string, number | null> {
-    const whole = this.count > 0 && this.overflow === 0;
-    return {
-      ...Object.fromEntries(PERCENTILES.map(([name, at]) => [name, this.percentile(at)])),
-      max: whole ? this.values.maxValue : null,
-      mean: whole ? Math.round(this.values.mean) : null,
-      min: this.count > 0 ? this.values.minNonZeroValue : null,
-    };
   }
 }
 
@@ -91,25 +56,6 @@ function standard(v2: string): string {
   const deflated = deflateSync(inner);
   outer.writeUInt32BE(deflated.length, 4);
   return Buffer.concat([outer.subarray(0, OUTER_HEADER), deflated]).toString("base64");
-}
-
-/** Samples that a percentile needs before it is printed. */
-export function samplesNeeded(percentile: number): number {
-  if (percentile <= 50 || percentile >= 100) return 1;
-  return Math.ceil(Math.log(0.01) / Math.log(percentile / 100));
-}
-
-/** Adds up encoded histograms by name. */
-export function addUp(all: Record<string, Histogram>[]): Map<string, Recorder> {
-  const sums = new Map<string, Recorder>();
-  for (const histograms of all) {
-    for (const [name, histogram] of Object.entries(histograms)) {
-      const sum = sums.get(name) ?? new Recorder();
-      sum.add(histogram);
-      sums.set(name, sum);
-    }
-  }
-  return sums;
 }
 
 /** The histograms of one worker's window, whole and second by second. */

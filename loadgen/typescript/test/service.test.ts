@@ -105,7 +105,7 @@ test("a service without an application has no witness and so no throughput", asy
   const { out } = await bench(...(await wse("discard")), ...flood);
   const { extra } = parsed(out)[0].results[0];
   assertAccounted(extra);
-  assert.deepEqual([extra.witness, extra.figures.delivered_per_second], ["none", undefined]);
+  assert.deepEqual([extra.witness, extra.figures.delivered_per_second], ["none", null]);
   assert.ok(extra.figures.received_per_second > 0 && extra.messages.dropped.discarded > 0);
 });
 

@@ -1,0 +1,60 @@
+// The judge: `ladder judge FOLDER` reads what a trial left and writes its `result.json`. No rule stands in this program.
+
+import { execFile } from "node:child_process";
+import { accessSync, constants, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { fromJson } from "./json.ts";
+import type { TrialResult } from "./schemas.ts";
+
+const CHECKOUT = fileURLToPath(new URL("../../..", import.meta.url));
+/** Exit codes of `ladder judge` after which there is a result: the trial is valid, or invalid. */
+const JUDGED: unknown[] = [0, 2];
+
+/** The program that judges: of this checkout (an optimised build first), else on PATH; an error that says how to build it. */
+export function findLadder(checkout = CHECKOUT, path = process.env.PATH ?? ""): string {
+  const built = ["release", "debug"].map((profile) => join(checkout, "target", profile));
+  const folders = [...built, ...path.split(delimiter).filter((folder) => folder !== "")];
+  const found = folders.map((folder) => join(folder, "ladder")).find(isProgram);
+  if (found !== undefined) return found;
+  throw new Error(
+    "there is no `ladder`, which judges trials, in this checkout's target/release or target/debug or on PATH: " +
+      "build it with `cargo build --release -p operator`",
+  );
+}
+
+/** Judges the trial in a folder; gives back the `result.json` that is there then. */
+export async function judge(ladder: string, folder: string): Promise<TrialResult> {
+  const { code, stderr } = await run(ladder, "judge", folder);
+  if (JUDGED.includes(code)) {
+    const text = await readFile(join(folder, "result.json"), "utf8").catch(() => undefined);
+    if (text !== undefined) return fromJson<TrialResult>(text);
+  }
+  // A `ladder` from before `judge` ends with 2 as well: for it that is bad usage.
+  const said = stderr.trim().replace(/^ladder: /, "") || `it ended with ${code}`;
+  throw new Error(`failed to judge the trial with ${ladder}: ${said}`);
+}
+
+interface Ended {
+  /** Exit code, or the name of what kept the program from starting or ended it. */
+  code: unknown;
+  stderr: string;
+}
+
+function run(program: string, ...words: string[]): Promise<Ended> {
+  return new Promise((resolve) => {
+    execFile(program, words, (error, _, stderr) => {
+      resolve({ code: error === null ? 0 : (error.code ?? error.signal), stderr });
+    });
+  });
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}

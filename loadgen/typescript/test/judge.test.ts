@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { findLadder, judge } from "../src/judge.ts";
+
+const FOLDER = mkdtempSync(join(tmpdir(), "wse-ts-bench-"));
+after(() => rmSync(FOLDER, { recursive: true }));
+
+/** A program of that name in a folder of its own; `$2` is the folder that it shall judge. */
+function ladder(folder: string, script: string): string {
+  const path = join(FOLDER, folder, "ladder");
+  mkdirSync(join(FOLDER, folder), { recursive: true });
+  writeFileSync(path, `#!/bin/sh\n${script}\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+/** A trial's folder without anything in it. */
+function trial(): string {
+  return mkdtempSync(join(FOLDER, "trial-"));
+}
+
+test("an optimised build of this checkout comes before any other, and PATH last", () => {
+  const path = join(FOLDER, "elsewhere");
+  const found = () => findLadder(join(FOLDER, "checkout"), `/nowhere:${path}`);
+  assert.throws(found, /there is no `ladder`.*: build it with `cargo build --release -p operator`$/);
+  for (const folder of ["elsewhere", "checkout/target/debug", "checkout/target/release"]) {
+    const built = ladder(folder, "exit 0");
+    assert.equal(found(), built);
+  }
+});
+
+test("what can't be run is no ladder", () => {
+  mkdirSync(join(FOLDER, "folder/ladder"), { recursive: true });
+  chmodSync(ladder("text", "exit 0"), 0o644);
+  assert.throws(() => findLadder(FOLDER, `${join(FOLDER, "folder")}:${join(FOLDER, "text")}`), /there is no `ladder`/);
+});
+
+test("a result is read whether the trial is valid or not, with all digits of its sums", async () => {
+  for (const code of [0, 2]) {
+    const sum = "18446744073709551615";
+    const program = ladder(`ends-${code}`, `echo '{"left":${sum}}' > "$2/result.json"; exit ${code}`);
+    assert.deepEqual(await judge(program, trial()), { left: BigInt(sum) });
+  }
+});
+
+test("a trial that can't be judged is one error in the judge's words", async () => {
+  const program = ladder("refuses", 'echo "ladder: $2/service.json: missing field" >&2; exit 1');
+  const folder = trial();
+  const message = `failed to judge the trial with ${program}: ${folder}/service.json: missing field`;
+  await assert.rejects(judge(program, folder), { message });
+});
+
+test("bad usage of a ladder that can't judge yet is no invalid trial", async () => {
+  const program = ladder("older", "echo \"error: unrecognized subcommand 'judge'\" >&2; exit 2");
+  await assert.rejects(judge(program, trial()), /older\/ladder: error: unrecognized subcommand 'judge'$/);
+});
+
+test("a judge that is killed or gone is an error", async () => {
+  await assert.rejects(judge(ladder("killed", "kill -9 $$"), trial()), /it ended with SIGKILL$/);
+  await assert.rejects(judge(join(FOLDER, "absent/ladder"), trial()), /it ended with ENOENT$/);
+});

@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parse } from "../src/cli.ts";
+import { searchLimit } from "../src/limit.ts";
+import { cpuList } from "../src/machine.ts";
+import { chosen, ladders, TESTS } from "../src/suite.ts";
+
+test("the limit is bracketed to a thousand connections", async () => {
+  const probed: number[] = [];
+  const search = (limit: number, most: number) =>
+    searchLimit(most, async (connections) => {
+      probed.push(connections);
+      return connections <= limit;
+    });
+  assert.deepEqual(await search(5300, 100_000), { held: 5000, failed: 6000 });
+  assert.deepEqual(probed, [1000, 2000, 4000, 8000, 6000, 5000]);
+  assert.deepEqual(await search(1e9, 3000), { held: 3000, failed: null });
+  assert.deepEqual(await search(0, 3000), { held: 0, failed: 1000 });
+});
+
+test("the published command lines are understood", () => {
+  const line = "--host 127.0.0.1 --port 5006 --secret s --tiers 100,500,1000,5000,10000,30000,50000 --duration 10";
+  const suite = parse(line.split(" "));
+  assert.deepEqual(suite.tiers, [100, 500, 1000, 5000, 10_000, 30_000, 50_000]);
+  assert.deepEqual([suite.test, suite.statsUrl], ["all", "http://127.0.0.1:6006"]);
+  const single = parse("--test throughput --tiers 100,1000 --duration 3 --processes 64 --output markdown".split(" "));
+  assert.deepEqual([single.processes, single.duration, single.output], [64, 3, "markdown"]);
+});
+
+test("all seven tests have ladders, and published tiers end where the machine does", () => {
+  const options = parse([]);
+  assert.equal(chosen("all").length, 7);
+  for (const name of TESTS) assert.ok(ladders(name, options, 1e6).length > 0, name);
+  assert.deepEqual(ladders("throughput", options, 1100)[0]?.tiers, [100, 500, 1000]);
+  assert.throws(() => chosen("fanout"), /there is no test "fanout"; known are all, connection-storm/);
+});
+
+test("a list of CPUs is read as the kernel writes it", () => {
+  assert.deepEqual(cpuList("0-2,5"), [0, 1, 2, 5]);
+  assert.deepEqual(cpuList(""), []);
+});
