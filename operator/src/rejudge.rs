@@ -177,6 +177,19 @@ mod tests {
     }
 
     #[test]
+    fn readings_are_copied_to_the_last_digit() {
+        let folder = folder();
+        let mut service = measured().service;
+        let reading = service.readings.before.as_mut().unwrap();
+        // Read without care, this is 1.4834568670000001.
+        reading.stats.uptime_seconds = 1.483456867;
+        fs::write(folder.path().join("service.json"), serde_json::to_vec(&service).unwrap()).unwrap();
+        trial(folder.path()).unwrap();
+        let result = fs::read_to_string(folder.path().join("result.json")).unwrap();
+        assert!(result.contains("\"uptime_seconds\": 1.483456867,"), "{result}");
+    }
+
+    #[test]
     fn a_file_that_was_tampered_with_makes_the_trial_invalid() {
         let folder = folder();
         let path = folder.path().join("service.json");
