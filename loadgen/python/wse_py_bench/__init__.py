@@ -2,8 +2,8 @@
 
 Data walks one way: `cli.py` and `profiles.py` (what to offer) → `crew.py` (worker processes, one start) → `worker.py`
 with `connection.py`, `flood.py`, `pings.py` (one trial in one process) → `service.py` (the other side's counters) →
-`merge.py`, `equations.py`, `figures.py`, `validity.py` (pure) → `bundle.py`, `tables.py`. Types are those of
-the package `bench_format`.
+`judge.py` (`ladder judge`: the rules are in Rust) → `bundle.py`, `tables.py`. Types are those of the package
+`bench_format`.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,11 @@
-"""One trial after the other: read the service, load it, read it again, account for every message, judge, keep."""
+"""One trial after the other: read the service, load it, read it again, have it judged, keep."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench_format.meaning import reasons
 from bench_format.schemas import (
@@ -26,14 +29,10 @@ from . import crew
 from .bundle import Bundle, command
 from .cli import Options
 from .clock import NS_PER_SECOND
-from .equations import between, books, complete, witness
-from .figures import Measured, bound_by, figures
-from .merge import merge
+from .judge import Judge, JudgeError, write_trial
 from .profiles import Ladder
-from .recorder import percentiles
 from .service import Service, ServiceError
 from .trial import WORKLOADS, Assignment
-from .validity import validity
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,7 @@ class Bench:
     """Everything that trials are made with."""
 
     options: Options
+    judge: Judge
     service: Service | None
     service_name: str
     run: str
@@ -102,7 +102,7 @@ class Bench:
         trial = TrialId(self.service_name, ladder.workload, ladder.variant, tier, 1, 1)
         try:
             result = self._measure(ladder, trial)
-        except (crew.WorkerError, ServiceError, OSError) as error:
+        except (crew.WorkerError, JudgeError, ServiceError, OSError) as error:
             if self.bundle is not None:
                 self.bundle.fail(ladder, trial, str(error))
             return Outcome(ladder, tier, problem=str(error))
@@ -123,9 +123,11 @@ class Bench:
         readings = ServiceReadings(before=before, window_start=start, window_end=end, after=after)
         observed.keeping = _keeping(service, connections)
         file = self._trial_file(ladder, trial, results, readings, observed)
-        result = self._judge(file, results, readings, connections)
+        with self._folder(trial) as folder:
+            write_trial(folder, file, results, ServiceFile(SCHEMA, readings, connections=connections))
+            result = self.judge.judge(folder)
         if self.bundle is not None:
-            self.bundle.keep(ladder, file, results, ServiceFile(SCHEMA, readings, connections=connections), result)
+            self.bundle.keep(ladder, result)
         return result
 
     def _trial_file(
@@ -162,51 +164,14 @@ class Bench:
             others=sorted(observed.others),
         )
 
-    def _judge(
-        self,
-        trial: TrialFile,
-        results: Sequence[WorkerResult],
-        readings: ServiceReadings,
-        connections: list[ConnectionBook] | None,
-    ) -> TrialResult:
-        merged, limits, claimed = merge(results), trial.thresholds, trial.terms.witness
-        before, after = readings.before, readings.after
-        delta = between(before.stats, after.stats) if before and after else None
-        seen_by = witness(claimed, delta)
-        messages = complete(merged.messages, claimed, delta)
-        measured = Measured(
-            load=trial.load,
-            window_ns=trial.window_ns,
-            open_at_start=trial.open_at_start,
-            results=results,
-            readings=readings,
-            worker_cpus=self.options.cpus or frozenset(os.sched_getaffinity(0)),
-            service_cpus=self.service.cpus() if self.service else frozenset(),
-        )
-        balanced = books(merged, claimed, delta, connections)
-        rates = figures(measured, merged, messages, seen_by)
-        return TrialResult(
-            schema=SCHEMA,
-            run=trial.run,
-            trial=trial.trial,
-            attempt=trial.attempt,
-            started_at_unix_ns=trial.started_at_unix_ns,
-            load=trial.load,
-            message=trial.message,
-            witness=seen_by,
-            validity=validity(measured, merged, balanced, rates, limits),
-            verdict=None,
-            bound_by=bound_by(trial.load, rates, limits),
-            connections=merged.connections,
-            messages=messages,
-            figures=rates,
-            percentiles={name: percentiles(wire) for name, wire in merged.histograms.items()},
-            histograms=merged.histograms,
-            books=balanced,
-            service=readings,
-            workers=[result.evidence for result in results],
-            reproduce=trial.reproduce,
-        )
+    @contextmanager
+    def _folder(self, trial: TrialId) -> Iterator[Path]:
+        """Where a trial is judged: in the bundle, or nowhere that lasts."""
+        if self.bundle is not None:
+            yield self.bundle.folder_of(trial)
+            return
+        with TemporaryDirectory(prefix="wse-py-bench-") as folder:
+            yield Path(folder)
 
 
 def _keeping(service: Service | None, connections: list[ConnectionBook] | None) -> BookKeeping:

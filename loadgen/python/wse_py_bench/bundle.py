@@ -3,7 +3,6 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bench_format.meaning import trial_name
-from bench_format.schemas import SCHEMA, ServiceFile, Thresholds, TrialFile, TrialId, TrialResult, WorkerResult
+from bench_format.schemas import SCHEMA, Thresholds, TrialId, TrialResult
 from bench_format.wire import to_json, to_wire
 
 from . import __version__
 from .cli import Options
+from .files import ROOT, put
 from .machine import environment
 from .profiles import Ladder
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass
@@ -35,23 +33,14 @@ class Bundle:
     ladders: list[Any] = field(default_factory=list)
     trials: list[Any] = field(default_factory=list)
 
-    def keep(
-        self,
-        ladder: Ladder,
-        trial: TrialFile,
-        workers: Sequence[WorkerResult],
-        service: ServiceFile,
-        result: TrialResult,
-    ) -> None:
-        """Keeps a trial: `run.json` names it only when its files are there."""
-        folder = self.folder / "trials" / trial_name(trial.trial)
-        for worker in workers:
-            _put(folder / "workers" / f"{worker.worker}.json", to_json(worker))
-        _put(folder / "trial.json", to_json(trial))
-        _put(folder / "service.json", to_json(service))
-        _put(folder / "result.json", to_json(result))
+    def folder_of(self, trial: TrialId) -> Path:
+        """Where a trial's files are."""
+        return self.folder / "trials" / trial_name(trial)
+
+    def keep(self, ladder: Ladder, result: TrialResult) -> None:
+        """Names a trial in `run.json`, once all its files are in its folder."""
         state = {"state": "finished", "validity": to_wire(result.validity), "passed": None}
-        self._entry(ladder, trial.trial, state)
+        self._entry(ladder, result.trial, state)
 
     def fail(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
         """Keeps the reason why there is no result."""
@@ -114,24 +103,13 @@ class Bundle:
             "cpu_roles": {role: ",".join(map(str, sorted(cpus))) for role, cpus in roles.items()},
             "trials": self.trials,
         }
-        _put(self.folder / "run.json", to_json(run))
+        put(self.folder / "run.json", to_json(run))
 
 
 def command(options: Options, *more: str) -> str:
     """The command line, without a secret."""
     program = f"loadgen/python/bench_{options.profile.replace('-', '_')}.py"
     return " ".join([".venv/bin/python", program, *options.words, *more])
-
-
-def _put(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.part")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _now() -> str:

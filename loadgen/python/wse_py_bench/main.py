@@ -10,6 +10,7 @@ from .bench import Bench, Outcome
 from .bundle import Bundle
 from .cli import Options, parse
 from .connection import ConnectError, Target, open_one
+from .judge import Judge, JudgeError, find_judge
 from .machine import raise_open_files
 from .profiles import PROFILES, Ladder
 from .service import Service, ServiceError
@@ -21,13 +22,17 @@ def main(profile: str, description: str, words: Sequence[str]) -> int:
     options = parse(profile, description, words)
     raise_open_files()
     try:
+        judge = find_judge()
         _check_connectivity(options)
+    except JudgeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except ConnectError as error:
         where = f"{options.host}:{options.port}"
         hint = "is it started, and is --secret or --token its own?"
         print(f"error: the service at {where} lets nobody in: {error}; {hint}", file=sys.stderr)
         return 1
-    bench = _equip(options)
+    bench = _equip(options, judge)
     found: list[tuple[Ladder, list[Outcome]]] = []
     for ladder in PROFILES[profile](options):
         if ladder.workload not in options.tests:
@@ -50,7 +55,7 @@ def _check_connectivity(options: Options) -> None:
     socket.close()
 
 
-def _equip(options: Options) -> Bench:
+def _equip(options: Options, judge: Judge) -> Bench:
     run = f"py-bench-{options.profile}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     service, name, version, cpus = None, options.service or "unknown", "", frozenset[int]()
     try:
@@ -61,7 +66,7 @@ def _equip(options: Options) -> Bench:
         service = None
         _note(f"{error} Without its counters nothing says what arrived, and the books can't be balanced.")
     bundle = None if options.results is None else Bundle(options.results / run, options, name, version, cpus)
-    return Bench(options, service, name, run, bundle)
+    return Bench(options, judge, service, name, run, bundle)
 
 
 def _note(words: str) -> None:

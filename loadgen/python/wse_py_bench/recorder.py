@@ -1,15 +1,10 @@
 """Histograms: the whole window and each second of it, from 1 ns to ten minutes with three digits."""
 
-from collections.abc import Iterable, Mapping
-
-from bench_format import histogram
 from bench_format.histogram import HIGHEST_NS, SIGNIFICANT_DIGITS
 from bench_format.schemas import Histogram, Interval
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
 from .clock import NS_PER_SECOND
-
-PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99}
 
 
 class Recorder:
@@ -25,11 +20,6 @@ class Recorder:
             self.overflow += 1
         else:
             self.values.record_value(max(1, value_ns))
-
-    def add(self, other: Histogram) -> None:
-        """Adds another, exactly."""
-        self.values.add(HdrHistogram.decode(other.v2))
-        self.overflow += other.overflow
 
     def encode(self) -> Histogram:
         """For the wire."""
@@ -66,24 +56,3 @@ class WindowRecorder:
             self.intervals.append(Interval(start, NS_PER_SECOND, histograms))
         self._second = {}
         self._current = second
-
-
-def add_up(parts: Iterable[Mapping[str, Histogram]]) -> dict[str, Histogram]:
-    """Adds histograms up by name."""
-    sums: dict[str, Recorder] = {}
-    for part in parts:
-        for name, one in part.items():
-            sums.setdefault(name, Recorder()).add(one)
-    return {name: recorder.encode() for name, recorder in sums.items()}
-
-
-def percentiles(wire: Histogram) -> dict[str, int | None]:
-    """By name; nothing where the samples don't carry one. The largest and the mean need every value."""
-    values = histogram.decode(wire, "a histogram that was just made")
-    found: dict[str, int | None] = {name: histogram.percentile_ns(values, at) for name, at in PERCENTILES.items()}
-    whole = values.count > 0 and not values.overflow
-    found["max"] = max(values.counts) if whole else None
-    mean = sum(value * count for value, count in values.counts.items()) / max(1, values.count)
-    found["mean"] = round(mean) if whole else None
-    found["min"] = min(values.counts) if values.count else None
-    return found

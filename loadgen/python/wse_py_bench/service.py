@@ -11,7 +11,7 @@ from typing import TypeVar
 from bench_format.schemas import ConnectionBook, ConnectionBooks, Reading, ServiceStats
 from bench_format.wire import FormatError, decode
 
-from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until
+from .clock import monotonic_ns, unix_ns, wait_until
 from .machine import Usage, listener_of, usage
 
 T = TypeVar("T")
@@ -113,8 +113,3 @@ class Service:
         except OSError as error:
             words = f"failed to read {self.url}{path}: {error}; is --stats-url the service's metrics port?"
             raise ServiceError(words) from error
-
-
-def seconds(nanoseconds: float) -> float:
-    """Seconds from nanoseconds."""
-    return nanoseconds / NS_PER_SECOND
