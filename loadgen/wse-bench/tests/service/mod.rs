@@ -59,6 +59,8 @@ struct Books {
     accepted: u64,
     /// Connections that are open or about to be.
     open: u64,
+    /// Ids of those that were not refused: one that is being refused takes no place from another.
+    seated: HashSet<String>,
     /// Where connections came from.
     sources: HashSet<IpAddr>,
 }
@@ -138,8 +140,10 @@ async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {
                 books.sources.insert(source.ip());
             }
             // A client that goes away ends only its own task.
-            let _ = serve(socket, id, flaw, Arc::clone(&books)).await;
-            books.lock().unwrap().open -= 1;
+            let _ = serve(socket, id.clone(), flaw, Arc::clone(&books)).await;
+            let mut books = books.lock().unwrap();
+            books.seated.remove(&id);
+            books.open -= 1;
         });
     }
 }
@@ -151,11 +155,15 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
     let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let cookie = request.headers().get("cookie").and_then(|value| value.to_str().ok()).unwrap_or_default();
         admitted = is_signed(cookie.strip_prefix("access_token=").unwrap_or_default());
+        let mut books = books.lock().unwrap();
         match flaw {
-            Flaw::Full(most) if books.lock().unwrap().open > most => {
+            Flaw::Full(most) if books.seated.len() as u64 == most => {
                 Err(Response::builder().status(503).body(None).unwrap())
             }
-            _ => Ok(response),
+            _ => {
+                books.seated.insert(id.clone());
+                Ok(response)
+            }
         }
     };
     let mut ws = accept_hdr_async(socket, check).await?;
