@@ -1,9 +1,6 @@
 //! Every way of losing a message must show in the books, and an honest service must not be accused.
 
-use bench_format::{
-    books::Equation,
-    result::{ReasonKind, TrialResult, Validity},
-};
+use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
 use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
 
