@@ -236,6 +236,8 @@ _cluster-programs:
 _rust-lint: _python-env
     cargo fmt --all --check
     cargo clippy {{checked}} --all-targets --locked -- -D warnings
+    # `--all-targets` leaves it out, because it is no test that runs with the others.
+    cargo clippy {{checked}} --test self_test_harness --locked -- -D warnings
 
 # What the tests of CI need, built and fetched side by side before any of them runs: most of it leaves a CPU idle at times,
 # and tests that want a quiet machine have it afterwards.
