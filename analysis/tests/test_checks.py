@@ -21,6 +21,8 @@ from tests.bundles import (
 from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.load import Bundle, read_bundle
 
+# Trials that were measured, for the tests of the judge.
+JUDGED = Path(__file__).resolve().parents[2] / "loadgen/judge/tests/trials"
 CLOSED = TrialSpec(latencies={"response_ns": (1e6, 0.5)}, due=10_000)
 OPEN = TrialSpec(
     workload="ping-latency",
@@ -171,6 +173,19 @@ def test_a_service_that_drops_one_and_calls_it_delivered_is_found_again(tmp_path
 
     words = changed(tmp_path, CLOSED, lie, "service.json")
     assert words == ["0 of 100 connections are said to differ, counted again 1 of 100"]
+
+
+def test_a_connection_of_another_client_is_no_mismatch(tmp_path: Path) -> None:
+    def visit(file: Json) -> None:
+        file["connections"].append(file["connections"][0] | {"id": "visitor", "received": 5})
+
+    differ = "0 of 100 connections are said to differ, counted again 1 of 100"
+    assert changed(tmp_path, CLOSED, visit, "service.json") == [differ]
+    (service,) = tmp_path.glob("**/service.json")
+    judged_by = json.loads((JUDGED / "throughput-open-none/trial.json").read_text()) | {"others": ["visitor"]}
+    service.with_name("trial.json").write_text(json.dumps(judged_by))
+    (run,) = tmp_path.glob("**/run.json")
+    assert found(run.parent) == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from bench_format.schemas import (
     Run,
     ServiceFile,
     TrialEntry,
+    TrialFile,
     TrialId,
     TrialResult,
     TrialStateFinished,
@@ -24,7 +25,7 @@ from bench_format.schemas import (
 from bench_format.wire import FormatError
 from bench_format.wire import decode as decode_as
 
-T = TypeVar("T", Run, ServiceFile, TrialResult, WorkerResult)
+T = TypeVar("T", Run, ServiceFile, TrialFile, TrialResult, WorkerResult)
 
 
 class BundleError(Exception):
@@ -39,6 +40,8 @@ class Trial:
     result: TrialResult | None
     workers: tuple[WorkerResult, ...]
     service: ServiceFile | None
+    # What it was judged by; none in bundles from before schema 2.
+    file: TrialFile | None
 
     @property
     def id(self) -> TrialId:
@@ -105,12 +108,13 @@ def _trial(folder: Path, entry: TrialEntry) -> Trial:
     if result is not None and result.trial != entry.trial:
         raise BundleError(f"{file} is of another trial, {trial_name(result.trial)}; restore the folder from its source")
     workers = sorted(here.glob("workers/*.json"), key=lambda path: (len(path.stem), path.stem))
-    service = here / "service.json"
+    service, judged_by = here / "service.json", here / "trial.json"
     return Trial(
         entry,
         result,
         tuple(_read(WorkerResult, worker) for worker in workers),
         _read(ServiceFile, service) if service.is_file() else None,
+        _read(TrialFile, judged_by) if judged_by.is_file() else None,
     )
 
 
