@@ -45,10 +45,12 @@ impl<'a> Case<'a> {
         Ok(Self { trial, uploads, service, merged: Merged::of(uploads.iter().copied())?, delta, told })
     }
 
-    /// Who says that a message arrived. An application that isn't there has seen nothing.
+    /// Who says that a message arrived. An application that isn't there has seen nothing, and one whose count no book of the
+    /// service is held against is no witness.
     pub fn witness(&self) -> Witness {
+        let uncounted = self.delta.application.is_none() || self.trial.keeping == BookKeeping::None;
         match self.trial.terms.witness {
-            Witness::Application if self.delta.application.is_none() => Witness::None,
+            Witness::Application if uncounted => Witness::None,
             witness => witness,
         }
     }

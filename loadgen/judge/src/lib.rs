@@ -97,6 +97,7 @@ mod tests {
         plan::{Figure, Load, Objective},
         result::{BoundBy, ReasonKind, Witness},
         service::{LinkStats, LinksStats},
+        trial_file::BookKeeping,
     };
 
     use super::{
@@ -205,6 +206,15 @@ mod tests {
         files.service.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().sequence_sum -= 1;
         let Judged { result, .. } = files.judge().unwrap();
         assert!(matches!(result.validity, Validity::Invalid { .. }) && result.verdict.is_none());
+    }
+
+    #[test]
+    fn an_application_whose_count_nothing_is_held_against_is_no_witness() {
+        let mut files = flood();
+        files.trial.keeping = BookKeeping::None;
+        let Judged { result, .. } = files.judge().unwrap();
+        assert_eq!((result.witness, result.figures.delivered_per_second), (Witness::None, None));
+        assert_eq!((result.messages.delivered, result.messages.lost), (0, 0));
     }
 
     #[test]
