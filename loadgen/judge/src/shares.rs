@@ -10,6 +10,8 @@ use crate::{case::Case, rates::ratio};
 pub(crate) struct WorkerShare {
     /// Which worker, or all of them, for a sentence.
     pub(crate) who: String,
+    /// Whose CPU it was: `its`, or `their`.
+    pub(crate) whose: &'static str,
     /// What they used, of what they could have used.
     pub(crate) share: f64,
 }
@@ -22,15 +24,15 @@ pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     if limits > room {
         let window = &case.merged.window;
         let share = ratio(window.cpu_ns, window.duration_ns as f64 * room);
-        let who = match case.uploads {
-            [one] => format!("worker {}", one.worker),
-            _ => "all workers together".into(),
+        let (who, whose) = match case.uploads {
+            [one] => (format!("worker {}", one.worker), "its"),
+            _ => ("all workers together".into(), "their"),
         };
-        return share.map(|share| WorkerShare { who, share }).into_iter().collect();
+        return share.map(|share| WorkerShare { who, whose, share }).into_iter().collect();
     }
     let of_one = |upload: &&bench_format::result::WorkerResult| {
         let share = ratio(upload.window.cpu_ns, upload.window.duration_ns as f64 * upload.evidence.cpu_limit)?;
-        Some(WorkerShare { who: format!("worker {}", upload.worker), share })
+        Some(WorkerShare { who: format!("worker {}", upload.worker), whose: "its", share })
     };
     case.uploads.iter().filter_map(of_one).collect()
 }

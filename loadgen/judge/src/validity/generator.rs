@@ -42,7 +42,7 @@ pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
     let busy = worker_shares(case).into_iter().filter(|worker| worker.share > thresholds.worker_cpu_share);
     let busy = busy.map(|worker| {
         let allowed = percent(thresholds.worker_cpu_share);
-        format!("{} used {} of its CPU, allowed {allowed}", worker.who, percent(worker.share))
+        format!("{} used {} of {} CPU, allowed {allowed}", worker.who, percent(worker.share), worker.whose)
     });
     let held = results(case).filter_map(|result| {
         let throttled = match (result.evidence.throttled_periods, result.evidence.periods) {
