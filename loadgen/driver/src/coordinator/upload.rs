@@ -64,22 +64,11 @@ pub mod fixture {
     use bench_format::{
         plan::{Load, Message},
         result::WorkerResult,
-        trial::{Assignment, Ready, Registration, TrialId},
+        trial::{Assignment, Ready, Registration},
     };
+    pub use judge::fixture::trial;
 
     use super::Upload;
-
-    /// A trial.
-    pub fn trial() -> TrialId {
-        TrialId {
-            service: "ours".into(),
-            workload: "throughput".into(),
-            variant: "standard".into(),
-            tier: 20,
-            process: 1,
-            repeat: 1,
-        }
-    }
 
     /// What a worker of it is told.
     pub fn assignment(worker: u32, workers: u32) -> Assignment {
