@@ -183,9 +183,11 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
         for n in 0..total {
             server.broadcast("jobs", &format!(r#"{{"c":"U","t":"job","p":{{"seq":{n},"x":"{padding}"}}}}"#));
             // Less than both together may have waiting, so that there always is one who takes it.
-            until("reading", || server.publish_backlog() < 120 << 10);
+            until("reading", || server.publish_backlog() < 100 << 10);
         }
         until("reading", || server.publish_backlog() < 80 << 10);
+        // A message that one shard hands on to the other is not overtaken by the marker: each answers behind what it was told.
+        (0..2).for_each(|_| drop(server.connection_books()));
         server.broadcast_all(MARKER);
         reading.join().unwrap()
     });
