@@ -136,14 +136,8 @@ fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
 /// Who is to blame for an invalid trial.
 fn fault(validity: &Validity) -> Option<Fault> {
     let Validity::Invalid { reasons } = validity else { return None };
-    let ours = reasons.iter().any(|reason| beyond_us(reason.kind));
+    let ours = reasons.iter().any(|reason| reason.kind.is_ours());
     Some(if ours { Fault::Generator } else { Fault::Other })
-}
-
-/// Whether a reason says that our side could not offer the load.
-fn beyond_us(kind: ReasonKind) -> bool {
-    use ReasonKind::{GeneratorCpu, GeneratorLate, InferenceCpu, SendRate};
-    matches!(kind, GeneratorLate | GeneratorCpu | SendRate | InferenceCpu)
 }
 
 /// By which factor a figure misses its bound.

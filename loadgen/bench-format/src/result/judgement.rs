@@ -1,5 +1,7 @@
 //! What the operator thinks of a trial: whether it may be used, what bound it, and whether it met its objectives.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,26 @@ pub enum ReasonKind {
     Isolation,
 }
 
+impl ReasonKind {
+    /// Whether it says that our side, the generator or the inference behind the service, could not offer the load.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::GeneratorLate | Self::GeneratorCpu | Self::SendRate | Self::InferenceCpu)
+    }
+}
+
+impl fmt::Display for ReasonKind {
+    /// Its name in files.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.detail)
+    }
+}
+
 /// Against the objectives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -96,4 +118,15 @@ pub enum BoundBy {
     Neither,
     /// The inference simulator behind the service did: the figure says nothing about the service.
     Inference,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_printed_with_its_rules_name_in_files() {
+        let reason = Reason { kind: ReasonKind::GeneratorCpu, detail: "it had none left".into() };
+        assert_eq!(reason.to_string(), "generator_cpu: it had none left");
+    }
 }
