@@ -4,7 +4,7 @@
 //! readings) → `complete` (message counts, with what only the service knows) → `books` (which equations hold, with
 //! [`connections`] one by one and [`published`] for what services publish) → [`figures`] (rates, costs, memory; `shares` of
 //! CPU) → `validity` (one function a rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`] (objectives against figures)
-//! → `bound` (what bound the load).
+//! → `bound` (what bound the load). For runs by hand [`remarks`] tells what a trial didn't do although it was asked to.
 //!
 //! Families of services differ by their [`Terms`](bench_format::terms::Terms), never by a name in here.
 
@@ -20,6 +20,7 @@ pub mod fixture;
 pub mod merge;
 pub mod published;
 mod rates;
+pub mod remarks;
 mod shares;
 mod validity;
 pub mod verdict;

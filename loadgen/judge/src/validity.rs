@@ -12,6 +12,7 @@ use bench_format::{
     histogram::{percentile_ns, samples_needed},
     plan::Figure,
     result::{Books, Reading, Reason, ReasonKind, Validity, WorkerResult},
+    trial_file::BookKeeping,
 };
 
 use self::{
@@ -110,6 +111,10 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
     let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
         return None;
     };
+    if case.trial.keeping == BookKeeping::None && start.cpu_ns.is_none() {
+        // Nothing was read, so no figure depends on when.
+        return None;
+    }
     let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
     let off_ns = between_ns.abs_diff(case.trial.window_ns);
     let allowed_ns = ((case.trial.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
@@ -265,6 +270,18 @@ mod tests {
             files.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
         });
         assert_eq!(early, Vec::<String>::new());
+    }
+
+    #[test]
+    fn readings_of_nothing_are_never_late() {
+        let nothing = |files: &mut crate::fixture::Files| {
+            files.trial.keeping = BookKeeping::None;
+            let readings = &mut files.service.readings;
+            readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
+            [&mut readings.window_start, &mut readings.window_end]
+                .map(|reading| reading.as_mut().unwrap().cpu_ns = None);
+        };
+        assert_eq!(reasons(flood(), nothing), Vec::<String>::new());
     }
 
     #[test]
