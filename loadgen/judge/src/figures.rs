@@ -7,17 +7,22 @@ use std::collections::BTreeMap;
 use bench_format::{
     histogram::{PERCENTILES, Recorder, percentile_ns},
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
+    trial_file::BookKeeping,
 };
 
 use crate::{
     case::Case,
     delta::ServiceDelta,
     rates::{per_second, ratio, seconds},
-    shares::{busiest_worker, left_to_service},
+    shares::{busiest_worker, service_share},
 };
 
 /// A load that ended before this share of the planned window ended by itself: its own window counts.
 const ENDED_EARLY: f64 = 0.95;
+
+/// Reading a service takes some milliseconds: of a load that ended by itself sooner than this, in nanoseconds, its counters and
+/// its CPU say nothing.
+const SHORTEST_READ_NS: u64 = 20_000_000;
 
 /// All figures of a trial.
 pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
@@ -78,16 +83,19 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
         return;
     };
+    if ended_early(case) && case.merged.window.duration_ns < SHORTEST_READ_NS {
+        return;
+    }
     // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
     let duration = if ended_early(case) { figures.window_seconds } else { between };
     let of_each = service_cpu(start, end);
     let cpu_ns = of_each.as_ref().map(|of_each| of_each.iter().map(|(cpu_ns, _)| cpu_ns).sum());
     figures.service_cpu_seconds = cpu_ns.map(seconds);
-    let shares = of_each.into_iter().flatten().filter_map(|(cpu_ns, limit)| {
-        let cpus = left_to_service(case, limit?);
-        ratio(cpu_ns, duration * cpus * 1e9)
-    });
+    let shares = of_each
+        .into_iter()
+        .flatten()
+        .filter_map(|(cpu_ns, limit)| service_share(case, ratio(cpu_ns, duration * 1e9)?, limit?));
     figures.service_cpu_share = shares.reduce(f64::max);
     if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
         let cpu_ns = end.cpu_ns.saturating_sub(start.cpu_ns);
@@ -112,7 +120,7 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
         (Witness::Reply, _) => case.merged.window.answered,
         _ => delta.received,
     };
-    if witness != Witness::Reply {
+    if witness != Witness::Reply && case.trial.keeping != BookKeeping::None {
         figures.dropped_per_second = per_second(delta.dropped_total(), duration);
     }
     // A service that hands nothing over still received something.
@@ -136,13 +144,15 @@ pub(crate) fn ended_early(case: &Case<'_>) -> bool {
     (case.merged.window.duration_ns as f64) < case.trial.window_ns as f64 * ENDED_EARLY
 }
 
-/// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between.
+/// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between. What
+/// connections take is counted from what the process held before any of its trials: it keeps some of what earlier ones took.
 fn memory(figures: &mut Figures, case: &Case<'_>) {
     let readings = &case.service.readings;
     // Where connections are opened before the load, one of them may have been a check that is over by then.
     let held = if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
     let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
-    let with_all = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
+    let in_window = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
+    let with_all = readings.open.as_ref().or(in_window);
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
     let highest = order.into_iter().flatten().filter_map(|reading| reading.rss_bytes).max().unwrap_or(0);
     let with_all = with_all.and_then(|reading| reading.rss_bytes);
@@ -150,7 +160,8 @@ fn memory(figures: &mut Figures, case: &Case<'_>) {
     if rss_bytes > 0 && held > 0 {
         figures.service_rss_bytes = Some(rss_bytes);
         let before = readings.before.as_ref().and_then(|reading| reading.rss_bytes);
-        figures.service_bytes_per_connection = before.map(|before| (rss_bytes as f64 - before as f64) / held as f64);
+        let at_rest = case.trial.rss_at_rest_bytes.or(before);
+        figures.service_bytes_per_connection = at_rest.map(|at_rest| (rss_bytes as f64 - at_rest as f64) / held as f64);
     }
 }
 
@@ -232,6 +243,15 @@ mod tests {
     }
 
     #[test]
+    fn of_a_load_that_was_over_at_once_the_services_readings_say_nothing() {
+        let mut files = flood();
+        files.uploads[0].window.duration_ns = 19_000_000;
+        let figures = of(&files);
+        assert_eq!((figures.service_cpu_share, figures.delivered_per_second), (None, None));
+        assert!(figures.written_per_second.is_some() && figures.service_rss_bytes.is_some());
+    }
+
+    #[test]
     fn memory_is_taken_where_all_connections_are_open() {
         let mut files = flood();
         assert_eq!(of(&files).service_bytes_per_connection, Some(100.0));
@@ -239,6 +259,17 @@ mod tests {
             reading.as_mut().unwrap().stats.connections.open = 0;
         }
         assert_eq!(of(&files).service_rss_bytes, Some(files.trial.rss_peak_bytes));
+    }
+
+    #[test]
+    fn memory_of_connections_is_counted_from_what_the_process_held_before_its_first_trial() {
+        let mut files = flood();
+        files.trial.rss_at_rest_bytes = Some(500);
+        assert_eq!(of(&files).service_bytes_per_connection, Some(150.0));
+        let open = Reading { rss_bytes: Some(1500), ..files.service.readings.before.clone().unwrap() };
+        files.service.readings.open = Some(open);
+        let figures = of(&files);
+        assert_eq!((figures.service_rss_bytes, figures.service_bytes_per_connection), (Some(1500), Some(100.0)));
     }
 
     #[test]

@@ -18,12 +18,14 @@ pub(crate) struct WorkerShare {
 
 /// CPU of each worker, or of all of them where they share CPUs; nothing without a window.
 pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
-    let limits: f64 = case.uploads.iter().map(|upload| upload.evidence.cpu_limit).sum();
-    let service = if case.trial.cpus.shared_with_service { service_cpus(case).unwrap_or(0.0) } else { 0.0 };
-    let room = case.trial.cpus.workers - service;
-    if limits > room {
-        let window = &case.merged.window;
-        let share = ratio(window.cpu_ns, window.duration_ns as f64 * room);
+    let limits = case.uploads.iter().map(|upload| upload.evidence.cpu_limit);
+    let shared = case.trial.cpus.shared_with_service;
+    // Workers that share with the service run on one worker's CPUs, all of them.
+    let left = limits.clone().fold(0.0, f64::max) - service_cpus(case).unwrap_or(0.0);
+    let room = if shared { left.min(case.trial.cpus.workers) } else { case.trial.cpus.workers };
+    if limits.sum::<f64>() > room {
+        let used = ratio(case.merged.window.cpu_ns, case.merged.window.duration_ns as f64);
+        let share = used.map(|used| if shared { share_of_left(used, room) } else { used / room });
         let (who, whose) = match case.uploads {
             [one] => (format!("worker {}", one.worker), "its"),
             _ => ("all workers together".into(), "their"),
@@ -42,13 +44,19 @@ pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {
     worker_shares(case).into_iter().map(|worker| worker.share).reduce(f64::max)
 }
 
-/// CPUs of so many that workers leave to a service that shares them.
-pub(crate) fn left_to_service(case: &Case<'_>, cpus: f64) -> f64 {
+/// What was used of what another one left. More than all of it is a matter of two clocks, and of nothing all was used.
+fn share_of_left(used: f64, left: f64) -> f64 {
+    if used < left { used / left } else { 1.0 }
+}
+
+/// What a part of the service used of its CPUs, on average over the window, as a share of what it could have used.
+pub(crate) fn service_share(case: &Case<'_>, used: f64, cpus: f64) -> Option<f64> {
     if !case.trial.cpus.shared_with_service {
-        return cpus;
+        return (cpus > 0.0).then(|| used / cpus);
     }
     let window = &case.merged.window;
-    cpus - ratio(window.cpu_ns, window.duration_ns as f64).unwrap_or(0.0)
+    let workers = ratio(window.cpu_ns, window.duration_ns as f64).unwrap_or(0.0);
+    Some(share_of_left(used, cpus - workers))
 }
 
 /// CPUs that the service's own process used between the readings at the window's edges, on average.
