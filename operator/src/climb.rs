@@ -11,7 +11,7 @@ use bench_format::{
     service::Started,
     timeline::{TimelineEntry, TimelineStep},
 };
-use driver::{clock, coordinator::Coordinator, measure::Measured, stage::Ended};
+use driver::{clock, coordinator::Coordinator, measure::Measured, service_client::ServiceClient, stage::Ended};
 use judge::Judged;
 
 use crate::{
@@ -91,6 +91,8 @@ impl<B: fmt::Debug> fmt::Debug for Climb<'_, B> {
 #[derive(Default)]
 struct Running {
     service: Option<(ProcessKey, Started)>,
+    /// Its metrics port, and what is remembered of its process.
+    client: Option<ServiceClient>,
     workers: Option<TierKey>,
     /// The trial that was begun, by its place in the run.
     begun: Option<usize>,
@@ -186,7 +188,7 @@ impl<B: Backend> Climb<'_, B> {
         let began = self.announce(TimelineStep::StopService, index);
         self.backend.stop_service().await;
         self.note(TimelineStep::StopService, index, began);
-        running.service = None;
+        (running.service, running.client) = (None, None);
         running.tainted &= running.workers.is_some();
     }
 

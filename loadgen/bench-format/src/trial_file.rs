@@ -53,7 +53,7 @@ pub struct TrialFile {
     pub rss_at_rest_bytes: Option<u64>,
     /// CPUs that each side could have used.
     pub cpus: Cpus,
-    /// Ids of connections that were open before the trial: those that no worker knows belong to other clients.
+    /// Ids of connections that the service knew before the trial: those that no worker knows belong to other clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
     /// Reasons against the trial that were found while it was measured.

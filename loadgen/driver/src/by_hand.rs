@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use bench_format::{service::PublisherStats, trial_file::BookKeeping};
+use process_usage::KernelMemory;
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -18,7 +20,8 @@ use tokio::{
 use crate::{
     coordinator::{Coordinator, barrier::Barrier},
     measure::{self, Measured, measure},
-    service_client::ServiceClient,
+    service_client::{self, ServiceClient},
+    service_process::ServiceProcess,
     stage::{self, Ended, Shares, Stage, Usage},
     trial_plan::TrialPlan,
     workers::{WorkerProgram, Workers},
@@ -30,6 +33,10 @@ pub const RUN: &str = "by-hand";
 const REGISTER_DEADLINE: Duration = Duration::from_secs(30);
 /// Between two looks at workers that are to register.
 const LOOK: Duration = Duration::from_millis(2);
+/// Between two looks at a service that is to let go of its connections.
+const REST_LOOK: Duration = Duration::from_millis(20);
+/// How long a service that can't be asked gets to let go of them.
+const REST: Duration = Duration::from_secs(1);
 
 /// Why a run by hand, or a trial of it, came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +56,9 @@ pub enum Error {
     /// The trial has no result.
     #[error(transparent)]
     Measure(#[from] measure::Error),
+    /// The service's metrics port can't be read.
+    #[error(transparent)]
+    Service(#[from] service_client::Error),
 }
 
 /// See the module.
@@ -57,6 +67,8 @@ pub struct ByHand {
     // First, so that workers end before their coordinator.
     processes: Processes,
     client: ServiceClient,
+    /// Connections that the service had before the first trial; absent where nobody can ask it.
+    open_at_rest: Option<u64>,
     program: WorkerProgram,
     token: String,
     coordinator: Coordinator,
@@ -73,7 +85,55 @@ impl ByHand {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(Error::Coordinator)?;
         let token = token().map_err(Error::Coordinator)?;
         let coordinator = runtime.block_on(serve(&token)).map_err(Error::Coordinator)?;
-        Ok(Self { processes: Processes::default(), client, program, token, coordinator, runtime })
+        let processes = Processes::default();
+        Ok(Self { processes, client, open_at_rest: None, program, token, coordinator, runtime })
+    }
+
+    /// The same with a service whose process is read, too.
+    pub fn beside(mut self, service: Option<ServiceProcess>) -> Self {
+        self.processes.service = service;
+        self
+    }
+
+    /// Looks whether the service's metrics port can be read, where there is one; returns what its books can answer.
+    ///
+    /// # Errors
+    /// When it can't, or an instance that should publish doesn't.
+    pub fn check(&mut self) -> Result<BookKeeping, service_client::Error> {
+        let Self { client, open_at_rest, runtime, .. } = self;
+        runtime.block_on(async {
+            client.check().await?;
+            let keeping = client.keeping().await;
+            if keeping != BookKeeping::None {
+                *open_at_rest = Some(client.stats().await?.connections.open);
+            }
+            Ok(keeping)
+        })
+    }
+
+    /// What the service has published by itself; nothing where it doesn't, or nobody can ask it.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn publisher(&mut self) -> Result<Option<PublisherStats>, service_client::Error> {
+        let Self { client, runtime, .. } = self;
+        runtime.block_on(client.publisher())
+    }
+
+    /// Waits until the service has let go of the last trial's connections, or patience is over. What can't be read shows in the
+    /// next trial.
+    pub fn rest(&mut self, patience: Duration) {
+        let Self { client, open_at_rest, runtime, .. } = self;
+        runtime.block_on(async {
+            let Some(at_rest) = *open_at_rest else { return sleep(REST).await };
+            let deadline = Instant::now() + patience;
+            while let Ok(now) = client.stats().await
+                && now.connections.open > at_rest
+                && Instant::now() < deadline
+            {
+                sleep(REST_LOOK).await;
+            }
+        });
     }
 
     /// Measures a trial. Workers of the one before are used again, if they are as many.
@@ -81,7 +141,7 @@ impl ByHand {
     /// # Errors
     /// When there is nothing to judge.
     pub fn trial(&mut self, plan: &TrialPlan) -> Result<Measured, Error> {
-        let Self { processes, client, program, token, coordinator, runtime } = self;
+        let Self { processes, client, program, token, coordinator, runtime, .. } = self;
         runtime.block_on(async {
             if processes.workers.as_ref().is_none_or(|workers| workers.count() != plan.workers) {
                 // First the old ones end: both together may be more than this user may have.
@@ -132,11 +192,18 @@ async fn registered(processes: &mut Processes, coordinator: &Coordinator, count:
 #[derive(Debug, Default)]
 struct Processes {
     workers: Option<Workers>,
+    service: Option<ServiceProcess>,
 }
 
 impl Stage for Processes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        Ok(None)
+        Ok(self.service.as_ref().and_then(ServiceProcess::usage))
+    }
+
+    /// Both ends of each connection are on this machine, or nobody knows what is the service's.
+    fn kernel_bytes(&self) -> Option<u64> {
+        self.service.as_ref()?;
+        KernelMemory::read().map(KernelMemory::total_bytes)
     }
 
     /// Whether it lives shows in its connections.
@@ -155,7 +222,13 @@ impl Stage for Processes {
     /// Workers share the CPUs that this process may use.
     fn shares(&self) -> Shares {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Shares { worker_cpus: cpus as f64, isolation: None, shared_with_inference: None }
+        let room = self.service.as_ref().and_then(ServiceProcess::room);
+        Shares {
+            worker_cpus: cpus as f64,
+            shared_with_service: room.is_some_and(|room| room.shared),
+            isolation: None,
+            shared_with_inference: None,
+        }
     }
 }
 

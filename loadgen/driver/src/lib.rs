@@ -4,8 +4,8 @@
 //! to) → [`measure`] (the one sequence; what each worker is told is worked out below it) → [`readings`] of the service,
 //! taken through [`service_client`] (its metrics port) and [`stage`] (what its processes used, and how they ended).
 //!
-//! [`by_hand`] does all of it for a program that is run by hand: with a service that runs already, and the program itself as
-//! its [`workers`].
+//! [`by_hand`] does all of it for a program that is run by hand: with a service that runs already (where that is on this
+//! machine, as a [`service_process`]), and the program itself as its [`workers`].
 
 pub mod by_hand;
 pub mod clock;
@@ -13,6 +13,7 @@ pub mod coordinator;
 pub mod measure;
 pub mod readings;
 pub mod service_client;
+pub mod service_process;
 pub mod stage;
 pub mod trial_plan;
 pub mod workers;

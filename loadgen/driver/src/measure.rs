@@ -24,7 +24,7 @@ use crate::{
     readings,
     service_client::ServiceClient,
     stage::{Cause, Ended, Stage},
-    trial_plan::TrialPlan,
+    trial_plan::{NothingOpen, TrialPlan},
 };
 use assignments::assignments;
 
@@ -100,8 +100,16 @@ pub async fn measure<S: Stage>(
     plan: &TrialPlan,
 ) -> Result<Measured, Error> {
     client.find_pages().await;
-    let measured =
-        Trial { stage: &mut *stage, coordinator, plan, client, others: Vec::new(), rss_peak_bytes: 0 }.run().await;
+    let trial = Trial {
+        stage: &mut *stage,
+        coordinator,
+        plan,
+        client,
+        others: Vec::new(),
+        rss_at_rest_bytes: None,
+        rss_peak_bytes: 0,
+    };
+    let measured = trial.run().await;
     // Whatever was seen, it counts only if nobody had a hand in it until the very end.
     let measured = match stage.confirm().await {
         Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
@@ -117,9 +125,11 @@ struct Trial<'a, S> {
     stage: &'a mut S,
     coordinator: &'a Coordinator,
     plan: &'a TrialPlan,
-    client: &'a ServiceClient,
-    /// Ids of connections that were open before: kept ones of the workers, and those of other clients.
+    client: &'a mut ServiceClient,
+    /// Ids of connections that the service knew before: kept ones of the workers, and those of other clients.
     others: Vec<String>,
+    /// Least resident memory of the service's process before any of its trials.
+    rss_at_rest_bytes: Option<u64>,
     rss_peak_bytes: u64,
 }
 
@@ -136,23 +146,26 @@ enum Watched<T> {
 impl<S: Stage> Trial<'_, S> {
     async fn run(mut self) -> Result<Measured, Error> {
         let before = readings::read(self.client, self.stage).await?;
+        self.rss_at_rest_bytes = self.client.at_rest(&before);
         if self.plan.keeping == BookKeeping::Connections {
-            // Closed connections of an earlier trial on this process are handed out once, so they don't come again.
             let known = self.client.connections().await.map_err(readings::Error::from)?;
-            self.others = known.into_iter().filter(|book| book.open).map(|book| book.id).collect();
+            self.others = known.into_iter().map(|book| book.id).collect();
         }
         let terms = self.terms()?;
         self.coordinator.offer(assignments(self.plan, &terms));
         let open_at_start = self.all_ready().await?;
-        if terms.publishes_by.is_some() {
+        if terms.publishes_by.is_some() && self.client.can_ask() {
             self.publishing().await?;
+        }
+        let mut problems = Vec::new();
+        let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
+        if self.plan.read_when_open && !terms.opens_in_window {
+            readings.open = note(&mut problems, readings::read(self.client, self.stage).await);
         }
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
         self.coordinator.release(start_at_unix_ns);
 
-        let mut problems = Vec::new();
-        let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
         let window_start = start + self.plan.warmup;
         let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
@@ -212,10 +225,10 @@ impl<S: Stage> Trial<'_, S> {
             window_ns: plan.window.as_nanos() as u64,
             open_at_start,
             rss_peak_bytes: self.rss_peak_bytes,
-            rss_at_rest_bytes: None,
+            rss_at_rest_bytes: self.rss_at_rest_bytes,
             cpus: Cpus {
                 workers: shares.worker_cpus.min(plan.worker_cpus * f64::from(plan.workers)),
-                shared_with_service: false,
+                shared_with_service: shares.shared_with_service,
                 shared_with_inference: shares.shared_with_inference,
                 isolation: shares.isolation,
             },
@@ -234,7 +247,11 @@ impl<S: Stage> Trial<'_, S> {
 
     async fn all_ready(&mut self) -> Result<u64, Error> {
         let deadline = Instant::now() + self.plan.opening;
-        match self.watch(Barrier::all_ready, deadline).await {
+        let answer = match self.plan.nothing_open {
+            NothingOpen::CallOff => Barrier::all_ready,
+            NothingOpen::GoOn => Barrier::all_answered,
+        };
+        match self.watch(answer, deadline).await {
             Watched::Answer(Ok(open)) => Ok(open),
             Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
             Watched::Ended(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
@@ -380,7 +397,12 @@ pub mod fixture {
 
     /// An honest flood.
     pub fn measured() -> Measured {
-        let Files { trial, uploads, service } = flood();
+        of(flood())
+    }
+
+    /// A trial with these files.
+    pub fn of(files: Files) -> Measured {
+        let Files { trial, uploads, service } = files;
         let upload = |result| {
             let text = serde_json::to_vec(result).expect("a result has no map keys but strings");
             Upload::parse(text).expect("it was written here")

@@ -39,7 +39,7 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
         pid: after.map(|usage| usage.pid),
         cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
         rss_bytes: after.map(|usage| usage.rss_bytes),
-        kernel_bytes: None,
+        kernel_bytes: stage.kernel_bytes(),
         cpu_limit: after.map(|usage| usage.cpu_limit),
         throttled_periods: after.and_then(|usage| usage.throttled_periods),
         periods: after.and_then(|usage| usage.periods),

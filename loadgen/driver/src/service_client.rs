@@ -2,8 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bench_format::service::{
-    ConnectionBook, ConnectionBooks, LinksStats, ProcessStats, ProcessesStats, PublisherStats, ServiceStats,
+use bench_format::{
+    result::Reading,
+    service::{
+        ConnectionBook, ConnectionBooks, LinksStats, ProcessStats, ProcessesStats, PublisherStats, ServiceStats,
+    },
+    trial_file::BookKeeping,
 };
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
@@ -16,6 +20,8 @@ const PUBLISHER: &str = "/stats/publisher";
 const LINKS: &str = "/stats/links";
 /// Its processes.
 const PROCESSES: &str = "/stats/processes";
+/// Its books on each connection.
+const CONNECTIONS: &str = "/stats/connections";
 
 /// Why a service's metrics port could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,16 +42,32 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Nobody answers where an instance that publishes should.
+    #[error("no publishing instance tells of itself at {url}")]
+    NoPublisher {
+        /// Its metrics port.
+        url: String,
+    },
+    /// What answers there publishes nothing.
+    #[error("the instance whose metrics are at {url} publishes nothing")]
+    PublishesNothing {
+        /// Its metrics port.
+        url: String,
+    },
 }
 
-/// A service's metrics port.
+/// A service's metrics port, or those of its two instances.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
     http: Client,
     /// Its URL; absent where there is none, or nobody may ask.
     base: Option<String>,
-    /// Pages that not every service has, and this one has: they are read with the rest.
-    pages: Vec<&'static str>,
+    /// The URL of another instance, which publishes.
+    other: Option<String>,
+    /// Pages that not every service has, each with the URLs of those that have it: they are read with the rest.
+    pages: BTreeMap<&'static str, Vec<String>>,
+    /// The process that was read last, and its least resident memory before any of its trials, in bytes.
+    at_rest: Option<(u32, u64)>,
 }
 
 impl ServiceClient {
@@ -67,12 +89,26 @@ impl ServiceClient {
     fn at(base: Option<String>) -> Self {
         // A proxy between us and a service on this machine is never meant.
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base, pages: Vec::new() }
+        Self { http, base, other: None, pages: BTreeMap::new(), at_rest: None }
+    }
+
+    /// The same client for a service of two instances; the other one, at `http://host:port`, publishes. It is not asked where
+    /// the first one tells of both.
+    pub fn with_publisher(self, url: &str) -> Self {
+        Self { other: Some(url.trim_end_matches('/').to_owned()), ..self }
+    }
+
+    /// Whether there is anybody to ask.
+    pub fn can_ask(&self) -> bool {
+        self.base.is_some()
     }
 
     /// Whether it accepts connections.
     pub async fn ready(&self) -> bool {
-        self.answers("/readyz").await
+        match &self.base {
+            Some(base) => self.answers(base, "/readyz").await,
+            None => false,
+        }
     }
 
     /// One consistent reading of its counters.
@@ -88,21 +124,77 @@ impl ServiceClient {
     /// # Errors
     /// When it doesn't answer by the contract.
     pub async fn connections(&self) -> Result<Vec<ConnectionBook>, Error> {
-        self.get::<ConnectionBooks>("/stats/connections").await.map(|books| books.connections)
+        self.get::<ConnectionBooks>(CONNECTIONS).await.map(|books| books.connections)
+    }
+
+    /// What its books can answer.
+    pub async fn keeping(&self) -> BookKeeping {
+        match &self.base {
+            None => BookKeeping::None,
+            Some(base) if self.answers(base, CONNECTIONS).await => BookKeeping::Connections,
+            Some(_) => BookKeeping::Totals,
+        }
     }
 
     /// Asks for the pages that not every service has: from then on those that it has are read with its counters. One that
     /// doesn't answer at all is found out when these are read.
     pub async fn find_pages(&mut self) {
-        for path in [PUBLISHER, LINKS, PROCESSES] {
-            if !self.pages.contains(&path) && self.answers(path).await {
-                self.pages.push(path);
-            }
-        }
+        let own: Vec<_> = self.base.iter().cloned().collect();
+        self.find(PROCESSES, &own).await;
+        self.find(PUBLISHER, &own).await;
+        let other = self.other.iter().filter(|_| !self.pages.contains_key(PUBLISHER)).cloned();
+        let both: Vec<_> = own.iter().cloned().chain(other).collect();
+        self.find(PUBLISHER, &both[own.len()..]).await;
+        self.find(LINKS, &both).await;
         // An engine has the page whatever it is part of; of one instance there is nothing to be read again and again.
         if let Ok(None) = self.links().await {
-            self.pages.retain(|path| *path != LINKS);
+            self.pages.remove(LINKS);
         }
+    }
+
+    /// Which of several instances have a page; those that are known to have it aren't asked again.
+    async fn find(&mut self, path: &'static str, urls: &[String]) {
+        if self.pages.contains_key(path) {
+            return;
+        }
+        let mut there = Vec::new();
+        for url in urls {
+            if self.answers(url, path).await {
+                there.push(url.clone());
+            }
+        }
+        if !there.is_empty() {
+            self.pages.insert(path, there);
+        }
+    }
+
+    /// Looks whether there is all that a run will read.
+    ///
+    /// # Errors
+    /// When it doesn't answer by the contract, or nothing publishes where an instance that does was named.
+    pub async fn check(&mut self) -> Result<(), Error> {
+        self.find_pages().await;
+        self.stats().await?;
+        match &self.other {
+            Some(url) if !self.pages.contains_key(PUBLISHER) => {
+                let url = url.clone();
+                let is_there = self.answers(&url, "/stats").await;
+                Err(if is_there { Error::PublishesNothing { url } } else { Error::NoPublisher { url } })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Least resident memory of the process of a reading before its trial and before its earlier ones, in bytes: what it holds
+    /// without connections.
+    pub(crate) fn at_rest(&mut self, before: &Reading) -> Option<u64> {
+        let (pid, rss_bytes) = (before.pid?, before.rss_bytes?);
+        let least = match self.at_rest {
+            Some((known, least)) if known == pid => least.min(rss_bytes),
+            _ => rss_bytes,
+        };
+        self.at_rest = Some((pid, least));
+        Some(least)
     }
 
     /// What its publisher has published, if it has one.
@@ -110,16 +202,18 @@ impl ServiceClient {
     /// # Errors
     /// When it doesn't answer by the contract.
     pub async fn publisher(&self) -> Result<Option<PublisherStats>, Error> {
-        self.get_if_there(PUBLISHER).await
+        Ok(self.get_if_there(PUBLISHER).await?.pop())
     }
 
-    /// What its instances sent to each other, if there are several.
+    /// What its instances sent to each other, over all of them; nothing where there is only one.
     ///
     /// # Errors
     /// When it doesn't answer by the contract.
     pub async fn links(&self) -> Result<Option<LinksStats>, Error> {
         let links = self.get_if_there::<LinksStats>(LINKS).await?;
-        Ok(links.filter(|links| links.by_name().next().is_some()))
+        let links = links.iter().fold(LinksStats::default(), |all, links| all.and(links));
+        let are_there = links.by_name().next().is_some();
+        Ok(are_there.then_some(links))
     }
 
     /// Its processes, if it tells them apart.
@@ -128,7 +222,7 @@ impl ServiceClient {
     /// When it doesn't answer by the contract.
     pub async fn processes(&self) -> Result<BTreeMap<String, ProcessStats>, Error> {
         let found = self.get_if_there::<ProcessesStats>(PROCESSES).await?;
-        Ok(found.map(|found| found.processes).unwrap_or_default())
+        Ok(found.into_iter().flat_map(|found| found.processes).collect())
     }
 
     /// Whether nothing of what it published is on the way between its instances any more. Where there is one instance, there
@@ -142,20 +236,27 @@ impl ServiceClient {
         Ok(!publishes && links.at_rest())
     }
 
-    async fn answers(&self, path: &str) -> bool {
-        let Some(base) = &self.base else { return false };
+    async fn answers(&self, base: &str, path: &str) -> bool {
         let answer = self.http.get(format!("{base}{path}")).send().await;
         answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
     }
 
-    async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Option<T>, Error> {
-        if self.pages.contains(&path) { self.get(path).await.map(Some) } else { Ok(None) }
+    /// A page of each instance that has it.
+    async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
+        let mut found = Vec::new();
+        for base in self.pages.get(path).into_iter().flatten() {
+            found.push(self.get_from(base, path).await?);
+        }
+        Ok(found)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
-        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
         let nobody = || Error::Get { path, reason: "nobody said where its metrics port is".into() };
-        let base = self.base.as_ref().ok_or_else(nobody)?;
+        self.get_from(self.base.as_ref().ok_or_else(nobody)?, path).await
+    }
+
+    async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str) -> Result<T, Error> {
+        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
         let answer = self.http.get(format!("{base}{path}")).send().await.map_err(failed)?;
         let status = answer.status();
         if status != StatusCode::OK {

@@ -57,6 +57,8 @@ pub enum Cause {
 pub struct Shares {
     /// CPUs that all workers have together.
     pub worker_cpus: f64,
+    /// Whether the service runs on the same CPUs as the workers.
+    pub shared_with_service: bool,
     /// Why the service doesn't have its CPU to itself; absent when it has.
     pub isolation: Option<String>,
     /// CPUs that service and inference have together, where they share some.
@@ -75,6 +77,10 @@ pub trait Stage {
     /// What each companion of the service has used so far, by name; none where it has none.
     async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
         Ok(BTreeMap::new())
+    }
+    /// Memory that the kernel of this machine holds for sockets, in bytes; absent where nobody asks for it.
+    fn kernel_bytes(&self) -> Option<u64> {
+        None
     }
     /// How the service, or what stands behind it, ended; absent while all of it runs or when none was started.
     fn service_ended(&mut self) -> Option<Ended>;

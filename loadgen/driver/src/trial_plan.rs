@@ -9,6 +9,16 @@ use bench_format::{
     trial_file::BookKeeping,
 };
 
+/// What becomes of a trial for which a worker opened no connection at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NothingOpen {
+    /// There is nothing to measure: it is called off.
+    #[default]
+    CallOff,
+    /// That is a result: a probe for the most connections counts it.
+    GoOn,
+}
+
 /// One trial.
 #[derive(Clone, Debug)]
 pub struct TrialPlan {
@@ -42,6 +52,10 @@ pub struct TrialPlan {
     pub drain: Duration,
     /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
     pub opening: Duration,
+    /// What becomes of it when a worker opened nothing.
+    pub nothing_open: NothingOpen,
+    /// Whether the service is read once all connections are open, too.
+    pub read_when_open: bool,
     /// Longest time that connections may take to part from the service, after the drain.
     pub goodbye: Duration,
     /// What the trial must reach.
@@ -86,6 +100,8 @@ pub(crate) mod fixture {
             window: Duration::from_secs(1),
             drain: Duration::from_secs(1),
             opening: Duration::from_secs(1),
+            nothing_open: NothingOpen::CallOff,
+            read_when_open: false,
             goodbye: Duration::from_secs(1),
             objectives: Vec::new(),
             thresholds: Thresholds::default(),

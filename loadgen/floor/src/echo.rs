@@ -293,7 +293,7 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loadgen_core::memory::KernelMemory;
+    use process_usage::KernelMemory;
 
     #[test]
     fn both_ends_are_divided_by_what_came_back() {

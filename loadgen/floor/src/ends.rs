@@ -8,7 +8,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use loadgen_core::{clock::monotonic_ns, memory::KernelMemory};
+use loadgen_core::clock::monotonic_ns;
+use process_usage::KernelMemory;
 use serde::Serialize;
 
 use crate::{

@@ -370,7 +370,7 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
 
 #[cfg(test)]
 mod tests {
-    use loadgen_core::memory::KernelMemory;
+    use process_usage::KernelMemory;
 
     use super::*;
     use crate::load::Timing;

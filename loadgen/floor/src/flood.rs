@@ -185,7 +185,7 @@ pub(crate) fn figures(flood: &Flood, measured: &Measured) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loadgen_core::memory::KernelMemory;
+    use process_usage::KernelMemory;
 
     use crate::load::Timing;
 

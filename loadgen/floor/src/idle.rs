@@ -70,7 +70,7 @@ pub(crate) fn figures(idle: &Idle, measured: &Measured) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loadgen_core::memory::KernelMemory;
+    use process_usage::KernelMemory;
 
     #[test]
     fn memory_is_what_was_added_and_may_be_less_than_before() {

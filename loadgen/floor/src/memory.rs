@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context;
-use loadgen_core::memory::kibibytes;
+use process_usage::kibibytes;
 
 /// Resident memory of this process, in bytes. Counted page by page: what `status` and `statm` say is behind by as much as
 /// each CPU may hold back.

@@ -278,8 +278,8 @@ mod tests {
             files.trial.keeping = BookKeeping::None;
             let readings = &mut files.service.readings;
             readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
-            [&mut readings.window_start, &mut readings.window_end]
-                .map(|reading| reading.as_mut().unwrap().cpu_ns = None);
+            let edges = [&mut readings.window_start, &mut readings.window_end];
+            edges.into_iter().flatten().for_each(|reading| reading.cpu_ns = None);
         };
         assert_eq!(reasons(flood(), nothing), Vec::<String>::new());
     }

@@ -275,12 +275,9 @@ impl Gate for CoordinatorGate<'_> {
         let Assignment { run, trial, attempt, .. } = self.assignment;
         // Before the barrier: afterwards there may be no time.
         let clock = self.coordinator.clock_offset()?;
-        let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem: problem.clone() };
+        let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem };
+        // Whether a worker with nothing open goes on is the coordinator's to say: in a probe that is a result.
         let unix_ns = self.coordinator.ready(&ready)?;
-        if let Some(reason) = problem {
-            // A coordinator that starts us all the same doesn't know that we have nothing to offer.
-            return Err(Error::Abandoned { reason });
-        }
         Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
     }
 

@@ -5,11 +5,9 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`coordinator`] | fetches an assignment, holds at the barrier, uploads the result |
-//! | [`crew`] | several processes of a run by hand |
 //! | [`trial`] | carries an assignment out: threads, window, result |
 //! | [`workload`] | what a family of services adds |
 //! | [`preflight`] | what the machine must allow |
-//! | [`neighbour`] | the service's process, where it runs on this machine |
 //! | [`connect`] | addresses, sockets, the upgrade |
 //! | [`Pattern`] | how load is offered |
 //! | [`schedule`], [`phases`] | when what is due; pure |
@@ -27,13 +25,10 @@ pub mod clock;
 pub mod connect;
 mod context;
 pub mod coordinator;
-pub mod crew;
 mod error;
 pub mod evidence;
 pub mod frame;
 mod load_thread;
-pub mod memory;
-pub mod neighbour;
 mod pattern;
 pub mod peer;
 pub mod phases;

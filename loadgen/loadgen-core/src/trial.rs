@@ -41,9 +41,11 @@ pub fn run<W: Workload>(
     gate: &mut dyn Gate,
 ) -> Result<WorkerResult, Error> {
     let before = Before::read();
+    let opening_from_ns = monotonic_ns();
     let threads = Threads::start(workload, assignment, pattern, before.cpu_limit, before.wall_offset_ns)?;
     let prepared = threads.prepared()?;
     let storm = matches!(pattern, Pattern::Storm { .. });
+    let opening_ns = (!storm).then(|| monotonic_ns() - opening_from_ns);
     let nothing_open = !storm && prepared.open == 0 && assignment.connections > 0;
     let problem = nothing_open.then(|| why_nothing_opened(assignment, &prepared.failed));
     let start = gate.ready(prepared.open, problem).inspect_err(|_| threads.abandon())?;
@@ -65,6 +67,7 @@ pub fn run<W: Workload>(
     done.window.cpu_ns = to.cpu_ns - from.cpu_ns;
     let evidence = WorkerEvidence {
         program: program.to_owned(),
+        opening_ns,
         start_skew_ns: done.skew_ns,
         congestion_control: prepared.congestion_control.unwrap_or_else(|| Environment::read().congestion_control),
         ..before.evidence(start, from.throttling.zip(to.throttling))

@@ -1,8 +1,14 @@
-//! What a process of this machine uses: its CPU by the kernel's exact clock, its memory by the kernel's count of pages.
+//! What a process of this machine uses: its CPU by the kernel's exact clock, its memory by the kernel's count of pages; the
+//! CPUs that it may use; and the memory of the kernel itself.
 //!
 //! Read without the process's help, so that one which is stopped, or busy, is read as well.
 
+pub mod cgroup;
+mod kernel_memory;
+
 use std::{fs, io};
+
+pub use kernel_memory::{KernelMemory, kibibytes};
 
 /// CPU that a process has used since its start, all its threads (ended ones too), in nanoseconds.
 ///

@@ -16,7 +16,7 @@ use driver::{
     by_hand::{ByHand, Error, RUN},
     measure::{self, Measured},
     service_client::ServiceClient,
-    trial_plan::TrialPlan,
+    trial_plan::{NothingOpen, TrialPlan},
     workers::WorkerProgram,
 };
 use loadgen_core::{preflight, progress::Progress};
@@ -160,6 +160,8 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         window: Duration::from_secs_f64(cli.measure_secs),
         drain: Duration::from_secs_f64(cli.session_grace_secs),
         opening: OPENING.saturating_add(connecting),
+        nothing_open: NothingOpen::CallOff,
+        read_when_open: false,
         goodbye: Duration::from_millis(cli.close_grace_ms),
         load,
         message: Message { format: "pcm".into(), size_bytes: 640, coalesce: 1 },

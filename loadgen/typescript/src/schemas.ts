@@ -994,7 +994,7 @@ export interface TrialFile {
   cpus: Cpus;
   /** The command that repeats the trial. */
   reproduce: string;
-  /** Ids of connections that were open before the trial: those that no worker knows belong to other clients. */
+  /** Ids of connections that the service knew before the trial: those that no worker knows belong to other clients. */
   others?: string[];
   /** The pods that took part; none on a single machine. */
   pods?: Pod[];
@@ -1290,6 +1290,11 @@ export interface WorkerEvidence {
   nodelay: boolean;
   /** TCP congestion control in force on the sockets. */
   congestion_control: string;
+  /**
+   * From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
+   * window.
+   */
+  opening_ns?: number | null;
   /** See `throttled_periods`. */
   periods?: number | null;
   /** CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force. */

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bench_format::plan::Arrivals;
 use clap::{Parser, ValueEnum};
 
-use crate::{protocol::Access, stats::Urls, test::Test};
+use crate::{protocol::Access, test::Test};
 
 /// The secret of every bench server; it protects nothing.
 const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";
@@ -90,7 +90,7 @@ pub struct Cli {
     pub workers: Option<u32>,
     /// Addresses of this machine to connect from, separated by commas, each until its ports are used up; without them the
     /// kernel's choice, and against a service on loopback 127.0.0.2 and so on where one address's ports don't reach.
-    #[arg(long, value_delimiter = ',', conflicts_with = "coordinator")]
+    #[arg(long, value_delimiter = ',')]
     pub source_address: Vec<IpAddr>,
     /// Pings per connection, one after the other.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
@@ -113,7 +113,7 @@ pub struct Cli {
     /// swallows what it is sent.
     #[arg(long, conflicts_with = "coordinator")]
     pub no_conformance: bool,
-    /// Work for this coordinator instead: http://host:port. All else but the secret comes from it.
+    /// Work for this coordinator instead: http://host:port. All else but the secret and source addresses comes from it.
     #[arg(long, requires = "worker")]
     pub coordinator: Option<String>,
     /// Index of this worker, from 0; only with --coordinator.
@@ -122,9 +122,15 @@ pub struct Cli {
     /// Token that the coordinator asks for; better given in the environment.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     pub coordinator_token: Option<String>,
-    /// Work for the parent process, over standard input and output.
-    #[arg(long, hide = true)]
-    pub pipe: bool,
+}
+
+/// Where a service tells of itself, as `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Urls {
+    /// That of the instance that connections go to.
+    pub service: String,
+    /// That of another instance, which publishes.
+    pub publisher: Option<String>,
 }
 
 /// How results are printed.

@@ -1,4 +1,4 @@
-//! Work for a coordinator: everything but the secret comes from its assignments.
+//! Work for a coordinator: everything but the secret and the source addresses comes from its assignments.
 
 use bench_format::trial::Registration;
 use loadgen_core::{

@@ -1,11 +1,8 @@
 //! A run by hand: the tests of the suite, one trial per tier, no objectives; for those there are plans and the operator.
 //!
-//! `bench` carries one trial out, `assignments` says what each worker is told, `gate` holds the moment between "ready" and
-//! "start", `search` looks for the most connections.
+//! `bench` carries one trial out, with this program itself as its workers; `search` looks for the most connections.
 
-mod assignments;
 mod bench;
-mod gate;
 mod search;
 
 use anyhow::Context;
@@ -113,8 +110,8 @@ fn search(plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool
     let mut clean = true;
     while let Some((phase, connections)) = search.next() {
         let step = probe(plan.cli, connections);
-        let (mut outcome, seen) = with_progress(plan.cli, &step, || bench.carry_out(&step));
-        let probe = probed(phase, &outcome, &seen);
+        let (mut outcome, trial) = with_progress(plan.cli, &step, || bench.carry_out(&step));
+        let probe = probed(phase, &outcome, trial.as_ref());
         search.take(connections, &probe);
         outcome.probe = Some(probe);
         outcome.limit = search.next().is_none().then(|| search.limit());

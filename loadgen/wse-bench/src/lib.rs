@@ -11,9 +11,7 @@
 //! | [`protocol`], [`payload`] | WSE as a client speaks it |
 //! | [`tick`] | the messages that a service publishes |
 //! | [`smoke`] | whether the service still speaks the protocol, before a load and after it |
-//! | [`stats`] | what the service says of itself |
-//! | [`watch`] | the CPU of its process, where that runs on this machine |
-//! | [`outcome`] | one tier, judged |
+//! | [`outcome`] | one tier, as it was judged |
 //! | [`print`] | tables and JSON |
 
 pub mod cli;
@@ -26,34 +24,22 @@ pub mod preflight;
 pub mod print;
 pub mod protocol;
 pub mod smoke;
-pub mod stats;
 pub mod suite;
 pub mod test;
 pub mod tick;
-pub mod watch;
 pub mod workloads;
 
-use loadgen_core::crew;
-
-use crate::{cli::Cli, workloads::Workload};
+use crate::cli::Cli;
 
 /// Runs what the command line asks for; says whether it did what it says.
 ///
 /// # Errors
 /// When there is nothing to show: the service lets nobody in, a worker can't be started, the coordinator is away.
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
-    match (&cli.coordinator, cli.worker, cli.pipe) {
-        (Some(url), Some(worker), _) => {
+    match (&cli.coordinator, cli.worker) {
+        (Some(url), Some(worker)) => {
             loadgen_core::preflight::raise_open_files();
             coordinated::work(url, worker, cli.coordinator_token.clone(), &cli.access()).map(|()| true)
-        }
-        (_, _, true) => {
-            loadgen_core::preflight::raise_open_files();
-            let access = cli.access();
-            crew::serve(|assignment, gate| {
-                Workload::find(&assignment.trial.workload).and_then(|workload| workload.run(assignment, &access, gate))
-            })?;
-            Ok(true)
         }
         _ => hand::run(cli),
     }

@@ -225,8 +225,8 @@ mod tests {
 
     use super::*;
     use crate::outcome::{
-        Phase, Probe, ProcessView, Seen,
-        fixture::{asked, result, throughput, view},
+        Phase, Probe,
+        fixture::{asked, outcome, throughput, unwitnessed, with_memory},
     };
 
     fn printer(output: Output) -> Printer {
@@ -236,8 +236,7 @@ mod tests {
     #[test]
     fn every_row_has_as_many_cells_as_its_table_has_columns() {
         for test in Test::ALL {
-            let asked = asked(test, 10);
-            let outcome = Outcome::new(asked.clone(), &[result(&asked, 10, 5)], &Default::default(), String::new());
+            let outcome = outcome(asked(test, 10), |_| ());
             let printer = printer(Output::Markdown);
             let bars = |text: &str| text.matches('|').count();
             let heading = printer.heading(&outcome);
@@ -258,27 +257,18 @@ mod tests {
 
     #[test]
     fn held_connections_say_what_they_take_and_what_a_million_would() {
-        let asked = asked(Test::SustainedHold, 1024);
-        let process = ProcessView {
-            rss_at_rest_bytes: Some(1 << 20),
-            rss_bytes: Some(2 << 20),
-            kernel_grown_bytes: Some(8 << 20),
-            ..Default::default()
-        };
-        let seen = |process| Seen { process, ..Default::default() };
-        let said =
-            |process| memory(&Outcome::new(asked.clone(), &[result(&asked, 1024, 5)], &seen(process), String::new()));
+        let said = |change: fn(&mut judge::fixture::Files)| memory(&outcome(asked(Test::SustainedHold, 10), change));
         assert_eq!(
-            said(Some(process)),
-            "\nMemory for each of 1,024 connections: 1.0 KiB of the service's process, 8.0 KiB of the kernel for both ends.\n\
+            said(|files| with_memory(files, 10 << 10, 80 << 10)),
+            "\nMemory for each of 10 connections: 1.0 KiB of the service's process, 8.0 KiB of the kernel for both ends.\n\
              Projected, not measured, 1,000,000 like these: 1.0 GiB and 7.6 GiB.\n"
         );
-        assert_eq!(said(None), "", "a service on another machine");
+        assert_eq!(said(|_| ()), "", "a service on another machine");
     }
 
     #[test]
     fn what_holds_a_flood_back_is_said() {
-        let mut outcome = throughput(None);
+        let mut outcome = throughput();
         for (backpressure, words) in [
             ("engine", "held back by its backlog"),
             ("offer", "up to as many deliveries as it is told"),
@@ -292,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_sentence_says_who_is_witness() {
-        assert!(sentence(&throughput(Some(view(101, 100, 0))), true).contains("witness the application"));
-        assert!(sentence(&throughput(None), false).contains("written is not received"));
+        assert!(sentence(&throughput(), true).contains("witness the application"));
+        assert!(sentence(&unwitnessed(), false).contains("written is not received"));
     }
 }

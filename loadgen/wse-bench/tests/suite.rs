@@ -1,6 +1,7 @@
 //! The seven tests of the suite by hand, against a real service in another process's eyes: what is offered, what is
 //! printed, where the search ends.
 
+mod busy;
 mod service;
 
 use std::process::{Command, Output};
@@ -21,13 +22,14 @@ fn wse_bench(service: &Service, arguments: &str) -> Output {
 fn text(service: &Service, arguments: &str) -> (Option<i32>, String) {
     let output = wse_bench(service, arguments);
     let text = format!("{}{}", String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    (output.status.code(), text)
+    (busy::code_but_for_it(output.status.code(), busy::of_text(&text)), text)
 }
 
 fn results(service: &Service, arguments: &str) -> (Option<i32>, Vec<Value>) {
     let output = wse_bench(service, &format!("--output json {arguments}"));
-    let list = serde_json::from_slice(&output.stdout);
-    (output.status.code(), list.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+    let list = serde_json::from_slice::<Vec<Value>>(&output.stdout);
+    let list = list.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (busy::code_but_for_it(output.status.code(), busy::of_results(&list)), list)
 }
 
 #[test]

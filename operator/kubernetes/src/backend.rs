@@ -282,7 +282,12 @@ impl Stage for Kubernetes {
     fn shares(&self) -> Shares {
         let pods = self.workers.iter().flat_map(|workers| workers.known.pods.values());
         let cpus = pods.filter_map(|(_, uid)| quantity::cpu_limit(&*self.pod(uid)?, "worker")).sum();
-        Shares { worker_cpus: cpus, isolation: self.not_promised(), shared_with_inference: None }
+        Shares {
+            worker_cpus: cpus,
+            shared_with_service: false,
+            isolation: self.not_promised(),
+            shared_with_inference: None,
+        }
     }
 
     fn pods(&self) -> Vec<PodEvidence> {

@@ -300,6 +300,7 @@ impl Stage for Local {
     fn shares(&self) -> Shares {
         Shares {
             worker_cpus: self.roles.worker_cpus() as f64,
+            shared_with_service: false,
             isolation: self.roles.service_shares(),
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }

@@ -16,7 +16,7 @@ use driver::{
     readings,
     service_client::ServiceClient,
     stage::{self, Cause},
-    trial_plan::TrialPlan,
+    trial_plan::{NothingOpen, TrialPlan},
 };
 use tokio::time::{Instant, sleep};
 
@@ -131,6 +131,7 @@ impl<B: Backend> Climb<'_, B> {
             *failed += 1;
         }
         let serving = serving?;
+        running.client = Some(ServiceClient::new(&serving.started.metrics_address));
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name);
         self.run.versions.extend(serving.versions);
@@ -192,14 +193,15 @@ impl<B: Backend> Climb<'_, B> {
     async fn measure(
         &mut self,
         index: usize,
-        running: &Running,
+        running: &mut Running,
         began_unix_ns: u64,
     ) -> Result<Result<TrialState, TrialError>, Error> {
         let entry = &self.run.trials[index];
         let plan = running.service.as_ref().and_then(|(_, started)| self.trial_plan(entry, started));
-        let Some(plan) = plan else { return Ok(Err(backend::Error::NoService.into())) };
-        let mut client = ServiceClient::new(&plan.service.metrics_address);
-        let measured = match measure(&mut self.backend, self.coordinator, &mut client, &plan).await {
+        let (Some(plan), Some(client)) = (plan, &mut running.client) else {
+            return Ok(Err(backend::Error::NoService.into()));
+        };
+        let measured = match measure(&mut self.backend, self.coordinator, client, &plan).await {
             Ok(measured) => measured,
             Err(error) => return Ok(Err(error.into())),
         };
@@ -237,6 +239,8 @@ impl<B: Backend> Climb<'_, B> {
             window: ladder.window,
             drain: self.plan.drain,
             opening: OPENING,
+            nothing_open: NothingOpen::CallOff,
+            read_when_open: false,
             goodbye: self.plan.drain,
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),

@@ -1229,7 +1229,7 @@ class TrialFile:
     # The command that repeats the trial.
     reproduce: str
     _: KW_ONLY
-    # Ids of connections that were open before the trial: those that no worker knows belong to other clients.
+    # Ids of connections that the service knew before the trial: those that no worker knows belong to other clients.
     others: list[str] = field(default_factory=list)
     # The pods that took part; none on a single machine.
     pods: list[Pod] = field(default_factory=list)
@@ -1564,6 +1564,9 @@ class WorkerEvidence:
     # TCP congestion control in force on the sockets.
     congestion_control: str
     _: KW_ONLY
+    # From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
+    # window.
+    opening_ns: int | None = None
     # See `throttled_periods`.
     periods: int | None = None
     # CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force.

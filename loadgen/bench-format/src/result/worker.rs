@@ -254,6 +254,10 @@ pub struct WorkerEvidence {
     pub program: String,
     /// When load was to start, unix nanoseconds of the coordinator's clock.
     pub start_at_unix_ns: u64,
+    /// From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
+    /// window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opening_ns: Option<u64>,
     /// How late it started, in nanoseconds.
     pub start_skew_ns: i64,
     /// This machine's clock minus the coordinator's, in nanoseconds.

@@ -304,8 +304,19 @@ impl Barrier {
         if let Some((seat, problem)) = ready().find_map(|(seat, ready)| Some((seat, ready.problem.as_ref()?))) {
             return Some(Err(format!("worker {} can't take part: {problem}", seat.assignment.worker)));
         }
-        let all = ready().count() == current.seats.len();
-        all.then(|| Ok(ready().map(|(_, ready)| u64::from(ready.open)).sum()))
+        (ready().count() == current.seats.len()).then(|| Ok(self.open()))
+    }
+
+    /// When all workers of the trial have said how far they are: their open connections, whether or not a worker has some; when
+    /// the trial is off, why.
+    pub fn all_answered(&self) -> Option<Result<u64, String>> {
+        self.all(|seat| seat.ready.is_some()).map(|all| all.map(|()| self.open()))
+    }
+
+    /// Connections that are open, over the workers that have said so.
+    fn open(&self) -> u64 {
+        let seats = self.current.iter().flat_map(|current| &current.seats);
+        seats.filter_map(|seat| seat.ready.as_ref()).map(|ready| u64::from(ready.open)).sum()
     }
 
     /// When none has anything left to do in the window, or the trial is off and why.

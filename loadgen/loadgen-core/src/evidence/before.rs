@@ -1,8 +1,9 @@
 //! A process before a trial and after it: what it used in between, and what became of its clock.
 
 use bench_format::{result::WorkerEvidence, trial::Assignment};
+use process_usage::cgroup::{CpuCgroup, Throttling, cpu_limit};
 
-use super::{CpuCgroup, Throttling, cpu_limit, peak_rss_bytes};
+use super::peak_rss_bytes;
 use crate::{
     clock::{process_cpu_ns, wall_offset_ns},
     phases::{Phases, StartAt},

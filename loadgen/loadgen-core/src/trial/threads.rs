@@ -23,6 +23,9 @@ use crate::{
     workload::Workload,
 };
 
+/// Attempts in flight at once, over all workers, where the load has no number of its own.
+const OPEN_IN_FLIGHT: u32 = 256;
+
 /// What all threads said when they were ready.
 #[derive(Default)]
 pub(super) struct Prepared {
@@ -167,12 +170,13 @@ fn part(whole: u32, index: u32, of: u32) -> u32 {
     (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
 }
 
+/// Attempts that each thread has in flight at once. An assignment has the worker's share of them.
 fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
-    let over_all = match assignment.load {
+    let of_worker = match assignment.load {
         Load::Closed { in_flight, .. } | Load::Sessions { in_flight, .. } => in_flight,
-        Load::Open { .. } => 256,
+        Load::Open { .. } => OPEN_IN_FLIGHT / assignment.workers,
     };
-    (over_all / (assignment.workers * threads)).max(1)
+    (of_worker / threads).max(1)
 }
 
 /// An assignment's rate is the worker's share; schedules are cut out of the whole.

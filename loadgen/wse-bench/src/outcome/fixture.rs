@@ -1,15 +1,14 @@
-//! What the tests of outcomes and their printing share: a tier, a worker's result, a service's words.
-
-use std::collections::BTreeMap;
+//! What the tests of outcomes and their printing share: a tier, and its trial as the judge's fixture has it.
 
 use bench_format::{
     plan::{Load, Message},
-    result::{ConnectionCounts, MessageCounts, WindowCounts, WorkerBook, WorkerEvidence, WorkerResult},
-    service::{ApplicationStats, MessageStats},
-    trial::TrialId,
+    result::{Reading, ServiceReadings},
+    trial_file::BookKeeping,
 };
+use driver::measure::fixture::of;
+use judge::fixture::{Files, flood};
 
-use super::{Asked, Outcome, Seen, ServiceView};
+use super::{Asked, Outcome};
 use crate::suite::Test;
 
 /// A closed loop on one worker.
@@ -25,47 +24,40 @@ pub(crate) fn asked(test: Test, tier: u32) -> Asked {
     }
 }
 
-/// One worker with one CPU in a window of a second.
-pub(crate) fn result(asked: &Asked, open: u64, sent: u64) -> WorkerResult {
-    WorkerResult {
-        schema: 1,
-        run: "r".into(),
-        trial: TrialId {
-            service: "s".into(),
-            workload: asked.workload.name().into(),
-            variant: "v".into(),
-            tier: asked.tier,
-            process: 1,
-            repeat: 1,
-        },
-        attempt: 1,
-        worker: 0,
-        witness: asked.workload.witness(),
-        connections: ConnectionCounts { attempted: open, open, ..Default::default() },
-        messages: MessageCounts { due: sent, sent, ..Default::default() },
-        window: WindowCounts { duration_ns: 1_000_000_000, due: sent, sent, ..Default::default() },
-        histograms: BTreeMap::new(),
-        intervals: Vec::new(),
-        books: vec![WorkerBook { id: "a".into(), sent, sequence_sum: sent, unnumbered: 1, ..Default::default() }],
-        failures: Default::default(),
-        error_samples: vec![],
-        conformance: None,
-        evidence: WorkerEvidence { cpu_limit: 1.0, ..Default::default() },
-        environment: Default::default(),
-    }
+/// An honest flood of ten connections, with something changed.
+pub(crate) fn outcome(asked: Asked, change: impl FnOnce(&mut Files)) -> Outcome {
+    Outcome::new(asked, &of(changed(change)), String::new())
 }
 
-/// A service that answered one hello itself.
-pub(crate) fn view(received: u64, delivered: u64, dropped: u64) -> ServiceView {
-    let dropped = BTreeMap::from([("inbound_overflow".to_owned(), dropped)]);
-    let application = Some(ApplicationStats { delivered, sequence_sum: delivered, unnumbered: 0 });
-    let whole = MessageStats { received, consumed: 1, delivered, dropped, ..Default::default() };
-    ServiceView { whole, application, ..Default::default() }
+/// Its trial.
+pub(crate) fn changed(change: impl FnOnce(&mut Files)) -> Files {
+    let mut files = flood();
+    change(&mut files);
+    files
 }
 
-/// A flood of 100 messages over two connections.
-pub(crate) fn throughput(service: Option<ServiceView>) -> Outcome {
-    let asked = asked(Test::Throughput, 2);
-    let result = result(&asked, 2, 100);
-    Outcome::new(asked, &[result], &Seen { service, ..Default::default() }, String::new())
+/// The flood on as many connections as it has.
+pub(crate) fn throughput() -> Outcome {
+    outcome(asked(Test::Throughput, 10), |_| ())
+}
+
+/// The same, and nobody asks the service.
+pub(crate) fn unwitnessed() -> Outcome {
+    outcome(asked(Test::Throughput, 10), without_counters)
+}
+
+/// Nobody asks the service.
+pub(crate) fn without_counters(files: &mut Files) {
+    files.trial.keeping = BookKeeping::None;
+    (files.service.readings, files.service.connections) = (ServiceReadings::default(), None);
+}
+
+/// With the connections open, its process and the kernel have grown by so many bytes.
+pub(crate) fn with_memory(files: &mut Files, process: u64, kernel: u64) {
+    let readings = &mut files.service.readings;
+    let before = readings.before.as_mut().expect("the fixture has all readings");
+    before.kernel_bytes = Some(1_000_000);
+    files.trial.rss_at_rest_bytes = before.rss_bytes;
+    let rss_bytes = before.rss_bytes.map(|bytes| bytes + process);
+    readings.open = Some(Reading { rss_bytes, kernel_bytes: Some(1_000_000 + kernel), ..before.clone() });
 }

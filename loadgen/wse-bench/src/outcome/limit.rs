@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use bench_format::plan::Thresholds;
+use driver::measure;
 use serde::Serialize;
 
-use super::{Measured, Outcome, Seen};
+use super::{Measured, Outcome};
 
 /// Reasons of the kernel on our side of the connection.
 const OWN: [(&str, &str); 3] = [
@@ -91,8 +92,8 @@ impl Limit {
     }
 }
 
-/// Judges a probe.
-pub fn probed(phase: Phase, outcome: &Outcome, seen: &Seen) -> Probe {
+/// Judges a probe. Its trial is absent where it could not be measured.
+pub fn probed(phase: Phase, outcome: &Outcome, trial: Option<&measure::Measured>) -> Probe {
     let Some(measured) = &outcome.measured else {
         let why = Some(outcome.problems.join("; "));
         return Probe { phase, held: false, side: Some(Side::Unclear), why };
@@ -101,7 +102,7 @@ pub fn probed(phase: Phase, outcome: &Outcome, seen: &Seen) -> Probe {
     if reasons.is_empty() && measured.connections.open == u64::from(outcome.asked.tier) {
         return Probe { phase, held: true, side: None, why: None };
     }
-    let (side, why) = blame(&reasons, generator_share(measured, seen));
+    let (side, why) = blame(&reasons, trial.and_then(generator_share));
     Probe { phase, held: false, side: Some(side), why: Some(why) }
 }
 
@@ -123,14 +124,16 @@ fn reasons(measured: &Measured) -> BTreeMap<&str, u64> {
 }
 
 /// Share of its CPU that the generator used while connections opened; at most, because what it used later counts too.
-fn generator_share(measured: &Measured, seen: &Seen) -> Option<f64> {
-    let opening_ns = seen.opening_seconds? * 1e9;
-    let used: f64 = measured.workers.iter().map(|worker| worker.cpu_seconds * 1e9).sum();
-    let limit = measured.workers.iter().map(|worker| worker.cpu_limit).fold(0.0, f64::max);
-    let process = seen.process.unwrap_or_default();
-    let shared = process.room.is_some_and(|room| room.shared);
-    let taken = process.opening_cpu_ns.filter(|_| shared).unwrap_or(0) as f64;
-    let room = limit * opening_ns - taken;
+fn generator_share(trial: &measure::Measured) -> Option<f64> {
+    let workers = || trial.uploads.iter().map(|upload| &upload.result.evidence);
+    let opening_ns = workers().filter_map(|worker| worker.opening_ns).max()? as f64;
+    let used: f64 = workers().map(|worker| worker.cpu_seconds * 1e9).sum();
+    let limit = workers().map(|worker| worker.cpu_limit).fold(0.0, f64::max);
+    let readings = &trial.service.readings;
+    let service_ns = readings.open.as_ref().zip(readings.before.as_ref()).and_then(|(open, before)| {
+        Some(open.cpu_ns?.saturating_sub(before.cpu_ns?)).filter(|_| trial.trial.cpus.shared_with_service)
+    });
+    let room = limit * opening_ns - service_ns.unwrap_or(0) as f64;
     Some(if room > 0.0 { used / room } else { 1.0 })
 }
 
@@ -170,36 +173,42 @@ fn in_words(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use loadgen_core::neighbour::Room;
+    use bench_format::result::Reading;
+    use driver::measure::fixture::of;
+    use judge::fixture::Files;
 
     use super::*;
     use crate::{
-        outcome::{
-            ProcessView,
-            fixture::{asked, result},
-        },
+        outcome::fixture::{asked, changed},
         suite::Test,
     };
 
-    /// A probe of 100 connections, of which some failed for a reason.
-    fn probe(reason: &str, failed: u64, seen: &Seen) -> Probe {
-        let asked = asked(Test::ConnectionLimit, 100);
-        let mut result = result(&asked, 100 - failed, 0);
-        result.connections.attempted = 100;
-        if failed > 0 {
-            result.connections.failed.insert(reason.into(), failed);
-        }
-        result.evidence.cpu_seconds = 1.0;
-        probed(Phase::Raise, &Outcome::new(asked, &[result], seen, String::new()), seen)
+    /// A probe of 100 connections, of which some failed for a reason, with something else changed. Opening took 20 seconds, and
+    /// the generator used one of them.
+    fn probe(reason: &str, failed: u64, change: impl FnOnce(&mut Files)) -> Probe {
+        let files = changed(|files| {
+            let connections = &mut files.uploads[0].connections;
+            (connections.attempted, connections.open) = (100, 100 - failed);
+            if failed > 0 {
+                connections.failed.insert(reason.into(), failed);
+            }
+            let evidence = &mut files.uploads[0].evidence;
+            (evidence.cpu_seconds, evidence.opening_ns) = (1.0, Some(20_000_000_000));
+            change(files);
+        });
+        let trial = of(files);
+        let outcome = Outcome::new(asked(Test::ConnectionLimit, 100), &trial, String::new());
+        probed(Phase::Raise, &outcome, Some(&trial))
     }
 
-    fn in_time(opening_seconds: f64) -> Seen {
-        Seen { opening_seconds: Some(opening_seconds), ..Seen::default() }
+    /// Opening took so long.
+    fn in_time(files: &mut Files, seconds: u64) {
+        files.uploads[0].evidence.opening_ns = Some(seconds * 1_000_000_000);
     }
 
     #[test]
     fn connections_that_all_opened_lasted_and_answered_held() {
-        assert!(probe("", 0, &in_time(2.0)).held);
+        assert!(probe("", 0, |_| ()).held);
     }
 
     #[test]
@@ -210,7 +219,7 @@ mod tests {
             ("close_1013", "3 closed by the service with code 1013"),
             ("timeout", "3 not answered within 15 s"),
         ] {
-            let probe = probe(reason, 3, &in_time(20.0));
+            let probe = probe(reason, 3, |_| ());
             assert_eq!((probe.side, probe.why.as_deref()), (Some(Side::Service), Some(words)), "{reason}");
         }
     }
@@ -218,7 +227,7 @@ mod tests {
     #[test]
     fn what_ran_out_here_is_not_the_services_limit() {
         for (reason, words) in [("no_descriptors", "our own descriptors"), ("no_ports", "--source-address")] {
-            let probe = probe(reason, 3, &in_time(20.0));
+            let probe = probe(reason, 3, |_| ());
             assert_eq!(probe.side, Some(Side::Generator));
             assert!(probe.why.as_ref().unwrap().contains(words), "{probe:?}");
         }
@@ -226,22 +235,33 @@ mod tests {
 
     #[test]
     fn silence_proves_nothing_while_the_generator_had_no_cpu_left() {
-        assert_eq!(probe("timeout", 3, &in_time(1.0)).side, Some(Side::Unclear));
-        assert_eq!(probe("http_503", 3, &in_time(1.0)).side, Some(Side::Service), "a refusal is one all the same");
-        let room = Some(Room { cpus: 1.0, shared: true });
-        let process = Some(ProcessView { room, opening_cpu_ns: Some(1_000_000_000), ..Default::default() });
-        let crowded = Seen { process, ..in_time(2.0) };
-        assert_eq!(probe("timeout", 3, &crowded).side, Some(Side::Unclear), "the service took the rest");
+        let starved = |reason| probe(reason, 3, |files| in_time(files, 1));
+        assert_eq!(starved("timeout").side, Some(Side::Unclear));
+        assert_eq!(starved("http_503").side, Some(Side::Service), "a refusal is one all the same");
+        let crowded = probe("timeout", 3, |files| {
+            in_time(files, 2);
+            files.trial.cpus.shared_with_service = true;
+            let readings = &mut files.service.readings;
+            let before = readings.before.clone().unwrap();
+            readings.open = Some(Reading { cpu_ns: before.cpu_ns.map(|ns| ns + 1_000_000_000), ..before });
+        });
+        assert_eq!(crowded.side, Some(Side::Unclear), "the service took the rest");
     }
 
     #[test]
     fn a_ping_that_nobody_answered_is_a_connection_that_did_not_hold() {
-        let asked = asked(Test::ConnectionLimit, 100);
-        let mut result = result(&asked, 100, 100);
-        result.messages.lost = 2;
-        let seen = in_time(20.0);
-        let probe = probed(Phase::Bisect, &Outcome::new(asked, &[result], &seen, String::new()), &seen);
+        let probe = probe("", 0, |files| {
+            files.trial.terms.witness = bench_format::result::Witness::Reply;
+            files.uploads[0].messages.lost = 2;
+        });
         assert_eq!(probe.why.as_deref(), Some("2 open but their ping not answered"));
+    }
+
+    #[test]
+    fn a_probe_that_could_not_be_measured_blames_nobody() {
+        let outcome = Outcome::failed(asked(Test::ConnectionLimit, 100), "no luck".into(), String::new());
+        let probe = probed(Phase::Bisect, &outcome, None);
+        assert_eq!((probe.held, probe.side, probe.why.as_deref()), (false, Some(Side::Unclear), Some("no luck")));
     }
 
     #[test]

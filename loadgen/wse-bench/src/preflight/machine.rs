@@ -3,12 +3,12 @@
 use std::{fmt, fs, net::IpAddr};
 
 use anyhow::{Context, bail};
+use driver::service_process::{Room, ServiceProcess};
 use loadgen_core::{
     connect::{Sources, check_source, resolve},
-    evidence::{CpuCgroup, cpu_limit},
-    neighbour::{Neighbour, Room},
     preflight as limits,
 };
+use process_usage::cgroup::{CpuCgroup, cpu_limit};
 
 use crate::cli::MOST_WORKERS;
 
@@ -23,7 +23,7 @@ pub struct Machine {
     /// Where connections start.
     pub sources: Sources,
     /// The service's process, where it can be seen.
-    pub neighbour: Option<Neighbour>,
+    pub service: Option<ServiceProcess>,
     /// CPUs that workers may use together.
     cpus: f64,
     /// `net.core.somaxconn`, where it can be read.
@@ -78,7 +78,7 @@ impl Machine {
         Ok(Self {
             open_files: limits::raise_open_files(),
             sources: Sources::new(target, source_addresses),
-            neighbour: Neighbour::listening(target),
+            service: ServiceProcess::listening(target),
             cpus: cpu_limit(CpuCgroup::find().as_ref()),
             somaxconn: read("core/somaxconn").parse().ok(),
             tw_reuse: read("ipv4/tcp_tw_reuse"),
@@ -99,7 +99,7 @@ impl Machine {
 
     /// What is to be told before a run.
     pub fn checks(&self, need: &Need) -> Vec<Check> {
-        let room = self.neighbour.as_ref().and_then(Neighbour::room);
+        let room = self.service.as_ref().and_then(ServiceProcess::room);
         let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(room)];
         checks.extend(self.services_descriptors(need));
         if self.tw_reuse == "0" {
@@ -143,7 +143,7 @@ impl Machine {
 
     fn cpu(&self, room: Option<Room>) -> Check {
         let own = format!("workers may use {} CPU(s)", self.cpus);
-        let Some((service, room)) = self.neighbour.as_ref().zip(room) else {
+        let Some((service, room)) = self.service.as_ref().zip(room) else {
             let words = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
                          generator; to see it, run on its machine as its user";
             return Check { name: "CPU", fine: false, words: format!("{own}; {words}") };
@@ -158,11 +158,11 @@ impl Machine {
 
     /// The service holds a descriptor for each connection, too.
     fn services_descriptors(&self, need: &Need) -> Option<Check> {
-        let neighbour = self.neighbour.as_ref()?;
-        let open_files = neighbour.open_files().filter(|files| *files <= u64::from(need.connections))?;
+        let service = self.service.as_ref()?;
+        let open_files = service.open_files().filter(|files| *files <= u64::from(need.connections))?;
         let words = format!(
             "{} may hold {open_files}, fewer than {} connections: raise its `ulimit -n`, or start more processes of it",
-            neighbour.in_words(),
+            service.in_words(),
             need.connections
         );
         Some(Check { name: "descriptors of the service", fine: false, words })
@@ -176,7 +176,7 @@ mod tests {
     fn machine() -> Machine {
         let mut machine = Machine::read("127.0.0.1:9", &[]).unwrap();
         (machine.open_files, machine.cpus, machine.somaxconn) = (1100, 2.0, Some(4096));
-        (machine.neighbour, machine.tw_reuse) = (None, "2".into());
+        (machine.service, machine.tw_reuse) = (None, "2".into());
         machine
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_service_on_the_same_cpus_is_named_and_so_is_one_that_cannot_be_seen() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let here = Machine { neighbour: Neighbour::listening(listener.local_addr().unwrap()), ..machine() };
+        let here = Machine { service: ServiceProcess::listening(listener.local_addr().unwrap()), ..machine() };
         assert!(check(&here, "CPU", 1, 1).words.contains("they share them"), "{}", check(&here, "CPU", 1, 1));
         assert!(check(&machine(), "CPU", 1, 1).words.contains("can't be seen"));
     }

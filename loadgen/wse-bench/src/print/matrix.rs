@@ -68,10 +68,10 @@ mod tests {
     use bench_format::result::BoundBy;
 
     use super::*;
-    use crate::outcome::fixture::throughput;
+    use crate::outcome::fixture::unwitnessed;
 
     fn cell(size_bytes: u32, tier: u32, written_per_second: f64, bound_by: BoundBy) -> Outcome {
-        let mut outcome = throughput(None);
+        let mut outcome = unwitnessed();
         (outcome.asked.test, outcome.asked.tier, outcome.asked.message.size_bytes) =
             (Test::SizeMatrix, tier, size_bytes);
         let measured = outcome.measured.as_mut().unwrap();

@@ -269,7 +269,7 @@ fn vs_json(row: &Row<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::fixture::throughput;
+    use crate::outcome::fixture::unwitnessed;
 
     fn cells(outcome: &Outcome, earlier: &[Outcome], title: &str) -> String {
         let columns = columns(outcome.asked.test, outcome.asked.load.is_open(), true);
@@ -279,7 +279,7 @@ mod tests {
 
     /// A flood of a format at a rate, with nobody as witness.
     fn format(format: &str, written_per_second: f64, bound_by: Option<BoundBy>) -> Outcome {
-        let mut outcome = throughput(None);
+        let mut outcome = unwitnessed();
         outcome.asked.test = Test::FormatComparison;
         outcome.asked.message.format = format.into();
         let measured = outcome.measured.as_mut().unwrap();
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_rate_bound_by_the_generator_is_a_lower_bound() {
         let shown = |bound_by| {
-            let mut outcome = throughput(None);
+            let mut outcome = unwitnessed();
             let measured = outcome.measured.as_mut().unwrap();
             (measured.bound_by, measured.figures.delivered_per_second) = (bound_by, Some(1000.0));
             (cells(&outcome, &[], "delivered/s"), cells(&outcome, &[], "bound by"))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{is_generators, numbers};
+use super::{is_the_machines, numbers};
 
 /// Keys whose words are no machine's.
 const WORDS: [&str; 22] = [
@@ -32,7 +32,7 @@ const WORDS: [&str; 22] = [
     "workload",
 ];
 /// Keys whose value is what the machine and the moment will have it, or is not there.
-const CHANCE: [&str; 17] = [
+const CHANCE: [&str; 18] = [
     "bound_by",
     "kernel_bytes_per_connection",
     "max_ms",
@@ -43,6 +43,7 @@ const CHANCE: [&str; 17] = [
     "p99_ms",
     "pass",
     "periods",
+    "received_per_second",
     "service_bytes_per_connection",
     "service_cpu_seconds",
     "service_cpu_seconds_per_million",
@@ -109,7 +110,7 @@ fn without_folder(command: &str) -> &str {
 /// Elements that look alike are shown once: how many there are is the moment's.
 fn elements<'a>(list: &'a [Node], path: &mut Vec<&'a str>) -> Vec<String> {
     let key = path.last().copied().unwrap_or_default();
-    let ours = |node: &&Node| !matches!(node, Node::Words(words) if key == "problems" && is_generators(words));
+    let ours = |node: &&Node| !matches!(node, Node::Words(words) if key == "problems" && is_the_machines(words));
     // A second that the window only touches has less to tell.
     let most = if key == "intervals" { 1 } else { usize::MAX };
     let mut elements: Vec<_> = list.iter().filter(ours).take(most).map(|node| shown(node, path)).collect();

@@ -6,10 +6,14 @@
 // Each test file uses its own part of this.
 #![allow(dead_code, unreachable_pub)]
 
+#[path = "../busy/mod.rs"]
+pub mod busy;
 pub mod json;
 pub mod table;
 
 use std::{env, fs, path::Path};
+
+pub use busy::is_the_machines;
 
 /// Compares what is left with what is kept, or keeps it.
 pub fn check(name: &str, masked: &str) {
@@ -43,9 +47,4 @@ pub fn numbers(text: &str) -> String {
         masked.push('#');
     }
     masked
-}
-
-/// Whether a problem is the generator's own: on a busy machine it is late.
-pub fn is_generators(problem: &str) -> bool {
-    ["generator_late", "generator_cpu", "send_rate"].iter().any(|kind| problem.contains(kind))
 }

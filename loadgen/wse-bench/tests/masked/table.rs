@@ -1,6 +1,6 @@
 //! Tables for terminals and documents: titles and sentences as they are, cells by their columns.
 
-use super::{is_generators, numbers};
+use super::{is_the_machines, numbers};
 
 /// Columns whose cells are there or not as the machine and the moment will have it.
 const CHANCE: [&str; 5] = ["bound by", "vs json", "CPU ns/msg", "own ns", "service ns"];
@@ -35,12 +35,12 @@ pub fn masked(printed: &str) -> (String, bool) {
         } else if is_row(line) {
             lines.push(row(line, &titles));
         } else if line.starts_with("- ") {
-            if is_generators(line) {
+            if is_the_machines(line) {
                 own.push(line)
             } else {
                 theirs += 1
             }
-            lines.extend((!is_generators(line)).then(|| numbers(line)));
+            lines.extend((!is_the_machines(line)).then(|| numbers(line)));
         } else {
             lines.push(sentence(line));
         }

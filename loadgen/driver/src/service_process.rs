@@ -8,20 +8,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use process_usage::{cpu_ns, rss_bytes};
+use process_usage::{cgroup::CpuCgroup, cpu_ns, rss_bytes};
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity},
 };
 
-use crate::evidence::CpuCgroup;
+use crate::stage::Usage;
 
 /// TCP_LISTEN in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
 /// The processes that share one listening port: one, or several with SO_REUSEPORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct ServiceProcess {
     pids: Vec<u32>,
 }
 
@@ -34,7 +34,7 @@ pub struct Room {
     pub shared: bool,
 }
 
-impl Neighbour {
+impl ServiceProcess {
     /// Who listens on this address; nothing where it is another machine's, or where this user may not see the process.
     pub fn listening(address: SocketAddr) -> Option<Self> {
         if !address.ip().is_loopback() {
@@ -77,6 +77,18 @@ impl Neighbour {
             limits.lines().find_map(soft)
         };
         self.pids.iter().map(limit).sum::<Option<u64>>()
+    }
+
+    /// What they have used so far, as one. Nothing once one is gone.
+    pub fn usage(&self) -> Option<Usage> {
+        Some(Usage {
+            pid: self.pids[0],
+            cpu_ns: self.cpu_ns()?,
+            rss_bytes: self.rss_bytes()?,
+            cpu_limit: self.room()?.cpus,
+            throttled_periods: None,
+            periods: None,
+        })
     }
 
     /// The CPUs that they may use. Nothing once one is gone.
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn whoever_listens_is_found_with_cpu_memory_and_cpus() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let found = Neighbour::listening(listener.local_addr().unwrap()).unwrap();
+        let found = ServiceProcess::listening(listener.local_addr().unwrap()).unwrap();
         assert_eq!(found.pids, [std::process::id()]);
         assert!(found.cpu_ns().unwrap() > 0 && found.rss_bytes().unwrap() > 100_000);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -140,8 +152,8 @@ mod tests {
     #[test]
     fn nobody_and_other_machines_are_not_found() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(Neighbour::listening(free), None);
-        assert_eq!(Neighbour::listening("192.0.2.1:80".parse().unwrap()), None);
+        assert_eq!(ServiceProcess::listening(free), None);
+        assert_eq!(ServiceProcess::listening("192.0.2.1:80".parse().unwrap()), None);
     }
 
     #[test]
@@ -156,7 +168,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_neither_clock_nor_memory() {
         // Above the largest process id that Linux gives out (2^22).
-        let gone = Neighbour { pids: vec![5_000_000] };
+        let gone = ServiceProcess { pids: vec![5_000_000] };
         assert_eq!((gone.cpu_ns(), gone.rss_bytes(), gone.room()), (None, None, None));
     }
 }

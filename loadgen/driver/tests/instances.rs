@@ -2,8 +2,8 @@
 
 use axum::{Json, Router, routing::get};
 use bench_format::service::{LinkStats, LinksStats, PublisherStats, ServiceStats};
+use driver::service_client::{Error, ServiceClient};
 use tokio::{net::TcpListener, runtime::Runtime};
-use wse_bench::stats::{Stats, Urls};
 
 /// Serves what an instance tells; returns where.
 fn instance(runtime: &Runtime, publisher: Option<PublisherStats>, link: LinkStats) -> String {
@@ -24,6 +24,19 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
+/// What a service of two instances tells of what it published and how.
+fn read(
+    runtime: &Runtime,
+    service: &str,
+    publisher: &str,
+) -> Result<(Option<PublisherStats>, Option<LinksStats>), Error> {
+    runtime.block_on(async {
+        let mut client = ServiceClient::of_url(service).with_publisher(publisher);
+        client.check().await?;
+        Ok((client.publisher().await?, client.links().await?))
+    })
+}
+
 fn sent() -> LinkStats {
     LinkStats { published: 7, sent: 7, ..LinkStats::default() }
 }
@@ -41,9 +54,9 @@ fn what_one_published_and_sent_the_other_received() {
     let runtime = runtime();
     let service = instance(&runtime, None, received());
     let publisher = instance(&runtime, publisher(), sent());
-    let read = Stats::new(&Urls { service, publisher: Some(publisher) }).unwrap().read().unwrap();
-    assert_eq!(read.publisher.unwrap().published, 7);
-    assert_eq!(read.links.unwrap().cluster.unwrap(), LinkStats { published: 7, sent: 7, ..received() });
+    let (told, links) = read(&runtime, &service, &publisher).unwrap();
+    assert_eq!(told.unwrap().published, 7);
+    assert_eq!(links.unwrap().cluster.unwrap(), LinkStats { published: 7, sent: 7, ..received() });
 }
 
 #[test]
@@ -52,23 +65,17 @@ fn an_instance_that_tells_of_both_is_asked_alone() {
     let both = LinkStats { published: 7, sent: 7, ..received() };
     let service = instance(&runtime, publisher(), both.clone());
     // Nobody is there.
-    let publisher = Some("http://127.0.0.1:1".to_owned());
-    let read = Stats::new(&Urls { service, publisher }).unwrap().read().unwrap();
-    assert_eq!((read.publisher.unwrap().published, read.links.unwrap().cluster), (7, Some(both)));
+    let (told, links) = read(&runtime, &service, "http://127.0.0.1:1").unwrap();
+    assert_eq!((told.unwrap().published, links.unwrap().cluster), (7, Some(both)));
 }
 
 #[test]
-fn a_publisher_that_tells_nothing_is_an_error_with_the_way_out() {
+fn a_publisher_that_tells_nothing_is_an_error_that_names_it() {
     let runtime = runtime();
     let service = instance(&runtime, None, received());
-    let words = |publisher: String| {
-        let urls = Urls { service: service.clone(), publisher: Some(publisher) };
-        format!("{:#}", Stats::new(&urls).err().unwrap())
-    };
-    let silent = words("http://127.0.0.1:1".into());
-    assert!(
-        silent.starts_with("no publishing instance tells of itself at http://127.0.0.1:1; give its --metrics-port")
-    );
-    let other = words(instance(&runtime, None, received()));
-    assert!(other.ends_with("publishes nothing"), "{other}");
+    let nowhere = read(&runtime, &service, "http://127.0.0.1:1/").unwrap_err();
+    assert_eq!(nowhere.to_string(), "no publishing instance tells of itself at http://127.0.0.1:1");
+    let other = instance(&runtime, None, received());
+    let silent = read(&runtime, &service, &other).unwrap_err();
+    assert!(matches!(silent, Error::PublishesNothing { url } if url == other));
 }

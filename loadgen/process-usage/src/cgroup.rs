@@ -1,0 +1,139 @@
+//! The CPUs that a process may use: its affinity, cut by the quota of its cgroup.
+//!
+//! Read from the cgroup's own files, never from load averages or sampled ticks.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The CPU controller's files that concern this process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuCgroup {
+    /// The tightest quota on the way to the root, in CPUs.
+    pub quota_cpus: f64,
+    folder: PathBuf,
+}
+
+/// Throttling counters of a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods in which something ran.
+    pub periods: u64,
+    /// Of those, periods in which the quota was used up.
+    pub throttled: u64,
+}
+
+impl CpuCgroup {
+    /// The quota in force on this process; nothing when there is none or it can't be seen.
+    pub fn find() -> Option<Self> {
+        Self::of("self")
+    }
+
+    /// The same for another process, by its id.
+    pub fn of(process: &str) -> Option<Self> {
+        let membership = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+        let v2 = cgroup_path(&membership, "").map(|path| (Path::new("/sys/fs/cgroup").to_owned(), path));
+        let v1 = cgroup_path(&membership, "cpu").and_then(|path| {
+            let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
+            roots.into_iter().map(PathBuf::from).find(|root| root.is_dir()).map(|root| (root, path))
+        });
+        [v1, v2].into_iter().flatten().find_map(|(root, path)| Self::tightest(&root, &path))
+    }
+
+    fn tightest(root: &Path, path: &str) -> Option<Self> {
+        // In a container the path may not exist below the root that is mounted: then the root itself is ours.
+        let own = root.join(path.trim_start_matches('/'));
+        let own = if own.is_dir() { own } else { root.to_owned() };
+        own.ancestors()
+            .take_while(|folder| folder.starts_with(root))
+            .filter_map(|folder| Some(Self { quota_cpus: quota(folder)?, folder: folder.to_owned() }))
+            .min_by(|a, b| a.quota_cpus.total_cmp(&b.quota_cpus))
+    }
+
+    /// The counters now.
+    pub fn throttling(&self) -> Option<Throttling> {
+        let text = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
+        Some(Throttling { periods: counter(&text, "nr_periods")?, throttled: counter(&text, "nr_throttled")? })
+    }
+}
+
+/// The path of a controller in `/proc/self/cgroup`; the unnamed one is v2's.
+fn cgroup_path(membership: &str, controller: &str) -> Option<String> {
+    membership.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next()?;
+        let found = if controller.is_empty() {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|name| name == controller)
+        };
+        found.then(|| parts.next().unwrap_or("/").to_owned())
+    })
+}
+
+fn quota(folder: &Path) -> Option<f64> {
+    if let Ok(text) = fs::read_to_string(folder.join("cpu.max")) {
+        let (quota, period) = text.trim().split_once(' ')?;
+        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+    }
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<f64>().ok();
+    // -1 stands for no quota.
+    read("cpu.cfs_quota_us").filter(|quota| *quota > 0.0).zip(read("cpu.cfs_period_us")).map(|(q, p)| q / p)
+}
+
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// CPUs that this process may use: its affinity, cut by a quota.
+pub fn cpu_limit(cgroup: Option<&CpuCgroup>) -> f64 {
+    let affinity = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()) as f64;
+    cgroup.map_or(affinity, |cgroup| affinity.min(cgroup.quota_cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+        folder
+    }
+
+    #[test]
+    fn both_cgroup_versions_say_their_quota() {
+        assert_eq!(quota(folder(&[("cpu.max", "50000 100000\n")]).path()), Some(0.5));
+        assert_eq!(quota(folder(&[("cpu.max", "max 100000\n")]).path()), None);
+        let v1 = |quota_us| folder(&[("cpu.cfs_quota_us", quota_us), ("cpu.cfs_period_us", "10000\n")]);
+        assert_eq!(quota(v1("15000\n").path()), Some(1.5));
+        assert_eq!(quota(v1("-1\n").path()), None);
+    }
+
+    #[test]
+    fn the_tightest_quota_on_the_way_to_the_root_counts() {
+        let root = folder(&[("cpu.max", "100000 100000")]);
+        let inner = root.path().join("pod/container");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(root.path().join("pod/cpu.max"), "20000 100000").unwrap();
+        fs::write(inner.join("cpu.max"), "max 100000").unwrap();
+        fs::write(root.path().join("pod/cpu.stat"), "nr_periods 9\nnr_throttled 4\n").unwrap();
+        let found = CpuCgroup::tightest(root.path(), "/pod/container").unwrap();
+        assert_eq!(found.quota_cpus, 0.2);
+        assert_eq!(found.throttling(), Some(Throttling { periods: 9, throttled: 4 }));
+    }
+
+    #[test]
+    fn controllers_are_found_by_name() {
+        let membership = "4:memory:/a\n2:cpu,cpuacct:/b\n0::/c\n";
+        assert_eq!(cgroup_path(membership, "cpu").as_deref(), Some("/b"));
+        assert_eq!(cgroup_path(membership, "").as_deref(), Some("/c"));
+        assert_eq!(cgroup_path("4:cpuset:/a\n", "cpu"), None);
+    }
+
+    #[test]
+    fn this_process_has_cpus() {
+        assert!(cpu_limit(None) >= 1.0);
+    }
+}
