@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bench_format::{
     plan::{Load, Message, Thresholds},
-    result::WorkerResult,
     service::Started,
     trial::TrialId,
     trial_file::BookKeeping,
@@ -25,8 +24,8 @@ use self::rows::Rows;
 use crate::{
     cli::{Cli, address},
     counters::difference,
-    summary::{Aside, Asked, Circumstances, Summary},
-    trial::WORKLOAD,
+    summary::{Aside, Asked, Circumstances, Summary, objectives},
+    trial::{PROGRAM, WORKLOAD},
 };
 
 /// Longest wait for connections to open and for workers to work out what will be expected of their answers, unless each
@@ -51,12 +50,13 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let seconds = cli.ramp_up_secs + cli.session_start_spread_ms / 1e3 + cli.warmup_secs + cli.measure_secs;
     let progress = Progress::start(format!("{sessions} sessions for {seconds} s"));
     let client = cli.metrics.as_deref().map_or_else(ServiceClient::none, ServiceClient::of_url);
-    let measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(in_words)?;
+    let mut measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(in_words)?;
     drop(progress);
-    let (mut results, aside) = take_apart(measured, cli, rows);
-    results.sort_by_key(|result| result.worker);
-    let circumstances = Circumstances::new(&results, cli.workers, cli.seed, command());
-    let summary = Summary::new(asked(cli, url, sessions), circumstances, &results, aside)?;
+    // Before it is judged: rows that are missing are ours and no failure of the gateway.
+    let aside = aside(&mut measured, cli, rows);
+    let judged = measured.judge()?;
+    let (asked, circumstances) = (asked(cli, url, sessions), circumstances(&measured, cli.seed));
+    let summary = Summary::new(asked, circumstances, judged, &measured.trial.objectives, aside);
     println!("{}", serde_json::to_string_pretty(&summary).context("failed to write the summary")?);
     for problem in summary.problems() {
         eprintln!("{problem}");
@@ -86,28 +86,32 @@ fn worker_program(cli: &Cli) -> anyhow::Result<WorkerProgram> {
     Ok(program)
 }
 
-/// The workers' results, and what else came of the trial.
-fn take_apart(measured: Measured, cli: &Cli, rows: Option<Rows>) -> (Vec<WorkerResult>, Aside) {
-    let mut aside = Aside::default();
-    let Measured { trial, uploads, service } = measured;
-    aside.problems.extend(trial.problems.into_iter().map(|reason| reason.detail));
-    if uploads.len() < trial.workers as usize {
-        aside.problems.push(format!("{} of {} workers delivered a result", uploads.len(), trial.workers));
-    }
-    if let (true, Some(before), Some(after)) = (cli.metrics.is_some(), &service.readings.before, service.readings.after)
-    {
-        aside.service = Some(difference(&before.stats, after.stats));
-    }
-    let mut results = Vec::new();
-    let mut rows = rows;
-    for mut upload in uploads {
+/// What came of the trial beside what is judged.
+fn aside(measured: &mut Measured, cli: &Cli, mut rows: Option<Rows>) -> Aside {
+    let readings = &measured.service.readings;
+    let read = cli.metrics.as_ref().and_then(|_| readings.before.as_ref().zip(readings.after.as_ref()));
+    let service = read.map(|(before, after)| difference(&before.stats, after.stats.clone()));
+    let mut aside = Aside { service, ..Aside::default() };
+    for upload in &mut measured.uploads {
         upload.result.error_samples.drain(..).for_each(|sample| aside.errors.add(sample));
         if let Some(rows) = &mut rows {
             aside.problems.extend(rows.write(&mut upload.result, upload.samples.as_deref()));
         }
-        results.push(upload.result);
+        aside.conformance = aside.conformance.or_else(|| upload.result.conformance.clone());
     }
-    (results, aside)
+    aside
+}
+
+fn circumstances(measured: &Measured, seed: u64) -> Circumstances {
+    let trial = &measured.trial;
+    Circumstances {
+        program: PROGRAM,
+        started_at_unix_ns: trial.started_at_unix_ns,
+        workers: trial.workers,
+        seed,
+        environment: measured.uploads.first().map(|upload| upload.result.environment.clone()).unwrap_or_default(),
+        command: trial.reproduce.clone(),
+    }
 }
 
 fn asked(cli: &Cli, url: &str, sessions: u32) -> Asked {
@@ -166,7 +170,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         load,
         message: Message { format: "pcm".into(), size_bytes: 640, coalesce: 1 },
         seed: cli.seed,
-        objectives: Vec::new(),
+        objectives: objectives(),
         thresholds: Thresholds::default(),
         settings: Default::default(),
         keep_connections: false,

@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use bench_format::{
     environment::Environment,
     histogram::{Recorder, percentile_ns},
-    plan::Thresholds,
-    result::{Conformance, ConnectionCounts, Failures, MessageCounts, WindowCounts, WorkerEvidence, WorkerResult},
+    plan::Objective,
+    result::{
+        Conformance, ConnectionCounts, Failures, MessageCounts, Reason, ReasonKind, Validity, WindowCounts,
+        WorkerEvidence,
+    },
     service::ServiceStats,
 };
-use judge::merge::Merged;
+use judge::Judged;
 use serde::Serialize;
 
-use crate::{
-    error_samples::{ErrorSample, ErrorSamples},
-    trial::PROGRAM,
-};
+use crate::error_samples::{ErrorSample, ErrorSamples};
 
 mod verdict;
 
-pub use self::verdict::{Gate, Verdict};
+pub use self::verdict::{Gate, Verdict, objectives};
 
 /// What a run was asked to do.
 #[derive(Clone, Debug, Serialize)]
@@ -152,39 +152,38 @@ impl Latency {
     }
 }
 
-/// What came of a run beside its workers' results.
+/// What came of a run beside its judged trial.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
+    /// What the protocol check found; absent where none was made.
+    pub conformance: Option<Conformance>,
     /// Error frames.
     pub errors: ErrorSamples,
-    /// What went wrong around the load: rows that could not be written, counters that could not be read.
+    /// What went wrong around the load: rows that could not be written.
     pub problems: Vec<String>,
-    /// What the gateway counted.
+    /// What the gateway counted; absent where nobody asked.
     pub service: Option<ServiceStats>,
 }
 
 impl Summary {
-    /// From the workers' results.
-    ///
-    /// # Errors
-    /// When a histogram can't be read.
+    /// From the judged trial. The verdict is printed of an invalid trial, too.
     pub fn new(
         asked: Asked,
         circumstances: Circumstances,
-        results: &[WorkerResult],
+        judged: Judged,
+        objectives: &[Objective],
         aside: Aside,
-    ) -> Result<Self, bench_format::histogram::Error> {
-        let merged = Merged::of(results)?;
+    ) -> Self {
+        let Judged { result, merged } = &judged;
         let latency = |name: &str| Latency::of(merged.histograms.get(name));
-        let failures = &merged.failures;
+        let failures = &result.failures;
         let whole = |kind: &str| {
             [&failures.window, &failures.outside].iter().filter_map(|counts| counts.get(kind)).sum::<u64>()
         };
         let error_counts = error_counts(failures);
-        let conformance = results.iter().find_map(|result| result.conformance.clone());
-        let mut problems = problems(&asked, &merged, results, conformance.as_ref());
+        let mut problems = problems(&asked, &judged, aside.service.is_some());
         problems.extend(aside.problems);
-        Ok(Self {
+        Self {
             partials: merged.window.replies,
             protocol_errors: count(failures, |stage| stage == "session"),
             inference_errors: error_counts.iter().map(|counted| counted.count).sum(),
@@ -203,20 +202,19 @@ impl Summary {
             oldest_frame_to_partial_latency_from_send: latency("oldest_service_ns"),
             send_delay: latency("delay_ns"),
             handshake: latency("handshake_ns"),
-            generator_cpu_microseconds_per_frame: (merged.window.sent > 0)
-                .then(|| merged.window.cpu_ns as f64 / 1e3 / merged.window.sent as f64),
-            conformance,
+            generator_cpu_microseconds_per_frame: result.figures.worker_cpu_seconds_per_million,
+            conformance: aside.conformance,
             problems,
-            verdict: Verdict::of(&merged),
+            verdict: Verdict::of(&judged, objectives),
             service: aside.service,
-            workers_evidence: results.iter().map(|result| result.evidence.clone()).collect(),
-            failures: merged.failures,
-            connections: merged.connections,
-            frames: merged.messages,
             window: merged.window,
+            failures: judged.result.failures,
+            connections: judged.result.connections,
+            frames: judged.result.messages,
+            workers_evidence: judged.result.workers,
             asked,
             circumstances,
-        })
+        }
     }
 
     /// Whether every frame was answered once and rightly, and the generator kept its pace.
@@ -251,19 +249,16 @@ fn error_counts(failures: &Failures) -> Vec<ErrorCount> {
     counts.into_iter().map(|((stage, kind), count)| ErrorCount { stage, kind, count }).collect()
 }
 
-fn problems(
-    asked: &Asked,
-    merged: &Merged,
-    results: &[WorkerResult],
-    conformance: Option<&Conformance>,
-) -> Vec<String> {
+/// Failures and outcomes that a clean run doesn't have, then the judge's reasons.
+fn problems(asked: &Asked, judged: &Judged, read: bool) -> Vec<String> {
+    let Judged { result, merged } = judged;
     let mut problems = Vec::new();
     for (counts, place) in
-        [(&merged.failures.window, "in the window"), (&merged.failures.outside, "outside the window")]
+        [(&result.failures.window, "in the window"), (&result.failures.outside, "outside the window")]
     {
         problems.extend(counts.iter().map(|(kind, count)| format!("{count} x {kind} {place}")));
     }
-    let frames = &merged.messages;
+    let frames = &result.messages;
     let dropped: u64 = frames.dropped.values().sum();
     for (outcome, count) in [
         ("were answered wrongly", frames.wrong),
@@ -278,62 +273,90 @@ fn problems(
     if merged.window.replies == 0 {
         problems.push(format!("no partial arrived in the window of {} s", asked.measure_secs));
     }
-    if let Some(Conformance { before, after, .. }) = conformance {
-        problems.extend(before.iter().map(|finding| format!("the protocol check before the load: {finding}")));
-        problems.extend(after.iter().map(|finding| format!("the protocol check after the load: {finding}")));
-    }
-    problems.extend(generator_problems(merged, results));
-    problems
-}
-
-/// What the generator itself did wrong, by the limits of `docs/METHODOLOGY.md`.
-fn generator_problems(merged: &Merged, results: &[WorkerResult]) -> Vec<String> {
-    let limits = Thresholds::default();
-    let mut problems = Vec::new();
-    let late_ms = merged
-        .own_lateness()
-        .and_then(|(_, lateness)| percentile_ns(lateness, 99.0))
-        .map(|ns| ns as f64 / 1e6)
-        .filter(|ms| *ms > limits.delay_p99_ms.max(verdict::TIGHTEST_MS * 0.05));
-    if let Some(ms) = late_ms {
-        problems.push(format!(
-            "generator_late: p99 of its lateness is {ms:.1} ms, allowed are {} ms",
-            limits.delay_p99_ms.max(verdict::TIGHTEST_MS * 0.05)
-        ));
-    }
-    for result in results {
-        let share = result.window.cpu_ns as f64 / (result.window.duration_ns.max(1) as f64 * result.evidence.cpu_limit);
-        if share > limits.worker_cpu_share {
-            problems.push(format!(
-                "generator_cpu: worker {} used {:.0} % of its CPU, allowed are {:.0} %",
-                result.worker,
-                share * 100.0,
-                limits.worker_cpu_share * 100.0
-            ));
-        }
-        if let (Some(throttled), Some(periods)) = (result.evidence.throttled_periods, result.evidence.periods)
-            && throttled as f64 > periods as f64 * limits.throttled_share
-        {
-            problems.push(format!("generator_cpu: throttled in {throttled} of {periods} periods"));
-        }
-    }
-    let (tried, due) = (merged.tried(), merged.window.due);
-    if (tried as f64) < due as f64 * limits.send_share {
-        problems.push(format!("send_rate: {tried} of {due} frames due in the window were tried to be sent"));
+    if let Validity::Invalid { reasons } = &result.validity {
+        problems.extend(reasons.iter().filter(|reason| is_held_against(reason, read)).map(in_words));
     }
     problems
 }
 
-impl Circumstances {
-    /// Of this process.
-    pub fn new(results: &[WorkerResult], workers: u32, seed: u64, command: String) -> Self {
-        Self {
-            program: PROGRAM,
-            started_at_unix_ns: results.first().map_or(0, |result| result.evidence.start_at_unix_ns),
-            workers,
-            seed,
-            environment: results.first().map(|result| result.environment.clone()).unwrap_or_default(),
-            command,
+/// Whether a reason keeps a run by hand from being clean. A short one may be, although it can't carry a percentile: that
+/// fails the verdict. When the counters were read is of no consequence where there are none.
+fn is_held_against(reason: &Reason, read: bool) -> bool {
+    match reason.kind {
+        ReasonKind::WindowShort => false,
+        ReasonKind::ReadingLate => read,
+        _ => true,
+    }
+}
+
+fn in_words(reason: &Reason) -> String {
+    format!("{}: {}", name(&reason.kind), reason.detail)
+}
+
+/// What a variant without data is called in files.
+fn name(variant: &impl Serialize) -> String {
+    let name = serde_json::to_value(variant).ok();
+    name.and_then(|name| name.as_str().map(str::to_owned)).expect("a variant without data is written as its name")
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::histogram::Recorder;
+    use judge::fixture::{Files, sessions};
+
+    use super::*;
+
+    /// What keeps sessions from being clean whose latencies have 20 samples: too few for a p95.
+    fn problems(change: impl FnOnce(&mut Files), read: bool) -> Vec<String> {
+        let mut files = sessions();
+        files.trial.objectives = objectives();
+        for name in ["newest_ns", "oldest_ns"] {
+            let mut recorder = Recorder::new();
+            recorder.record_n(1_000_000, 20);
+            files.uploads[0].histograms.insert(name.into(), recorder.encode());
         }
+        change(&mut files);
+        let asked = Asked {
+            url: String::new(),
+            service_name: None,
+            samples_file: None,
+            sessions: 10,
+            repeat: 1,
+            warmup_secs: 0.0,
+            measure_secs: 2.0,
+            ramp_up_secs: 0.0,
+            session_start_spread_ms: 0.0,
+        };
+        let judged = files.judge().unwrap();
+        assert!(
+            matches!(judged.result.validity, Validity::Invalid { .. }),
+            "a plan's trial has to carry its objectives"
+        );
+        assert_eq!(Verdict::of(&judged, &objectives()).verdict, "fail");
+        super::problems(&asked, &judged, read)
+    }
+
+    #[test]
+    fn a_short_run_is_clean_and_no_pass() {
+        assert_eq!(problems(|_| (), true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_window_without_a_partial_is_not_clean() {
+        let silent = problems(|files| files.uploads[0].window.replies = 0, true);
+        assert_eq!(silent, ["no partial arrived in the window of 2 s"]);
+    }
+
+    #[test]
+    fn a_reason_of_the_judge_is_told_by_its_kind() {
+        let skewed = problems(|files| files.uploads[0].evidence.start_skew_ns = 60_000_000, true);
+        assert_eq!(skewed, ["start_skew: workers started 60.0 ms apart, allowed 50 ms"]);
+    }
+
+    #[test]
+    fn a_late_reading_counts_only_where_counters_were_read() {
+        let late = |files: &mut Files| files.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
+        assert_eq!(problems(late, false), Vec::<String>::new());
+        assert!(problems(late, true)[0].starts_with("reading_late: "));
     }
 }
