@@ -13,6 +13,9 @@ use bench_format::{
 
 use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published};
 
+/// A term: what the protocol check did beside the load.
+const OF_THE_CHECK: &str = "of the protocol check";
+
 /// Every equation of a trial that its counters allow.
 pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
     let Case { merged, delta, told, .. } = case;
@@ -46,10 +49,11 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeep
         return vec![attempted];
     }
     // An attempt can fail after the service accepted it; more than that needs another explanation.
-    let late = delta.accepted.saturating_sub(counts.open + merged.checked).min(failed);
+    let checked = merged.checked.opened;
+    let late = delta.accepted.saturating_sub(counts.open + checked).min(failed);
     let mut accepted = vec![("open", counts.open)];
-    if merged.checked > 0 {
-        accepted.push(("of the protocol check", merged.checked));
+    if checked > 0 {
+        accepted.push((OF_THE_CHECK, checked));
     }
     if late > 0 {
         accepted.push(("failed after it was accepted", late));
@@ -134,18 +138,26 @@ fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Term
         }
         Equation::new(&name, left, right)
     };
-    let answered = [
+    let checked = &merged.checked;
+    let mut answered = vec![
         ("delivered", counts.delivered),
         ("late", counts.late),
         ("wrong", counts.wrong),
         ("duplicates", counts.duplicates),
     ];
+    if checked.answered > 0 {
+        answered.push((OF_THE_CHECK, checked.answered));
+    }
     let mut equations =
         vec![equation("delivered (service) = answered (workers)".into(), delta.delivered, terms(answered))];
-    let kinds: BTreeSet<&String> = delta.dropped.keys().chain(counts.dropped.keys()).collect();
+    let kinds: BTreeSet<&String> =
+        delta.dropped.keys().chain(counts.dropped.keys()).chain(checked.dropped.keys()).collect();
     for kind in kinds.into_iter().filter(|kind| !terms_of_trial.unreported_drops.contains(kind)) {
         let of = |dropped: &BTreeMap<String, u64>| dropped.get(kind).copied().unwrap_or(0);
-        let frames = vec![("in error frames".to_owned(), of(&counts.dropped))];
+        let mut frames = vec![("in error frames".to_owned(), of(&counts.dropped))];
+        if of(&checked.dropped) > 0 {
+            frames.push((OF_THE_CHECK.to_owned(), of(&checked.dropped)));
+        }
         equations.push(equation(
             format!("dropped({kind}) (service) = dropped({kind}) (workers)"),
             of(&delta.dropped),
@@ -293,7 +305,7 @@ mod tests {
     fn connections_of_the_protocol_check_are_accepted_beside_the_loads_own() {
         let with = |accepted, checked| {
             broken(|merged, delta, service| {
-                merged.checked = checked;
+                merged.checked.opened = checked;
                 merged.books.push(WorkerBook { id: "check".into(), unnumbered: 2, ..WorkerBook::default() });
                 delta.accepted = accepted;
                 (delta.received, delta.consumed) = (13, 3);
@@ -390,6 +402,29 @@ mod tests {
         assert_eq!(broken(1, 3), Vec::<String>::new());
         let more = broken(4, 1);
         assert!(more.contains(&"dropped(timeout) (service) = dropped(timeout) (workers)".to_owned()), "{more:?}");
+    }
+
+    #[test]
+    fn messages_of_the_protocol_check_are_answered_beside_the_loads_own() {
+        let with = |answered, overflows| {
+            broken_gateway(|merged, delta| {
+                merged.checked.answered = answered;
+                merged.checked.dropped.insert("overflow".into(), overflows);
+                // A hello and a message on each of two connections.
+                merged.checked.opened = 2;
+                merged.books.push(WorkerBook { unnumbered: 4, ..WorkerBook::default() });
+                delta.accepted += 2;
+                delta.received += 4;
+                delta.consumed += 2;
+                delta.delivered += 1;
+                delta.dropped.insert("overflow".into(), 1);
+            })
+        };
+        assert_eq!(with(1, 1), Vec::<String>::new());
+        assert_eq!(with(2, 1), ["delivered (service) = answered (workers)"]);
+        assert_eq!(with(0, 1), ["delivered (service) = answered (workers)"]);
+        assert_eq!(with(1, 0), ["dropped(overflow) (service) = dropped(overflow) (workers)"]);
+        assert_eq!(with(1, 2), ["dropped(overflow) (service) = dropped(overflow) (workers)"]);
     }
 
     #[test]

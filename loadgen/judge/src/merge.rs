@@ -29,10 +29,21 @@ pub struct Merged {
     pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
     /// All connections of all workers.
     pub books: Vec<WorkerBook>,
-    /// Connections of protocol checks: in `books`, but not in `connections`.
-    pub checked: u64,
+    /// What protocol checks did beside the load.
+    pub checked: Checked,
     /// Sums.
     pub failures: Failures,
+}
+
+/// What protocol checks did: in `books`, and in none of the load's own counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Connections that they opened.
+    pub opened: u64,
+    /// Messages that were answered, where the service counts answers.
+    pub answered: u64,
+    /// Messages that the service dropped and reported, by reason.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 impl Merged {
@@ -51,7 +62,11 @@ impl Merged {
             }
             merged.add_intervals(result)?;
             merged.books.extend_from_slice(&result.books);
-            merged.checked += result.conformance.as_ref().map_or(0, |check| check.opened);
+            if let Some(check) = &result.conformance {
+                merged.checked.opened += check.opened;
+                merged.checked.answered += check.answered;
+                merged.checked.dropped.add(&check.dropped);
+            }
             merged.failures.window.add(&result.failures.window);
             merged.failures.outside.add(&result.failures.outside);
         }
@@ -185,7 +200,7 @@ fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
 
 #[cfg(test)]
 mod tests {
-    use bench_format::result::Witness;
+    use bench_format::result::{Conformance, Witness};
 
     use super::*;
     use bench_format::trial::TrialId;
@@ -231,6 +246,18 @@ mod tests {
         let merged = Merged::of([&left, &right]).unwrap();
         assert_eq!((merged.messages.sent, merged.connections.failed["timeout"]), (7, 3));
         assert_eq!(merged.window.duration_ns, right.window.duration_ns);
+    }
+
+    #[test]
+    fn what_protocol_checks_did_adds_up_beside_the_load() {
+        let checked = |opened, answered, dropped: u64| {
+            let dropped = [("timeout".to_owned(), dropped)].into();
+            let check = Conformance { opened, answered, dropped, ..Conformance::default() };
+            WorkerResult { conformance: Some(check), ..worker_result() }
+        };
+        let merged = Merged::of([&checked(2, 1, 1), &worker_result(), &checked(2, 2, 0)]).unwrap();
+        assert_eq!(merged.checked, Checked { opened: 4, answered: 3, dropped: [("timeout".to_owned(), 1)].into() });
+        assert_eq!((merged.connections, merged.messages), Default::default());
     }
 
     #[test]

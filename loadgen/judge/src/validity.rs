@@ -317,7 +317,7 @@ mod tests {
     fn a_failed_protocol_check_is_a_reason_and_a_passed_one_is_not() {
         let checked = |after: &[&str]| {
             let after = after.iter().map(|words| (*words).to_owned()).collect();
-            let check = bench_format::result::Conformance { before: vec![], after, opened: 0 };
+            let check = bench_format::result::Conformance { after, ..Default::default() };
             reasons(open(), |files| result(files).conformance = Some(check))
         };
         assert_eq!(checked(&[]), Vec::<String>::new());

@@ -10,10 +10,7 @@ use bench_format::{
     trial::Assignment,
 };
 
-use crate::{
-    load_thread::ThreadResult,
-    smoke::{FrameOutcome, Smoke},
-};
+use crate::load_thread::ThreadResult;
 
 impl ThreadResult {
     /// Adds another thread's.
@@ -100,27 +97,4 @@ fn named(name: &str, values: &Recorder) -> BTreeMap<String, Histogram> {
         return BTreeMap::new();
     }
     BTreeMap::from([(name.to_owned(), values.encode())])
-}
-
-/// Adds the connection and the messages of a protocol check: the gateway counted them too.
-pub(crate) fn count_check(result: &mut WorkerResult, smoke: &Smoke) {
-    let connections = &mut result.connections;
-    connections.attempted += 1;
-    connections.open += u64::from(smoke.opened);
-    if let Some(reason) = &smoke.failed {
-        *connections.failed.entry(reason.clone()).or_default() += 1;
-    }
-    if smoke.book.sent == 0 {
-        return;
-    }
-    let messages = &mut result.messages;
-    messages.due += 1;
-    messages.sent += 1;
-    match &smoke.outcome {
-        Some(FrameOutcome::Delivered) => messages.delivered += 1,
-        Some(FrameOutcome::Wrong) => messages.wrong += 1,
-        Some(FrameOutcome::Dropped(kind)) => *messages.dropped.entry(kind.clone()).or_default() += 1,
-        Some(FrameOutcome::Lost) | None => messages.lost += 1,
-    }
-    result.books.push(smoke.book.clone());
 }

@@ -1,14 +1,14 @@
 //! The check of a gateway's protocol around a trial: does it still speak it, on a connection of its own?
 //!
-//! One session, blocking: first message, one frame, its partial, Close and the answer to that. What it sends is counted like
-//! every other message.
+//! One session, blocking: first message, one frame, its partial, Close and the answer to that. What it sends is in the
+//! worker's books as messages without a number, and the answer stands beside the load's.
 
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use bench_format::result::WorkerBook;
+use bench_format::result::{Conformance, WorkerBook, WorkerResult};
 use loadgen_core::{
     connect::UpgradeRequest,
     frame::{self, Opcode},
@@ -27,28 +27,43 @@ const PARTIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Close code 1000, "normal".
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
+/// Messages that a check sends: the first message and one frame.
+const MESSAGES: u64 = 2;
+
 /// What a check found.
 #[derive(Debug, Default)]
 pub(crate) struct Smoke {
     /// What was wrong; empty when nothing was.
-    pub(crate) findings: Vec<String>,
-    /// Whether the connection was opened.
-    pub(crate) opened: bool,
-    /// Why it was not, as a key of results.
-    pub(crate) failed: Option<String>,
-    /// Its messages.
-    pub(crate) book: WorkerBook,
-    /// How its one frame ended.
-    pub(crate) outcome: Option<FrameOutcome>,
+    findings: Vec<String>,
+    /// The book of its connection, if that was opened.
+    book: Option<WorkerBook>,
+    /// How its one frame ended; absent when nobody can say.
+    outcome: Option<FrameOutcome>,
 }
 
 /// How the frame of a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FrameOutcome {
-    Delivered,
-    Wrong,
+enum FrameOutcome {
+    /// By a partial, right or wrong.
+    Answered,
+    /// By an error frame of this kind.
     Dropped(String),
-    Lost,
+}
+
+/// Puts two checks into a worker's result.
+pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
+    let mut check = Conformance::default();
+    for Smoke { book, outcome, .. } in [&before, &after] {
+        check.opened += u64::from(book.is_some());
+        match outcome {
+            Some(FrameOutcome::Answered) => check.answered += 1,
+            Some(FrameOutcome::Dropped(kind)) => *check.dropped.entry(kind.clone()).or_default() += 1,
+            None => {}
+        }
+    }
+    result.books.extend(before.book.into_iter().chain(after.book));
+    (check.before, check.after) = (before.findings, after.findings);
+    result.conformance = Some(check);
 }
 
 /// Makes the check.
@@ -63,16 +78,11 @@ pub(crate) fn check(
     let mut smoke = Smoke::default();
     match Peer::connect(target, upgrade, Instant::now() + connect_timeout, random) {
         Ok(peer) => {
-            smoke.opened = true;
-            smoke.outcome = Some(FrameOutcome::Lost);
             if let Err(finding) = talk(peer, expected, audio, &mut smoke) {
                 smoke.findings.push(finding);
             }
         }
-        Err(refusal) => {
-            smoke.failed = Some(refusal.key());
-            smoke.findings.push(refusal.to_string());
-        }
+        Err(refusal) => smoke.findings.push(refusal.to_string()),
     }
     smoke
 }
@@ -82,15 +92,13 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     frame::append(&mut bytes, Opcode::Text, protocol::START, *b"mask");
     frame::append(&mut bytes, Opcode::Binary, audio.frame(0, 1), *b"MASK");
     let deadline = Instant::now() + PARTIAL_TIMEOUT;
+    let book = smoke.book.insert(WorkerBook::default());
     peer.send(&bytes, deadline).map_err(|error| format!("sending the first frame: {error}"))?;
-    smoke.book = WorkerBook { sent: 1, sequence_sum: 1, unnumbered: 1, ..WorkerBook::default() };
+    book.unnumbered = MESSAGES;
     let answer =
         message(&mut peer, deadline).map_err(|words| format!("waiting 3 s for the partial of one frame: {words}"))?;
     let (outcome, finding) = judge(&answer, expected);
-    if outcome != FrameOutcome::Lost {
-        smoke.book.replies = u64::from(!matches!(outcome, FrameOutcome::Dropped(_)));
-    }
-    smoke.outcome = Some(outcome);
+    smoke.outcome = outcome;
     smoke.findings.extend(finding);
     let mut close = Vec::new();
     frame::append(&mut close, Opcode::Close, &NORMAL, *b"Mask");
@@ -99,29 +107,27 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     goodbye(&mut peer, deadline).map_err(|words| format!("waiting 3 s for an answer to Close: {words}"))
 }
 
-/// What the answer to the one frame is.
-fn judge(text: &[u8], expected: &mut Expected) -> (FrameOutcome, Option<String>) {
+/// What the answer to the one frame is, and what is wrong with it.
+fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<String>) {
     match protocol::parse(text) {
         Ok(Message::Partial(partial)) if (partial.oldest_frame_seq, partial.newest_frame_seq) != (1, 1) => {
             let words = format!(
                 "one frame was sent, but a partial speaks of {} to {}",
                 partial.oldest_frame_seq, partial.newest_frame_seq
             );
-            (FrameOutcome::Wrong, Some(words))
+            (Some(FrameOutcome::Answered), Some(words))
         }
         Ok(Message::Partial(partial)) => {
             let answer = expected.answer(phase(0, 1), 1).expect("one frame has an answer");
-            match wrong(&partial, &answer, expected.passes()) {
-                None => (FrameOutcome::Delivered, None),
-                Some(fault) => (FrameOutcome::Wrong, Some(format!("the partial of one frame is wrong: {fault}"))),
-            }
+            let fault = wrong(&partial, &answer, expected.passes());
+            (Some(FrameOutcome::Answered), fault.map(|fault| format!("the partial of one frame is wrong: {fault}")))
         }
         Ok(Message::Error(error)) => {
             let words =
                 format!("one frame was answered by an error: {}/{}: {}", error.stage, error.kind, error.message);
-            (FrameOutcome::Dropped(crate::books::as_key(&error.kind).to_owned()), Some(words))
+            (Some(FrameOutcome::Dropped(crate::books::as_key(&error.kind).to_owned())), Some(words))
         }
-        Err(violation) => (FrameOutcome::Lost, Some(violation.to_string())),
+        Err(violation) => (None, Some(violation.to_string())),
     }
 }
 

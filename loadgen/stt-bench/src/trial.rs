@@ -12,7 +12,7 @@ use std::{
 
 use bench_format::{
     plan::Load,
-    result::{Conformance, Witness, WorkerEvidence, WorkerResult},
+    result::{Witness, WorkerEvidence, WorkerResult},
     terms::Terms,
     trial::Assignment,
 };
@@ -152,10 +152,7 @@ impl Worker {
         let mut result = outcome::result(assignment, done, to.cpu_ns - from.cpu_ns, evidence);
         result.error_samples.clone_from(&errors.0);
         if let (Some(earlier), Some(later)) = (smoke_before, smoke_after) {
-            outcome::count_check(&mut result, &earlier);
-            outcome::count_check(&mut result, &later);
-            // Its connections and messages are in the result's own counts.
-            result.conformance = Some(Conformance { before: earlier.findings, after: later.findings, opened: 0 });
+            smoke::enter(&mut result, earlier, later);
         }
         if assignment.keep_connections {
             self.fleet = Some(fleet);

@@ -163,6 +163,13 @@ export interface Conformance {
   /** What was wrong after. */
   after: string[];
   /**
+   * Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
+   * them.
+   */
+  answered?: number;
+  /** Messages of the check that the service dropped and reported, by reason, where it counts answers. */
+  dropped?: Record<string, number>;
+  /**
    * Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but its
    * `books` have them, with nothing but unnumbered messages.
    */

@@ -69,7 +69,8 @@ pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
 pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     let opened = (before.books.len() + after.books.len()) as u64;
     result.books.extend(before.books.into_iter().chain(after.books));
-    result.conformance = Some(Conformance { before: before.findings, after: after.findings, opened });
+    let (before, after) = (before.findings, after.findings);
+    result.conformance = Some(Conformance { before, after, opened, ..Conformance::default() });
 }
 
 impl Smoke {

@@ -289,6 +289,11 @@ class Conformance:
     # What was wrong after.
     after: list[str]
     _: KW_ONLY
+    # Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
+    # them.
+    answered: int = 0
+    # Messages of the check that the service dropped and reported, by reason, where it counts answers.
+    dropped: dict[str, int] = field(default_factory=dict)
     # Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but
     # its `books` have them, with nothing but unnumbered messages.
     opened: int = 0

@@ -144,6 +144,13 @@ pub struct Conformance {
     /// `books` have them, with nothing but unnumbered messages.
     #[serde(default)]
     pub opened: u64,
+    /// Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
+    /// them.
+    #[serde(default)]
+    pub answered: u64,
+    /// Messages of the check that the service dropped and reported, by reason, where it counts answers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// Counters over the measured window only, from the worker's side.
