@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    connect::{Upgrade, UpgradeRequest, check_upgrade, key, reason},
+    connect::{Upgrade, UpgradeRequest, check_upgrade, key},
     frame::{self, Opcode, Violation},
 };
 
@@ -59,18 +59,6 @@ pub enum Refusal {
     /// The answer to the upgrade; its reason is a key in results.
     #[error("the upgrade was not accepted: {0}")]
     Upgrade(String),
-}
-
-impl Refusal {
-    /// As a key in results.
-    pub fn key(&self) -> String {
-        match self {
-            Self::Connect { source, .. } if is_timeout(source) => "connect_timeout".into(),
-            Self::Connect { source, .. } => reason(source).into(),
-            Self::Ended => "eof".into(),
-            Self::Upgrade(reason) => reason.clone(),
-        }
-    }
 }
 
 /// Why there is no next frame.

@@ -10,8 +10,7 @@ use bench_format::{
     histogram::{Recorder, percentile_ns},
     plan::Objective,
     result::{
-        Conformance, ConnectionCounts, Failures, MessageCounts, Reason, ReasonKind, Validity, WindowCounts,
-        WorkerEvidence,
+        Conformance, ConnectionCounts, Failures, MessageCounts, ReasonKind, Validity, WindowCounts, WorkerEvidence,
     },
     service::ServiceStats,
 };
@@ -181,7 +180,7 @@ impl Summary {
             [&failures.window, &failures.outside].iter().filter_map(|counts| counts.get(kind)).sum::<u64>()
         };
         let error_counts = error_counts(failures);
-        let mut problems = problems(&asked, &judged, aside.service.is_some());
+        let mut problems = problems(&asked, &judged);
         problems.extend(aside.problems);
         Self {
             partials: merged.window.replies,
@@ -250,7 +249,7 @@ fn error_counts(failures: &Failures) -> Vec<ErrorCount> {
 }
 
 /// Failures and outcomes that a clean run doesn't have, then the judge's reasons.
-fn problems(asked: &Asked, judged: &Judged, read: bool) -> Vec<String> {
+fn problems(asked: &Asked, judged: &Judged) -> Vec<String> {
     let Judged { result, merged } = judged;
     let mut problems = Vec::new();
     for (counts, place) in
@@ -274,29 +273,11 @@ fn problems(asked: &Asked, judged: &Judged, read: bool) -> Vec<String> {
         problems.push(format!("no partial arrived in the window of {} s", asked.measure_secs));
     }
     if let Validity::Invalid { reasons } = &result.validity {
-        problems.extend(reasons.iter().filter(|reason| is_held_against(reason, read)).map(in_words));
+        // A short run may be clean although it can't carry a percentile: that fails the verdict.
+        let held = reasons.iter().filter(|reason| reason.kind != ReasonKind::WindowShort);
+        problems.extend(held.map(ToString::to_string));
     }
     problems
-}
-
-/// Whether a reason keeps a run by hand from being clean. A short one may be, although it can't carry a percentile: that
-/// fails the verdict. When the counters were read is of no consequence where there are none.
-fn is_held_against(reason: &Reason, read: bool) -> bool {
-    match reason.kind {
-        ReasonKind::WindowShort => false,
-        ReasonKind::ReadingLate => read,
-        _ => true,
-    }
-}
-
-fn in_words(reason: &Reason) -> String {
-    format!("{}: {}", name(&reason.kind), reason.detail)
-}
-
-/// What a variant without data is called in files.
-fn name(variant: &impl Serialize) -> String {
-    let name = serde_json::to_value(variant).ok();
-    name.and_then(|name| name.as_str().map(str::to_owned)).expect("a variant without data is written as its name")
 }
 
 #[cfg(test)]
@@ -307,7 +288,7 @@ mod tests {
     use super::*;
 
     /// What keeps sessions from being clean whose latencies have 20 samples: too few for a p95.
-    fn problems(change: impl FnOnce(&mut Files), read: bool) -> Vec<String> {
+    fn problems(change: impl FnOnce(&mut Files)) -> Vec<String> {
         let mut files = sessions();
         files.trial.objectives = objectives();
         for name in ["newest_ns", "oldest_ns"] {
@@ -333,30 +314,23 @@ mod tests {
             "a plan's trial has to carry its objectives"
         );
         assert_eq!(Verdict::of(&judged, &objectives()).verdict, "fail");
-        super::problems(&asked, &judged, read)
+        super::problems(&asked, &judged)
     }
 
     #[test]
     fn a_short_run_is_clean_and_no_pass() {
-        assert_eq!(problems(|_| (), true), Vec::<String>::new());
+        assert_eq!(problems(|_| ()), Vec::<String>::new());
     }
 
     #[test]
     fn a_window_without_a_partial_is_not_clean() {
-        let silent = problems(|files| files.uploads[0].window.replies = 0, true);
+        let silent = problems(|files| files.uploads[0].window.replies = 0);
         assert_eq!(silent, ["no partial arrived in the window of 2 s"]);
     }
 
     #[test]
     fn a_reason_of_the_judge_is_told_by_its_kind() {
-        let skewed = problems(|files| files.uploads[0].evidence.start_skew_ns = 60_000_000, true);
+        let skewed = problems(|files| files.uploads[0].evidence.start_skew_ns = 60_000_000);
         assert_eq!(skewed, ["start_skew: workers started 60.0 ms apart, allowed 50 ms"]);
-    }
-
-    #[test]
-    fn a_late_reading_counts_only_where_counters_were_read() {
-        let late = |files: &mut Files| files.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
-        assert_eq!(problems(late, false), Vec::<String>::new());
-        assert!(problems(late, true)[0].starts_with("reading_late: "));
     }
 }

@@ -5,21 +5,12 @@ mod gateway;
 #[path = "../../wse-bench/tests/masked/mod.rs"]
 mod masked;
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use axum::{Json, Router, routing::get};
 use bench_format::service::ServiceStats;
 use gateway::{Flaw, Gateway};
 use tokio::{net::TcpListener, runtime::Runtime};
-
-/// How often a load is repeated for which the machine was too busy.
-const MOST_REPEATS: u32 = 4;
-
-/// Whether workers started, or counters were read, at another moment than planned.
-fn is_of_a_busy_machine(done: &Output) -> bool {
-    let said = String::from_utf8_lossy(&done.stderr);
-    ["start_skew: ", "clock_step: ", "reading_late: "].iter().any(|kind| said.contains(kind))
-}
 
 /// Runs a load, and compares standard output; of standard error what it says against the gateway.
 fn printed(name: &str, flaw: Flaw, flags: &str) {
@@ -28,14 +19,7 @@ fn printed(name: &str, flaw: Flaw, flags: &str) {
     // Rows are named in the summary: by a name that is always the same.
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_stt-loadgen");
-    let run = || Command::new(program).args(flags.split_whitespace()).current_dir(&folder).output().unwrap();
-    let mut done = run();
-    for _ in 0..MOST_REPEATS {
-        if !is_of_a_busy_machine(&done) {
-            break;
-        }
-        done = run();
-    }
+    let done = Command::new(program).args(flags.split_whitespace()).current_dir(&folder).output().unwrap();
     let (summary, said) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
     let body = masked::json::masked(&summary);
     let of_gateway: Vec<_> = said

@@ -1,5 +1,8 @@
 //! Exit codes of a busy machine: what it alone spoils is no failure of what is tested.
 
+// Each test file uses its own part of this.
+#![allow(dead_code, unreachable_pub)]
+
 use serde_json::Value;
 
 /// The code that a program would have ended with on a quiet machine, from its own and the problems that it tells of.
