@@ -82,7 +82,7 @@ typescript-test: _bench-build _node-env
     cd loadgen/typescript && npm run --silent check && npm test --silent
 
 # the harness measured against services with a known delay, flaw or ceiling
-self-test: _bench-build
+self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # gateways against their contract, case by case: all of the registry, or those that are named (docs/CONFORMANCE.md)

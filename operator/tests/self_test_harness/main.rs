@@ -8,6 +8,7 @@ mod add_a_service;
 mod bad_input;
 mod books;
 mod ceiling;
+mod every_driver;
 mod freeze;
 mod known_delay;
 mod outside;

@@ -17,13 +17,13 @@ use crate::run::{Checked, Run, Tries, checkout, ensure, programs, reasons, sound
 const PLAN: &str = "plans/self-test/outside.yaml";
 
 /// A program of the registry that the test started by hand. Ends with the test.
-struct ByHand {
+pub(crate) struct ByHand {
     child: Child,
-    started: Started,
+    pub(crate) started: Started,
 }
 
 impl ByHand {
-    fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(programs().join(program))
             .args(arguments)
             .envs([("PORT", "0"), ("METRICS_PORT", "0")])

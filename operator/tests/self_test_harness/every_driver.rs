@@ -1,0 +1,133 @@
+//! What `ladder run` calls a service is what every other program calls it that drives a trial: `wse-bench` by hand and the
+//! clients in Python and TypeScript, for the same reason (`books.rs` and `slow_generator.rs` have it of `ladder run`).
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use operator::backend::local::cgroup::Hierarchy;
+use serde_json::Value;
+
+use crate::{
+    outside::ByHand,
+    run::{checkout, programs},
+};
+
+/// Reasons for which the machine alone may be to blame, as files name them: it was busy with something else.
+const MACHINES: [&str; 6] =
+    ["start_skew", "generator_late", "generator_cpu", "send_rate", "clock_step", "reading_late"];
+/// A program that nothing but the machine kept from an answer is run again, so often at most.
+const TRIES: usize = 6;
+
+/// A program that drives trials by itself, and where its JSON has the reasons of its one trial.
+#[derive(Clone, Copy)]
+enum Driver {
+    Rust,
+    Python,
+    TypeScript,
+}
+
+impl Driver {
+    /// The program, with what makes a short flood of it.
+    fn command(self) -> Command {
+        let root = checkout();
+        let (program, arguments): (PathBuf, &[&str]) = match self {
+            Self::Rust => (programs().join("wse-bench"), &["--test", "throughput", "--tiers", "4"]),
+            Self::Python => {
+                (root.join(".venv/bin/python"), &["loadgen/python/bench_single_client.py", "--tests", "throughput"])
+            }
+            Self::TypeScript => {
+                let tsx = ["--import", "tsx", "src/main.ts", "--test", "throughput", "--tiers", "4"];
+                return in_folder(Command::new("node"), &root.join("loadgen/typescript"), &tsx);
+            }
+        };
+        in_folder(Command::new(program), &root, arguments)
+    }
+
+    /// The reasons for which its one trial is invalid, by their names in files.
+    fn reasons(self, service: &ByHand) -> BTreeSet<String> {
+        let mut command = self.command();
+        command.args(["--duration", "0.5", "--warmup", "0.1", "--drain", "2", "--output", "json"]);
+        command.args(service.flags());
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let printed: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let problems = match self {
+            Self::Rust => return kinds_of_problems(&printed),
+            Self::Python => &printed[0]["result"]["validity"]["reasons"],
+            Self::TypeScript => &printed[0]["results"][0]["extra"]["validity"]["reasons"],
+        };
+        let reasons = problems.as_array().into_iter().flatten();
+        reasons.map(|reason| reason["kind"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn in_folder(mut command: Command, folder: &Path, arguments: &[&str]) -> Command {
+    command.args(arguments).current_dir(folder);
+    command
+}
+
+/// The kinds in front of what `wse-bench` tells of its one trial.
+fn kinds_of_problems(printed: &Value) -> BTreeSet<String> {
+    let problems = printed[0]["problems"].as_array().unwrap().iter().map(|problem| problem.as_str().unwrap());
+    problems.map(|problem| problem.split(':').next().unwrap_or(problem).to_owned()).collect()
+}
+
+impl ByHand {
+    fn with_flaw(flaw: &str) -> Self {
+        Self::start("self-test-service", &["--flaw", flaw], &[("JWT_SECRET", "bench-secret-key-for-testing-only")])
+    }
+
+    /// What a program by hand is told of it.
+    fn flags(&self) -> [String; 4] {
+        let port = self.started.address.rsplit(':').next().unwrap().to_owned();
+        ["--port".into(), port, "--stats-url".into(), format!("http://{}", self.started.metrics_address)]
+    }
+}
+
+#[test]
+fn a_flaw_is_called_by_every_driver_what_ladder_calls_it() {
+    for (flaw, expected) in
+        [("none", None), ("drop", None), ("silent-drop", Some("unaccounted")), ("liar", Some("unaccounted"))]
+    {
+        for (name, driver) in [("wse-bench", Driver::Rust), ("Python", Driver::Python), ("npm", Driver::TypeScript)] {
+            let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
+            let found = undisturbed(|| driver.reasons(&ByHand::with_flaw(flaw)));
+            assert_eq!(found, expected, "{name} of the service with the flaw {flaw:?}");
+        }
+    }
+}
+
+/// What a run came to that the machine did not disturb, or the last of several.
+fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
+    let mut found = run();
+    for _ in 1..TRIES {
+        if !found.iter().any(|kind| MACHINES.contains(&kind.as_str())) {
+            break;
+        }
+        found = run();
+    }
+    // "1 messages sent, but lost" has no kind: it says in words what `unaccounted` says in numbers.
+    found.retain(|kind| !kind.contains(' '));
+    found
+}
+
+#[test]
+fn a_slow_generator_by_hand_accuses_itself() {
+    let hierarchy = Hierarchy::detect().expect("a slow generator needs a cgroup, and none can be written here");
+    let group = hierarchy.create("by-hand", 0.03).unwrap();
+    let service = ByHand::with_flaw("none");
+    let flags = "--test ping-latency --tiers 100 --rate 16000 --duration 2 --warmup 0.2 --drain 10 --output json";
+    let doors: Vec<_> = group.doors().iter().map(|door| format!("echo $$ > {}; ", door.display())).collect();
+    let program = programs().join("wse-bench");
+    let script = format!("{}exec {} {flags} {}", doors.concat(), program.display(), service.flags().join(" "));
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    group.remove();
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let kinds = kinds_of_problems(&printed);
+    assert!(kinds.contains("generator_late") || kinds.contains("generator_cpu"), "{kinds:?}");
+    assert!(!kinds.contains("unaccounted"), "slowness is no reason to lose messages: {kinds:?}");
+    assert_eq!(output.status.code(), Some(1));
+}
