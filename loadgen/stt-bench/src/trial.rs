@@ -125,7 +125,9 @@ impl Worker {
         let mut fleet = self.fleet_for(assignment, before.cpu_limit)?;
         let checks = self.settings.conformance && assignment.protocol_check && assignment.worker == 0;
         let smoke_before = checks.then(|| self.check_protocol(&mut fleet));
+        let opening_from_ns = monotonic_ns();
         let ready = self.prepare(&mut fleet, assignment);
+        let opening_ns = Some(monotonic_ns() - opening_from_ns);
         let start = match ready.and_then(|problem| gate.ready(fleet.alive(), problem)) {
             Ok(start) => start,
             Err(error) => {
@@ -143,6 +145,7 @@ impl Worker {
         done.window_ended(ended_ns);
         let evidence = WorkerEvidence {
             program: PROGRAM.to_owned(),
+            opening_ns,
             start_skew_ns: done.skew_ns,
             congestion_control: congestion_control
                 .unwrap_or_else(|| bench_format::environment::Environment::read().congestion_control),
