@@ -29,6 +29,8 @@ use crate::{
 use assignments::assignments;
 
 mod assignments;
+#[cfg(feature = "fixture")]
+pub mod fixture;
 
 /// Between the release and the start: enough for every worker to hear of it.
 const LEAD: Duration = Duration::from_millis(50);
@@ -147,16 +149,7 @@ impl<S: Stage> Trial<'_, S> {
     async fn run(mut self) -> Result<Measured, Error> {
         let before = readings::read(self.client, self.stage).await?;
         self.rss_at_rest_bytes = self.client.at_rest(&before);
-        if self.plan.keeping == BookKeeping::Connections {
-            let known = self.client.connections().await.map_err(readings::Error::from)?;
-            self.others = known.into_iter().map(|book| book.id).collect();
-        }
-        let terms = self.terms()?;
-        self.coordinator.offer(assignments(self.plan, &terms));
-        let open_at_start = self.all_ready().await?;
-        if terms.publishes_by.is_some() && self.client.can_ask() {
-            self.publishing().await?;
-        }
+        let (terms, open_at_start) = self.open().await?;
         let mut problems = Vec::new();
         let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
         if self.plan.read_when_open && !terms.opens_in_window {
@@ -195,6 +188,22 @@ impl<S: Stage> Trial<'_, S> {
         }
         let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
         Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
+    }
+
+    /// Hands the trial out, and waits until everything is ready for the start: the workers, and a service that publishes. Returns
+    /// the terms and the connections that are open.
+    async fn open(&mut self) -> Result<(Terms, u64), Error> {
+        if self.plan.keeping == BookKeeping::Connections {
+            let known = self.client.connections().await.map_err(readings::Error::from)?;
+            self.others = known.into_iter().map(|book| book.id).collect();
+        }
+        let terms = self.terms()?;
+        self.coordinator.offer(assignments(self.plan, &terms));
+        let open_at_start = self.all_ready().await?;
+        if terms.publishes_by.is_some() && self.client.can_ask() {
+            self.publishing().await?;
+        }
+        Ok((terms, open_at_start))
     }
 
     /// What the trial is judged by, beside what the workers and the service counted.
@@ -384,29 +393,4 @@ fn sent_by(upload: &Upload) -> u64 {
 /// Keeps what was read; what could not be read is a problem of the service's conduct.
 fn note<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
     read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
-}
-
-#[cfg(feature = "fixture")]
-pub mod fixture {
-    //! A trial made by hand, as it was measured.
-
-    use judge::fixture::{Files, flood};
-
-    use super::Measured;
-    use crate::coordinator::Upload;
-
-    /// An honest flood.
-    pub fn measured() -> Measured {
-        of(flood())
-    }
-
-    /// A trial with these files.
-    pub fn of(files: Files) -> Measured {
-        let Files { trial, uploads, service } = files;
-        let upload = |result| {
-            let text = serde_json::to_vec(result).expect("a result has no map keys but strings");
-            Upload::parse(text).expect("it was written here")
-        };
-        Measured { trial, uploads: uploads.iter().map(upload).collect(), service }
-    }
 }
