@@ -15,6 +15,7 @@ from wse_py_bench.connection import ready_id
 from wse_py_bench.judge import Judge, JudgeError, find_judge
 from wse_py_bench.payload import FIRST_SEQUENCE, FORMATS, composer, ponged
 from wse_py_bench.profiles import PROFILES
+from wse_py_bench.quota import quota, quota_of
 from wse_py_bench.recorder import WindowRecorder
 
 GOLDEN = Path(__file__).resolve().parents[3] / "services/testdata/wse-messages.json"
@@ -126,3 +127,23 @@ def test_the_judge_is_what_the_checkout_built_last_what_is_on_path(
 def test_what_cannot_be_judged_is_said_in_one_sentence(script: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(JudgeError, match=words):
         Judge(program(tmp_path / "bin", script)).judge(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "5000 10000"}, 0.5),
+        ({"cpu.max": "max 10000"}, None),
+        ({"cpu.cfs_quota_us": "15000", "cpu.cfs_period_us": "10000"}, 1.5),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "10000"}, None),
+        ({}, None),
+    ],
+)
+def test_both_versions_of_cgroups_tell_their_quota(files: dict[str, str], cpus: float | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert quota_of(tmp_path) == cpus
+
+
+def test_a_process_without_a_cgroup_has_no_quota(tmp_path: Path) -> None:
+    assert quota(tmp_path / "nothing") is None

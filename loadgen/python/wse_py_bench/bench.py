@@ -64,7 +64,7 @@ class _Observed:
     service: Service | None
     ladder: Ladder
     assignment: Assignment
-    # Connections that are open already and belong to other clients.
+    # Connections that the service knows already: they belong to other clients.
     others: set[str]
     keeping: BookKeeping = BookKeeping.NONE
     open_at_start: int = 0
@@ -117,8 +117,7 @@ class Bench:
         results = crew.run(assignments, crew.Watch(observed.started, observed.loaded))
         expected = sum(book.sent + book.unnumbered for result in results for book in result.books)
         after = service.settled(before, expected, patience_ns) if service and before else None
-        found = service.connections() if service else None
-        connections = None if found is None else [book for book in found if book.id not in others]
+        connections = service.connections() if service else None
         start, end = (*observed.edges, None, None)[:2]
         readings = ServiceReadings(before=before, window_start=start, window_end=end, after=after)
         observed.keeping = _keeping(service, connections)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
+# A service whose counters stood still for so long has settled, whatever they say.
+STILL_NS = 1_000_000_000
 NOT_FOUND = 404
 
 
@@ -78,15 +80,21 @@ class Service:
     def settled(self, before: Reading, expected: int, patience_ns: int) -> Reading:
         """Waits until `expected` messages more than at `before` came in and reached the application's books.
 
-        What an application took from the queue it counts a moment later. It comes back when the time is over.
+        What an application took from the queue it counts a moment later. It comes back, too, when the counters stand
+        still, and when the time is over.
         """
         deadline_ns = monotonic_ns() + patience_ns
+        last, since_ns = None, monotonic_ns()
         while True:
             now = self.read()
             came = now.stats.messages.received - before.stats.messages.received
             messages, application = now.stats.messages, now.stats.application
             counted = application is None or application.delivered >= messages.delivered
-            if (came >= expected and not messages.queued and counted) or monotonic_ns() >= deadline_ns:
+            counters = (messages, application, now.stats.connections)
+            if counters != last:
+                last, since_ns = counters, monotonic_ns()
+            is_still = monotonic_ns() - since_ns > STILL_NS
+            if (came >= expected and not messages.queued and counted) or is_still or monotonic_ns() >= deadline_ns:
                 return now
             time.sleep(PAUSE_SECONDS)
 

@@ -19,6 +19,7 @@ from .flood import flood_many, flood_one
 from .machine import environment, peak_rss_bytes, raise_open_files
 from .payload import payload_bytes
 from .pings import hold, open_all, ping_latency, storm
+from .quota import quota
 from .trial import Assignment as Assignment
 from .trial import Trial
 
@@ -148,7 +149,7 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
             clock_uncertainty_ns=0,
             clock_step_ns=(now_unix_ns - wall_ns) - (now_ns - mono_ns),
             # One thread at a time runs the Python of a process.
-            cpu_limit=float(min(1, len(os.sched_getaffinity(0)))),
+            cpu_limit=min(1.0, len(os.sched_getaffinity(0)), quota() or 1.0),
             cpu_seconds=(time.process_time_ns() - cpu_ns) / NS_PER_SECOND,
             throttled_periods=None,
             periods=None,

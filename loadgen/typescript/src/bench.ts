@@ -86,7 +86,7 @@ interface Loaded {
   readings: ServiceReadings;
   connections: ConnectionBook[] | null;
   openAtStart: number;
-  /** Ids of connections that were open before: of other clients. */
+  /** Ids of connections that the service knew before: of other clients. */
   others: string[];
 }
 
@@ -94,7 +94,7 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
   const { crew, service, options } = equipment;
   const patience = options.drain * NS_PER_SECOND;
   const known = (await service?.connections()) ?? [];
-  const others = known.filter((book) => book.open).map((book) => book.id);
+  const others = known.map((book) => book.id);
   const first = (await service?.read()) ?? null;
   const before = first && ((await service?.settled(first, 0, patience)) ?? null);
   let openAtStart = 0;

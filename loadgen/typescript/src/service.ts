@@ -1,12 +1,14 @@
 // The service's side: its counters from the metrics port (services/README.md), its CPU and memory from the kernel.
 
 import { monotonicNs, NS_PER_MS, unixNs, until } from "./clock.ts";
-import { fromJson } from "./json.ts";
+import { fromJson, toJson } from "./json.ts";
 import { allowedCpus, listenerOf, usage } from "./machine.ts";
 import type { ConnectionBook, Reading, ServiceStats } from "./schemas.ts";
 
 const PATIENCE_MS = 10_000;
 const PAUSE_NS = 20 * NS_PER_MS;
+/** A service whose counters stood still for so long has settled, whatever they say. */
+const STILL_NS = 1000 * NS_PER_MS;
 
 /** A service's metrics port. */
 export class Service {
@@ -65,16 +67,21 @@ export class Service {
 
   /**
    * Waits until `expected` messages more than at `before` came in and reached the application's books, at most
-   * `patienceNs`. What an application took from the queue it counts a moment later.
+   * `patienceNs`. What an application took from the queue it counts a moment later. Counters that stand still are waited
+   * for no longer.
    */
   async settled(before: Reading, expected: number, patienceNs: number): Promise<Reading> {
     const deadlineNs = monotonicNs() + patienceNs;
+    let [last, sinceNs] = ["", monotonicNs()];
     for (;;) {
       const now = await this.read();
-      const { received, queued, delivered } = now.stats.messages;
-      const counted = (now.stats.application?.delivered ?? delivered) >= delivered;
-      const settled = received - before.stats.messages.received >= expected && queued === 0 && counted;
-      if (settled || monotonicNs() >= deadlineNs) return now;
+      const { messages, application, connections } = now.stats;
+      const counted = (application?.delivered ?? messages.delivered) >= messages.delivered;
+      const came = messages.received - before.stats.messages.received;
+      const counters = toJson([messages, application, connections]);
+      if (counters !== last) [last, sinceNs] = [counters, monotonicNs()];
+      const isStill = monotonicNs() - sinceNs > STILL_NS;
+      if ((came >= expected && messages.queued === 0 && counted) || isStill || monotonicNs() >= deadlineNs) return now;
       await until(monotonicNs() + PAUSE_NS);
     }
   }

@@ -2,6 +2,7 @@
 
 import { monotonicNs, unixNs, until, wallNs } from "./clock.ts";
 import { allowedCpus, environment, ownCpuNs, peakRssBytes, seconds } from "./machine.ts";
+import { quota } from "./quota.ts";
 import { SCHEMA, type WorkerEvidence, type WorkerResult } from "./schemas.ts";
 import { token } from "./token.ts";
 import type { Assignment } from "./trial.ts";
@@ -58,7 +59,7 @@ export async function carryOut(assignment: Assignment, secret: string, gate: Gat
     clock_uncertainty_ns: 0,
     clock_step_ns: Math.round(wallNs() - before.wallNs - (monotonicNs() - before.monotonicNs)),
     // One thread runs all JavaScript of a process.
-    cpu_limit: Math.min(1, allowedCpus("self").length || 1),
+    cpu_limit: Math.min(1, allowedCpus("self").length || 1, quota() ?? 1),
     cpu_seconds: seconds(ownCpuNs() - before.cpuNs),
     throttled_periods: null,
     periods: null,

@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { parse } from "../src/cli.ts";
 import { searchLimit } from "../src/limit.ts";
 import { cpuList } from "../src/machine.ts";
+import { quotaOf } from "../src/quota.ts";
 import { chosen, ladders, TESTS } from "../src/suite.ts";
 
 test("the limit is bracketed to a thousand connections", async () => {
@@ -38,4 +42,19 @@ test("all seven tests have ladders, and published tiers end where the machine do
 test("a list of CPUs is read as the kernel writes it", () => {
   assert.deepEqual(cpuList("0-2,5"), [0, 1, 2, 5]);
   assert.deepEqual(cpuList(""), []);
+});
+
+test("both versions of cgroups tell their quota", () => {
+  const of = (files: Record<string, string>) => {
+    const group = mkdtempSync(join(tmpdir(), "wse-ts-quota-"));
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(group, name), text);
+    const found = quotaOf(group);
+    rmSync(group, { recursive: true });
+    return found;
+  };
+  assert.equal(of({ "cpu.max": "5000 10000" }), 0.5);
+  assert.equal(of({ "cpu.max": "max 10000" }), undefined);
+  assert.equal(of({ "cpu.cfs_quota_us": "15000", "cpu.cfs_period_us": "10000" }), 1.5);
+  assert.equal(of({ "cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "10000" }), undefined);
+  assert.equal(of({}), undefined);
 });
