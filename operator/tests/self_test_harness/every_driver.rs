@@ -114,20 +114,41 @@ fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
     found
 }
 
+/// Runs a program with a part of a CPU; what it printed as JSON.
+fn starved(role: &str, cpus: f64, command: &Command) -> Value {
+    let hierarchy = Hierarchy::detect().expect("a slow generator needs a cgroup, and none can be written here");
+    let group = hierarchy.create(role, cpus).unwrap();
+    let doors: Vec<_> = group.doors().iter().map(|door| format!("echo $$ > {}; ", door.display())).collect();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{}exec \"$@\"", doors.concat()), "sh"]).arg(command.get_program());
+    shell.args(command.get_args()).current_dir(command.get_current_dir().unwrap_or(&checkout()));
+    let output = shell.output().unwrap();
+    group.remove();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
 #[test]
 fn a_slow_generator_by_hand_accuses_itself() {
-    let hierarchy = Hierarchy::detect().expect("a slow generator needs a cgroup, and none can be written here");
-    let group = hierarchy.create("by-hand", 0.03).unwrap();
     let service = ByHand::with_flaw("none");
+    let mut command = Command::new(programs().join("wse-bench"));
     let flags = "--test ping-latency --tiers 100 --rate 16000 --duration 2 --warmup 0.2 --drain 10 --output json";
-    let doors: Vec<_> = group.doors().iter().map(|door| format!("echo $$ > {}; ", door.display())).collect();
-    let program = programs().join("wse-bench");
-    let script = format!("{}exec {} {flags} {}", doors.concat(), program.display(), service.flags().join(" "));
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-    group.remove();
-    let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let kinds = kinds_of_problems(&printed);
+    command.args(flags.split(' ')).args(service.flags());
+    let kinds = kinds_of_problems(&starved("by-hand", 0.03, &command));
     assert!(kinds.contains("generator_late") || kinds.contains("generator_cpu"), "{kinds:?}");
     assert!(!kinds.contains("unaccounted"), "slowness is no reason to lose messages: {kinds:?}");
-    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The clients of applications offer closed loops: what they measure with little CPU is theirs, and not the service's.
+#[test]
+fn a_slow_client_says_that_it_was_the_bound() {
+    for (role, driver, result) in
+        [("python", Driver::Python, "/0/result/bound_by"), ("npm", Driver::TypeScript, "/0/results/0/extra/bound_by")]
+    {
+        let service = ByHand::with_flaw("none");
+        let mut command = driver.command();
+        command.args(["--duration", "1", "--warmup", "0.1", "--drain", "10", "--output", "json"]).args(service.flags());
+        let printed = starved(role, 0.2, &command);
+        let bound_by = printed.pointer(result).and_then(Value::as_str);
+        assert_eq!(bound_by, Some("generator"), "{role}: {printed}");
+    }
 }
