@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use bench_format::{service::PublisherStats, trial_file::BookKeeping};
+use bench_format::{
+    service::{PublisherStats, ServiceStats},
+    trial_file::BookKeeping,
+};
+use judge::delta::ServiceDelta;
 use process_usage::KernelMemory;
 use tokio::{
     net::TcpListener,
@@ -35,7 +39,7 @@ const REGISTER_DEADLINE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two looks at a service that is to let go of its connections.
 const REST_LOOK: Duration = Duration::from_millis(20);
-/// How long a service that can't be asked gets to let go of them.
+/// How long a service that can't be asked gets to let go of them, and one that can to place what it received.
 const REST: Duration = Duration::from_secs(1);
 
 /// Why a run by hand, or a trial of it, came to nothing.
@@ -152,8 +156,24 @@ impl ByHand {
                 processes.workers = Some(workers);
                 registered(processes, coordinator, plan.workers).await?;
             }
+            if plan.keeping != BookKeeping::None {
+                at_rest(client).await;
+            }
             Ok(measure(processes, coordinator, client, plan).await?)
         })
+    }
+}
+
+/// Waits until the service has placed what others sent it before, a first connection's greeting among them: a reading in the
+/// middle of that would have it received and not yet consumed. One that doesn't tell of all that it received is waited for in
+/// vain, and not for long.
+async fn at_rest(client: &ServiceClient) {
+    let deadline = Instant::now() + REST;
+    while let Ok(now) = client.stats().await
+        && !ServiceDelta::between(&ServiceStats::default(), &now).settled(0)
+        && Instant::now() < deadline
+    {
+        sleep(REST_LOOK).await;
     }
 }
 
