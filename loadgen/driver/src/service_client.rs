@@ -142,10 +142,11 @@ impl ServiceClient {
         let own: Vec<_> = self.base.iter().cloned().collect();
         self.find(PROCESSES, &own).await;
         self.find(PUBLISHER, &own).await;
-        let other = self.other.iter().filter(|_| !self.pages.contains_key(PUBLISHER)).cloned();
-        let both: Vec<_> = own.iter().cloned().chain(other).collect();
-        self.find(PUBLISHER, &both[own.len()..]).await;
-        self.find(LINKS, &both).await;
+        // An instance that publishes tells of all of them.
+        let tells_of_all = self.pages.get(PUBLISHER).is_some_and(|there| *there == own);
+        let other: Vec<_> = self.other.iter().filter(|_| !tells_of_all).cloned().collect();
+        self.find(PUBLISHER, &other).await;
+        self.find(LINKS, &[own, other].concat()).await;
         // An engine has the page whatever it is part of; of one instance there is nothing to be read again and again.
         if let Ok(None) = self.links().await {
             self.pages.remove(LINKS);

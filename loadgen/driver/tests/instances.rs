@@ -1,5 +1,7 @@
 //! Two instances that tell of themselves at two ports, read as one service.
 
+use std::sync::{Arc, Mutex};
+
 use axum::{Json, Router, routing::get};
 use bench_format::service::{LinkStats, LinksStats, PublisherStats, ServiceStats};
 use driver::service_client::{Error, ServiceClient};
@@ -7,10 +9,15 @@ use tokio::{net::TcpListener, runtime::Runtime};
 
 /// Serves what an instance tells; returns where.
 fn instance(runtime: &Runtime, publisher: Option<PublisherStats>, link: LinkStats) -> String {
-    let links = LinksStats { cluster: Some(link), redis: None };
+    instance_with(runtime, publisher, Arc::new(Mutex::new(Some(link))))
+}
+
+/// The same with a link that may come up later.
+fn instance_with(runtime: &Runtime, publisher: Option<PublisherStats>, link: Arc<Mutex<Option<LinkStats>>>) -> String {
+    let links = move || LinksStats { cluster: link.lock().unwrap().clone(), redis: None };
     let mut pages = Router::new()
         .route("/stats", get(async || Json(ServiceStats::default())))
-        .route("/stats/links", get(move || async move { Json(links) }));
+        .route("/stats/links", get(move || async move { Json(links()) }));
     if let Some(publisher) = publisher {
         pages = pages.route("/stats/publisher", get(move || async move { Json(publisher) }));
     }
@@ -57,6 +64,23 @@ fn what_one_published_and_sent_the_other_received() {
     let (told, links) = read(&runtime, &service, &publisher).unwrap();
     assert_eq!(told.unwrap().published, 7);
     assert_eq!(links.unwrap().cluster.unwrap(), LinkStats { published: 7, sent: 7, ..received() });
+}
+
+#[test]
+fn links_that_come_up_after_the_first_look_are_read_at_both() {
+    let runtime = runtime();
+    let [ours, theirs] = [(); 2].map(|()| Arc::new(Mutex::new(None)));
+    let service = instance_with(&runtime, None, Arc::clone(&ours));
+    let publisher = instance_with(&runtime, publisher(), Arc::clone(&theirs));
+    let mut client = ServiceClient::of_url(&service).with_publisher(&publisher);
+    let links = runtime.block_on(async {
+        client.check().await.unwrap();
+        assert!(client.links().await.unwrap().is_none());
+        (*ours.lock().unwrap(), *theirs.lock().unwrap()) = (Some(received()), Some(sent()));
+        client.find_pages().await;
+        client.links().await.unwrap().unwrap()
+    });
+    assert_eq!(links.cluster.unwrap(), LinkStats { published: 7, sent: 7, ..received() });
 }
 
 #[test]
