@@ -136,7 +136,7 @@ fn row(trial: String, result: &TrialResult) -> [String; 5] {
     let standing = match &result.validity {
         Validity::Valid => standing(result),
         Validity::Invalid { reasons } => {
-            let kinds: Vec<String> = reasons.iter().map(|reason| snake(&reason.kind)).collect();
+            let kinds: Vec<String> = reasons.iter().map(|reason| reason.kind.to_string()).collect();
             format!("invalid: {}", kinds.join(", "))
         }
     };

@@ -12,14 +12,8 @@ use serde_json::Value;
 
 use crate::{
     outside::ByHand,
-    run::{checkout, programs},
+    run::{MACHINES_OWN, TRIES, checkout, programs},
 };
-
-/// Reasons for which the machine alone may be to blame, as files name them: it was busy with something else.
-const MACHINES: [&str; 6] =
-    ["start_skew", "generator_late", "generator_cpu", "send_rate", "clock_step", "reading_late"];
-/// A program that nothing but the machine kept from an answer is run again, so often at most.
-const TRIES: usize = 6;
 
 /// A program that drives trials by itself, and where its JSON has the reasons of its one trial.
 #[derive(Clone, Copy)]
@@ -104,7 +98,7 @@ fn a_flaw_is_called_by_every_driver_what_ladder_calls_it() {
 fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
     let mut found = run();
     for _ in 1..TRIES {
-        if !found.iter().any(|kind| MACHINES.contains(&kind.as_str())) {
+        if !MACHINES_OWN.iter().any(|kind| found.contains(&kind.to_string())) {
             break;
         }
         found = run();

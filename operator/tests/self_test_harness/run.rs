@@ -24,7 +24,7 @@ use tempfile::TempDir;
 /// Longest time for one plan of ours.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a plan is climbed, at most, for a trial that nothing disturbed.
-const TRIES: usize = 6;
+pub(crate) const TRIES: usize = 6;
 /// Between two looks at something that must happen.
 pub(crate) const GLANCE: Duration = Duration::from_millis(10);
 /// The programs of a run.
@@ -168,13 +168,17 @@ impl<'a> Tries<'a> {
     }
 }
 
-/// Whether a trial is invalid for the sake of the generator or of the machine: it was busy with something else.
-pub(crate) fn is_disturbed(validity: &Validity) -> bool {
+/// Reasons for the sake of the generator or of the machine: it was busy with something else.
+pub(crate) const MACHINES_OWN: [ReasonKind; 6] = {
     use ReasonKind::{ClockStep, GeneratorCpu, GeneratorLate, ReadingLate, SendRate, StartSkew};
-    let machines_own = [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep];
+    [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep]
+};
+
+/// Whether a trial is invalid for such a reason.
+pub(crate) fn is_disturbed(validity: &Validity) -> bool {
     match validity {
         Validity::Valid => false,
-        Validity::Invalid { reasons } => reasons.iter().any(|reason| machines_own.contains(&reason.kind)),
+        Validity::Invalid { reasons } => reasons.iter().any(|reason| MACHINES_OWN.contains(&reason.kind)),
     }
 }
 
