@@ -25,7 +25,7 @@ use crate::{
     coordinator::{Coordinator, barrier::Barrier},
     measure::{self, Measured, measure},
     service_client::{self, ServiceClient},
-    service_process::ServiceProcess,
+    service_process::{Room, ServiceProcess},
     stage::{self, Ended, Shares, Stage, Usage},
     trial_plan::TrialPlan,
     workers::{WorkerProgram, Workers},
@@ -60,9 +60,6 @@ pub enum Error {
     /// The trial has no result.
     #[error(transparent)]
     Measure(#[from] measure::Error),
-    /// The service's metrics port can't be read.
-    #[error(transparent)]
-    Service(#[from] service_client::Error),
 }
 
 /// See the module.
@@ -129,13 +126,9 @@ impl ByHand {
     pub fn rest(&mut self, patience: Duration) {
         let Self { client, open_at_rest, runtime, .. } = self;
         runtime.block_on(async {
-            let Some(at_rest) = *open_at_rest else { return sleep(REST).await };
-            let deadline = Instant::now() + patience;
-            while let Ok(now) = client.stats().await
-                && now.connections.open > at_rest
-                && Instant::now() < deadline
-            {
-                sleep(REST_LOOK).await;
+            match *open_at_rest {
+                Some(at_rest) => wait_while(client, patience, |now| now.connections.open > at_rest).await,
+                None => sleep(REST).await,
             }
         });
     }
@@ -156,21 +149,27 @@ impl ByHand {
                 processes.workers = Some(workers);
                 registered(processes, coordinator, plan.workers).await?;
             }
+            processes.room = processes.service.as_ref().and_then(ServiceProcess::room);
             if plan.keeping != BookKeeping::None {
-                at_rest(client).await;
+                // A reading in the middle of a first connection's greeting would have it received and not yet consumed. One
+                // that doesn't tell of all that it received is waited for in vain, and not for long.
+                wait_while(client, REST, is_placing).await;
             }
             Ok(measure(processes, coordinator, client, plan).await?)
         })
     }
 }
 
-/// Waits until the service has placed what others sent it before, a first connection's greeting among them: a reading in the
-/// middle of that would have it received and not yet consumed. One that doesn't tell of all that it received is waited for in
-/// vain, and not for long.
-async fn at_rest(client: &ServiceClient) {
-    let deadline = Instant::now() + REST;
+/// Whether the service has received something that it hasn't placed yet.
+fn is_placing(now: &ServiceStats) -> bool {
+    !ServiceDelta::between(&ServiceStats::default(), now).settled(0)
+}
+
+/// Waits while something is so of a service's counters, at most as long as patience lasts.
+async fn wait_while(client: &ServiceClient, patience: Duration, is_so: impl Fn(&ServiceStats) -> bool) {
+    let deadline = Instant::now() + patience;
     while let Ok(now) = client.stats().await
-        && !ServiceDelta::between(&ServiceStats::default(), &now).settled(0)
+        && is_so(&now)
         && Instant::now() < deadline
     {
         sleep(REST_LOOK).await;
@@ -213,11 +212,13 @@ async fn registered(processes: &mut Processes, coordinator: &Coordinator, count:
 struct Processes {
     workers: Option<Workers>,
     service: Option<ServiceProcess>,
+    /// The CPUs that the service may use, as they were before the trial.
+    room: Option<Room>,
 }
 
 impl Stage for Processes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        Ok(self.service.as_ref().and_then(ServiceProcess::usage))
+        Ok(self.service.as_ref().zip(self.room).and_then(|(service, room)| service.usage(room)))
     }
 
     /// Both ends of each connection are on this machine, or nobody knows what is the service's.
@@ -242,10 +243,9 @@ impl Stage for Processes {
     /// Workers share the CPUs that this process may use.
     fn shares(&self) -> Shares {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let room = self.service.as_ref().and_then(ServiceProcess::room);
         Shares {
             worker_cpus: cpus as f64,
-            shared_with_service: room.is_some_and(|room| room.shared),
+            shared_with_service: self.room.is_some_and(|room| room.shared),
             isolation: None,
             shared_with_inference: None,
         }

@@ -79,13 +79,13 @@ impl ServiceProcess {
         self.pids.iter().map(limit).sum::<Option<u64>>()
     }
 
-    /// What they have used so far, as one. Nothing once one is gone.
-    pub fn usage(&self) -> Option<Usage> {
+    /// What they have used so far, as one, of the CPUs that they may use. Nothing once one is gone.
+    pub fn usage(&self, room: Room) -> Option<Usage> {
         Some(Usage {
             pid: self.pids[0],
             cpu_ns: self.cpu_ns()?,
             rss_bytes: self.rss_bytes()?,
-            cpu_limit: self.room()?.cpus,
+            cpu_limit: room.cpus,
             throttled_periods: None,
             periods: None,
         })

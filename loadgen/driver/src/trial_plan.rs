@@ -4,16 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
     plan::{Load, Message, Objective, Thresholds},
-    service::Started,
     trial::TrialId,
     trial_file::BookKeeping,
 };
 
 /// What becomes of a trial for which a worker opened no connection at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NothingOpen {
     /// There is nothing to measure: it is called off.
-    #[default]
     CallOff,
     /// That is a result: a probe for the most connections counts it.
     GoOn,
@@ -29,7 +27,7 @@ pub struct TrialPlan {
     /// The attempt.
     pub attempt: u32,
     /// Where the service listens.
-    pub service: Started,
+    pub address: String,
     /// What the service's books can answer.
     pub keeping: BookKeeping,
     /// Connections, over all workers.
@@ -82,12 +80,7 @@ pub(crate) mod fixture {
     pub(crate) fn plan(trial: TrialId, load: Load) -> TrialPlan {
         TrialPlan {
             run: "run".into(),
-            service: Started {
-                event: "ready".into(),
-                address: "127.0.0.1:1".into(),
-                metrics_address: "127.0.0.1:1".into(),
-                pid: 0,
-            },
+            address: "127.0.0.1:1".into(),
             attempt: 1,
             keeping: BookKeeping::None,
             connections: trial.tier,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bench_format::{
     plan::{Load, Message, Thresholds},
-    service::Started,
     trial::TrialId,
     trial_file::BookKeeping,
 };
@@ -148,13 +147,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
             repeat: cli.repeat,
         },
         attempt: 1,
-        service: Started {
-            event: "ready".into(),
-            address: address.to_owned(),
-            metrics_address: String::new(),
-            // Not known, and nobody asks.
-            pid: 0,
-        },
+        address: address.to_owned(),
         // Its counters stand beside ours and are not held against them.
         keeping: BookKeeping::None,
         connections: sessions,

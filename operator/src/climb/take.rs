@@ -227,7 +227,7 @@ impl<B: Backend> Climb<'_, B> {
             run: self.run.id.clone(),
             trial: entry.trial.clone(),
             attempt,
-            service: started.clone(),
+            address: started.address.clone(),
             keeping: service.books,
             connections: ladder.connections.unwrap_or(entry.trial.tier),
             workers: self.plan.workers,

@@ -22,7 +22,7 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
             attempt: plan.attempt,
             worker,
             workers,
-            address: plan.service.address.clone(),
+            address: plan.address.clone(),
             connections,
             first_connection: first,
             seed: plan.seed,

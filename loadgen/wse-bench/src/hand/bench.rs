@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bench_format::{
     plan::{Load, Thresholds},
-    service::Started,
     trial::TrialId,
     trial_file::BookKeeping,
 };
@@ -96,13 +95,7 @@ impl<'a> Bench<'a> {
                 repeat: *trials,
             },
             attempt: 1,
-            service: Started {
-                event: "ready".into(),
-                address: cli.address(),
-                metrics_address: String::new(),
-                // Not known, and nobody asks.
-                pid: 0,
-            },
+            address: cli.address(),
             keeping: *keeping,
             connections: step.tier,
             workers,
