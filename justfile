@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "{{NAME}}" {{OPTIONS}}
 
 # everything that needs no cluster, in the order in which a mistake shows soonest
-test: lint generated deny unit python-test typescript-test self-test conformance docs-test fuzz
+test: lint generated deny unit python-test typescript-test self-test gateways docs-test fuzz
     @echo "all checks passed"
 
 # everything about clusters: ladder's part for them, the chart, a real Kubernetes on this machine (root, Debian)
@@ -87,7 +87,31 @@ self-test: _bench-build _node-env
 
 # gateways against their contract, case by case: all of the registry, or those that are named (docs/CONFORMANCE.md)
 conformance *SERVICES: _bench-build
-    target/release/ladder conformance {{SERVICES}}
+    @python3 tools/service_tasks.py conformance "$@"
+
+# the same, kept as services/NAME/conformance.json: until what it depends on changes, CI runs the level `core`
+conformance-record +SERVICES: _bench-build
+    @python3 tools/service_tasks.py record "$@"
+
+# every gateway whose toolchain can be had: lint, unit tests, its contract
+gateways: _bench-build
+    @python3 tools/service_tasks.py gateways
+
+# build services with the toolchain of each (services/services.toml): all of them, or those that are named
+build *SERVICES: _python-env
+    @python3 tools/service_tasks.py build "$@"
+
+# the unit tests of services
+test-service *SERVICES: _python-env
+    @python3 tools/service_tasks.py test "$@"
+
+# formatting, lint and types of services
+lint-service *SERVICES: _python-env
+    @python3 tools/service_tasks.py lint "$@"
+
+# a new gateway in the manner of the one in that language: go, node, typescript, python, java, cpp, elixir, rust
+new-gateway LANGUAGE NAME:
+    @python3 tools/new_gateway.py {{LANGUAGE}} {{NAME}}
 
 # the examples in the docs
 docs-test: _bench-build _node-env
@@ -133,17 +157,20 @@ microbench *FILTER:
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from the code: the JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds
+# write what is generated from code and registry: JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds; gateways in chart and README
 generate:
     cargo build --quiet --locked {{checked}} --bin schemas
     target/debug/schemas docs/schemas
     python3 tools/values_schema.py
     python3 tools/format_types.py
     python3 fuzz/make_seeds.py
+    python3 tools/values_services.py
+    python3 tools/service_list.py
 
 # fail if generated files are not committed
 generated: generate
-    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json {{generated_types}} fuzz/seeds
+    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json charts/ws-ladder/values.yaml README.md \
+        {{generated_types}} fuzz/seeds
 
 # ladder's part for clusters: lint, units, its commands in the docs
 [group("kubernetes")]
@@ -177,7 +204,7 @@ chart-test *OPTIONS: _chart-tools
 chart-docs: _chart-tools
     helm-docs --chart-search-root charts/ws-ladder --log-level warning
 
-# install the chart into kubectl's current cluster (values files and helm's options may follow); it loads nothing yet
+# build this checkout's images, bring them to kubectl's current cluster and install the chart there (values files and helm's options may follow)
 [group("kubernetes")]
 k8s-install *VALUES: _kubernetes-build
     tools/k8s install "$@"
@@ -218,9 +245,12 @@ clean: e2e-down
     rm -rf target .venv .tools fuzz/target
 
 # what a ladder needs: release binaries, the Python environment, the engine's extension module
-_bench-build: _python-env
-    cargo build --locked --release --quiet {{machine_programs}}
+_bench-build: _python-env _programs
     tools/build-extension
+
+# One set for all that is built in Rust, because with another one the dependencies have other features.
+_programs:
+    cargo build --locked --release --quiet {{machine_programs}}
 
 # the engine in Python, for what climbs on this machine
 _extension: _python-env
@@ -242,14 +272,25 @@ _rust-lint: _python-env
 # What the tests of CI need, built and fetched side by side before any of them runs: most of it leaves a CPU idle at times,
 # and tests that want a quiet machine have it afterwards.
 [parallel]
-_ahead: _ahead-rust _ahead-cluster _ahead-fuzz _cargo-deny _node-env _reference-env
+_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _reference-env
 
 _ahead-rust: _rust-lint _bench-build
     cargo test --locked --quiet {{checked}} --no-run
 
 # One after the other, because apt-get waits for nobody.
-_ahead-cluster: _redis-env
+_ahead-debian: _redis-env
     e2e/cluster/packages
+    python3 tools/service_tasks.py toolchains
+    @{{just_executable()}} _ahead-builds
+
+[parallel]
+_ahead-builds: _ahead-cluster _ahead-gateways
+
+# Those in Rust are of the workspace, and its build is under way.
+_ahead-gateways:
+    python3 tools/service_tasks.py build --foreign
+
+_ahead-cluster:
     e2e/cluster/build
     @{{just_executable()}} _chart-tools
 

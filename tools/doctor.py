@@ -197,6 +197,18 @@ def images(pins: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(f"image {name}", pin["version"], shown, mend)
 
 
+def services() -> Iterator[Finding]:
+    """Programs of the registry that aren't made by the toolchains above: each must have been built."""
+    registry = tomllib.loads((ROOT / "services/services.toml").read_text())["services"]
+    for name, service in registry.items():
+        if "build" not in service:
+            continue
+        words = [word.replace("{bin}", "target/release") for word in service["command"]]
+        missing = [word for word in words if "/" in word and not word.startswith("-") and not (ROOT / word).exists()]
+        found = f"{missing[0]} is not there" if missing else "built"
+        yield Finding(f"service {name}", "built", found, f"just build {name}" if missing else "")
+
+
 def main() -> int:
     pins = tomllib.loads((ROOT / "versions.lock.toml").read_text())
     findings = [
@@ -210,6 +222,7 @@ def main() -> int:
         *images(pins.get("images", {})),
         *cluster(pins.get("cluster", {})),
         *debian(pins.get("debian", {})),
+        *services(),
     ]
     for finding in findings:
         print(f"{'ok ' if finding.good else 'MEND'} {finding.name:24} pinned {finding.pinned:12} found {finding.found}")

@@ -9,7 +9,7 @@ from release import HELM_4, Release
 from waiting import until
 
 CLAIM = "small"
-IMAGE = "localhost/ws-ladder/wse-server:0.1.0"
+IMAGE = "ghcr.io/ws-ladder/wse-server:0.1.0"
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""What tools/images asks the registry: which services have an image, and what goes into the prebuilt ones.
+
+Usage: service_images.py names                 one a line
+       service_images.py base NAME             the key of [images] in versions.lock.toml
+       service_images.py gather NAME FOLDER    copies what the stage `prebuilt` of its Dockerfile takes into a folder
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from service_registry import ROOT, Service, load, with_images
+
+
+def main() -> int:
+    images = {each.name: each for each in with_images(load())}
+    match sys.argv[1:]:
+        case ["names"]:
+            print("\n".join(images))
+        case ["base", name]:
+            image = images[name].image
+            assert image is not None
+            print(image.base)
+        case ["gather", name, folder]:
+            return gather(images[name], Path(folder))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+def gather(service: Service, folder: Path) -> int:
+    """Copies the files by their last names; programs lose what only a debugger reads."""
+    assert service.image is not None
+    for name in service.image.files:
+        source = ROOT / name[1:] if name.startswith("/") else service.folder / name
+        if not source.exists():
+            print(f"tools/images: {source} is not there; run: just build {service.name}", file=sys.stderr)
+            return 1
+        target = folder / source.name
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+        elif source.is_relative_to(ROOT / "target/release"):
+            subprocess.run(["strip", "--strip-debug", "-o", target, source], check=True)
+        else:
+            shutil.copy2(source, target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

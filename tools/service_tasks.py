@@ -1,0 +1,239 @@
+"""Builds, tests, lints and checks the services of the registry, each with its own toolchain.
+
+Usage: service_tasks.py build|test|lint [SERVICE…]   without names: all that have something to build
+       service_tasks.py build --foreign               those that aren't of the Rust workspace
+       service_tasks.py needed NAME [OPTION…]         builds what a plan or a service needs; where one of a plan's can't
+                                                      be had it prints --service options for the others
+       service_tasks.py toolchains                    installs every toolchain
+       service_tasks.py gateways                      what CI does: lint, units and contract of every gateway
+       service_tasks.py conformance [--level core] [SERVICE…]
+       service_tasks.py images NAME…                  builds what images of these names are made of; others are not its
+       service_tasks.py record SERVICE…               all cases, kept in services/<name>/conformance.json
+
+A toolchain is a program in tools/toolchains/. It installs once what it needs into .tools/ and prints the environment
+that commands need, a KEY=VALUE a line (PATH=FOLDER: in front of PATH). Where it can't be had it says why and exits with
+3: what concerns all services leaves its services out with that sentence, and what names them fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+import conformance_records as records
+from service_registry import ROOT, Service, gateways, load, with_images
+
+NOT_HERE = 3
+LADDER = ROOT / "target/release/ladder"
+# Toolchains of what cargo and maturin build with everything else.
+WORKSPACE = ("rust", "extension")
+PLAN_SERVICES = re.compile(r"^services: *\[([^\]]*)\]", re.MULTILINE)
+
+
+class NotHereError(Exception):
+    """A toolchain can't be had on this machine; the message is its sentence."""
+
+
+def main() -> int:
+    options = arguments()
+    services = load()
+    if options.task == "needed":
+        return needed(services, options.services[0], options.options)
+    if options.task == "images":
+        made_of = [each for each in with_images(services) if each.name in options.services]
+        return each_with_its_toolchain(made_of, ["build"], named=True)
+    try:
+        chosen = choose(services, options.services)
+    except KeyError as error:
+        print(f"service_tasks: no service is called {error}; there are {', '.join(services)}", file=sys.stderr)
+        return 2
+    match options.task:
+        case "toolchains":
+            return prepare(services.values())
+        case "gateways":
+            return check_gateways(gateways(services))
+        case "conformance":
+            return conformance(chosen or gateways(services), options.level, named=bool(chosen))
+        case "record":
+            return record(chosen)
+        case task:
+            buildable = [each for each in services.values() if each.build and not each.like]
+            if options.foreign:
+                buildable = [each for each in buildable if not of_the_workspace(each)]
+            return each_with_its_toolchain(chosen or buildable, [task], named=bool(chosen))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = ["build", "test", "lint", "toolchains", "gateways", "conformance", "record", "needed", "images"]
+    parser.add_argument("task", choices=tasks)
+    parser.add_argument("services", nargs="*", metavar="SERVICE")
+    parser.add_argument("--level", choices=["core", "strict"], default="strict")
+    parser.add_argument("--foreign", action="store_true")
+    if sys.argv[1:2] == ["needed"]:
+        # What follows the name is for `ladder run`.
+        return argparse.Namespace(task="needed", services=sys.argv[2:3], options=sys.argv[3:])
+    return parser.parse_args()
+
+
+def choose(services: dict[str, Service], names: list[str]) -> list[Service]:
+    return [services[name] for name in names]
+
+
+def prepare(services: Iterable[Service]) -> int:
+    """Every toolchain of these services, one after the other: several of them install Debian's packages."""
+    for toolchain in sorted({each.build.toolchain for each in services if each.build}):
+        try:
+            environment(toolchain)
+        except NotHereError as error:
+            print(f"left out: what is built with {toolchain}: {error}")
+    return 0
+
+
+@functools.cache
+def environment(toolchain: str) -> dict[str, str]:
+    """The environment of commands that use a toolchain, which is installed first."""
+    done = subprocess.run([ROOT / "tools/toolchains" / toolchain], capture_output=True, text=True)
+    if done.returncode == NOT_HERE:
+        raise NotHereError(done.stderr.strip().splitlines()[-1])
+    sys.stderr.write(done.stderr)
+    if done.returncode != 0:
+        raise SystemExit(f"service_tasks: tools/toolchains/{toolchain} failed with exit code {done.returncode}")
+    found = dict(os.environ)
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition("=")
+        found[key] = f"{value}:{found['PATH']}" if key == "PATH" else value
+    return found
+
+
+def of_the_workspace(service: Service) -> bool:
+    """Whether cargo builds it with everything else."""
+    return service.build is not None and service.build.toolchain in WORKSPACE
+
+
+def needed(services: dict[str, Service], name: str, options: list[str]) -> int:
+    """Builds what a plan or a service needs beside the workspace; of a plan, what can't be had here is left out."""
+    wanted = [services[each] for each in named_by(name, options) if each in services]
+    left_out = []
+    for each in wanted:
+        if each.build is None or of_the_workspace(each):
+            continue
+        try:
+            if not run(each, "build", to=sys.stderr):
+                return 1
+        except NotHereError as error:
+            print(f"left out: {each.name}: {error}", file=sys.stderr)
+            left_out.append(each)
+    if len(left_out) == len(wanted) > 0:
+        return NOT_HERE
+    if left_out and "--service" not in options:
+        print(" ".join(f"--service {each.name}" for each in wanted if each not in left_out))
+    return 0
+
+
+def named_by(name: str, options: list[str]) -> list[str]:
+    """The services of a run: those of its --service options, else of its plan, else the name is a service's."""
+    chosen = [value for option, value in itertools.pairwise(options) if option == "--service"]
+    if chosen:
+        return chosen
+    path = next((path for path in (ROOT / f"plans/{name}.yaml", ROOT / name) if path.is_file()), None)
+    if path is None:
+        return [name]
+    listed = PLAN_SERVICES.search(path.read_text())
+    return [each.strip() for each in listed[1].split(",")] if listed else []
+
+
+def each_with_its_toolchain(services: list[Service], tasks: list[str], *, named: bool) -> int:
+    """Runs tasks of services; what failed is said at the end, so that one mistake doesn't hide another."""
+    failed = []
+    for each in services:
+        try:
+            failed += [f"{task} of {each.name}" for task in tasks if not run(each, task)]
+        except NotHereError as error:
+            if named:
+                print(f"service_tasks: {each.name}: {error}", file=sys.stderr)
+                return NOT_HERE
+            print(f"left out: {each.name}: {error}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
+    """Runs one task of a service, which prints to `to`; whether it succeeded."""
+    if not service.build:
+        raise SystemExit(f"service_tasks: services.{service.name} has no table `build` in services/services.toml")
+    line = getattr(service.build, task)
+    if not line:
+        return True
+    print(f"{service.name}: {task}", file=to, flush=True)
+    command = ["bash", "-euo", "pipefail", "-c", line]
+    done = subprocess.run(command, cwd=service.folder, env=environment(service.build.toolchain), stdout=to)
+    return done.returncode == 0
+
+
+def built(services: list[Service], *, named: bool) -> tuple[list[Service], int]:
+    """Those that were built here, and 1 if one failed; a toolchain that can't be had leaves its services out."""
+    ready, worst = [], 0
+    for each in services:
+        try:
+            if run(each, "build"):
+                ready.append(each)
+            else:
+                worst = 1
+                print(f"failed: build of {each.name}", file=sys.stderr)
+        except NotHereError as error:
+            print(f"left out: {each.name}: {error}")
+            worst = max(worst, NOT_HERE if named else 0)
+    return ready, worst
+
+
+def conformance(services: list[Service], level: str, *, named: bool) -> int:
+    ready, worst = built(services, named=named)
+    return max(worst, ladder_conformance([each.name for each in ready], level))
+
+
+def ladder_conformance(names: list[str], level: str, *options: str) -> int:
+    if not names:
+        return 0
+    return subprocess.run([LADDER, "conformance", "--level", level, *options, *names], cwd=ROOT).returncode
+
+
+def record(services: list[Service]) -> int:
+    """Checks gateways by all cases and keeps what came out, with the hash of what it depends on."""
+    ready, worst = built(services, named=True)
+    for each in ready:
+        before = records.inputs(each)
+        code = ladder_conformance([each.name], "strict", "--results", str(records.RESULTS))
+        worst = max(worst, code)
+        if code == 0:
+            print(f"wrote {records.write(each, before).relative_to(ROOT)}")
+    return worst
+
+
+def check_gateways(services: list[Service]) -> int:
+    """What CI does: lint and units of each; its contract whole where its record is old and in turn, else `core`.
+
+    Lint and units of the workspace are recipes of their own.
+    """
+    ready, worst = built(services, named=False)
+    foreign = [each for each in ready if not of_the_workspace(each)]
+    worst = max(worst, each_with_its_toolchain(foreign, ["lint", "test"], named=False))
+    strict, core = records.divide(ready)
+    for reason, each in strict:
+        print(f"{each.name}: all cases, because {reason}")
+    worst = max(worst, ladder_conformance([each.name for _, each in strict], "strict"))
+    worst = max(worst, ladder_conformance([each.name for each in core], "core"))
+    print(f"{len(ready)} gateways, {len(services) - len(ready)} of the registry left out or not built")
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
