@@ -111,7 +111,7 @@ lint-service *SERVICES: _python-env
 
 # a new gateway in the manner of the one in that language: go, node, typescript, python, java, cpp, elixir, rust
 new-gateway LANGUAGE NAME:
-    @python3 tools/new_gateway.py {{LANGUAGE}} {{NAME}}
+    @tools/new-gateway "{{LANGUAGE}}" "{{NAME}}"
 
 # the examples in the docs
 docs-test: _bench-build _node-env

@@ -1,0 +1,100 @@
+"""The registry as the tools read it, toolchains that can't be had, and records of conformance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import conformance_records as records
+import pytest
+import service_registry
+import service_tasks
+from service_registry import Build, Service
+
+
+def gateway(name: str, toolchain: str = "none") -> Service:
+    return Service(name=name, description="", protocol="stt", build=Build(toolchain, build="true", test="false"))
+
+
+def test_a_variant_has_what_it_shares_from_the_entry_that_it_is_like() -> None:
+    services = service_registry.load()
+    variant, model = services["wse-server-dict"], services["wse-server"]
+    assert variant.build == model.build
+    assert variant.folder == model.folder
+
+
+def test_the_harness_s_own_gateways_are_none_of_those_that_are_compared() -> None:
+    names = {each.name for each in service_registry.gateways(service_registry.load())}
+    assert {"rust-axum", "rust-sync"} <= names
+    assert not any(name.startswith("self-test") for name in names)
+
+
+def test_every_toolchain_of_the_registry_has_its_program() -> None:
+    for each in service_registry.load().values():
+        if each.build:
+            assert (service_registry.ROOT / "tools/toolchains" / each.build.toolchain).is_file()
+
+
+@pytest.fixture
+def absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A toolchain that can't be had here."""
+    program = tmp_path / "tools/toolchains/none"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 3\n")
+    program.chmod(0o755)
+    (tmp_path / "services/a").mkdir(parents=True)
+    monkeypatch.setattr(service_tasks, "ROOT", tmp_path)
+    monkeypatch.setattr(service_registry, "ROOT", tmp_path)
+    service_tasks.environment.cache_clear()
+    return "none"
+
+
+def test_a_toolchain_that_cannot_be_had_leaves_its_services_out_with_its_sentence(
+    absent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build"], named=False) == 0
+    assert "left out: a: no such machine" in capsys.readouterr().out
+
+
+def test_a_service_that_was_named_fails_where_its_toolchain_cannot_be_had(
+    absent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build"], named=True) == 3
+    assert "a: no such machine" in capsys.readouterr().err
+
+
+def test_what_failed_is_said_at_the_end(absent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tools/toolchains" / absent).write_text("#!/bin/sh\necho KEY=value\n")
+    assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build", "test"], named=False) == 1
+    assert "failed: test of a" in capsys.readouterr().err
+
+
+def test_a_run_needs_the_services_of_its_options_else_of_its_plan_else_the_one_it_is_named_after() -> None:
+    assert service_tasks.named_by("stt", ["--service", "rust-sync", "--repeat", "2"]) == ["rust-sync"]
+    assert {"rust-axum", "rust-sync"} <= set(service_tasks.named_by("stt", []))
+    assert service_tasks.named_by("rust-sync", []) == ["rust-sync"]
+
+
+def test_every_gateway_has_its_turn() -> None:
+    services = [gateway(name) for name in "abcde"]
+    seen = {each.name for number in range(5) for each in records.in_turn(services, number)}
+    assert seen == set("abcde")
+
+
+def test_a_record_of_other_inputs_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_registry, "ROOT", tmp_path)
+    monkeypatch.setattr(records, "inputs", lambda _: "now")
+    each = gateway("a")
+    each.folder.mkdir(parents=True)
+    assert records.stale(each) == "it has no record"
+    (each.folder / records.NAME).write_text(json.dumps({"inputs": "before"}))
+    assert records.stale(each) == "its record is of other inputs"
+    (each.folder / records.NAME).write_text(json.dumps({"inputs": "now"}))
+    assert records.stale(each) == ""
+
+
+def test_inputs_change_with_the_gateway_s_exceptions() -> None:
+    each = service_registry.load()["rust-sync"]
+    other = Service(**{**vars(each), "exceptions": {"unmasked": "nothing"}})
+    assert records.inputs(each) == records.inputs(each)
+    assert records.inputs(each) != records.inputs(other)
