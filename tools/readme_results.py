@@ -2,7 +2,7 @@
 
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
-       readme_results.py sessions BUNDLE          what a session costs each gateway, and how old its audio gets
+       readme_results.py sessions BUNDLE          what a frame costs each gateway, in CPU, memory and code
        readme_results.py capacity BUNDLE…         the brackets that searches found, each on its share of a CPU
        readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench, and
                                                   those of parts that were measured again because a trial was invalid
@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from bench_summary import Row, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = Path("docs/images/results.png")
-AGES = ("newest_ns", "oldest_ns")
+GATEWAYS = Path("docs/images/gateways.png")
 
 
 def origin(*bundles: Path, command: str = "") -> str:
@@ -85,43 +84,15 @@ def comparison(bundle: Path) -> str:
 
 
 def sessions(bundle: Path) -> str:
-    """The highest tier at which all gateways have a valid trial: ages of the audio, and costs."""
-    trials = [row for row in table(bundle, "trials.csv") if row["validity"] == "valid"]
-    percentiles = table(bundle, "percentiles.csv")
-    gateways = list(dict.fromkeys(row["service"] for row in table(bundle, "trials.csv")))
-    tiers = [{int(row["tier"]) for row in trials if row["service"] == gateway} for gateway in gateways]
-    tier = max(set.intersection(*tiers))
-    lines = [
-        "| gateway | newest p50, p95 | oldest p50, p95 | CPU per frame | of the generator | memory per session |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for gateway in gateways:
-        own = [row for row in trials if (row["service"], int(row["tier"])) == (gateway, tier)]
-        ages = [", ".join(f"{age(percentiles, own, name, at):,.0f} ms" for at in (50, 95)) for name in AGES]
-        # A second for a million frames is a microsecond for one.
-        costs = [f"{median(own, f'{side}_cpu_seconds_per_million'):.2f} µs" for side in ("service", "worker")]
-        memory = f"{median(own, 'service_bytes_per_connection') / 1024:.0f} KiB"
-        lines.append(f"| {' | '.join([gateway, *ages, *costs, memory])} |")
-    count = len([row for row in trials if int(row["tier"]) == tier]) // len(gateways)
-    head = f"{tier:,} sessions, medians of {count} trial{'s' * (count > 1)}. "
-    return head + origin(bundle) + "\n".join(lines) + "\n"
-
-
-def age(percentiles: list[dict[str, str]], own: list[dict[str, str]], name: str, at: int) -> float:
-    """A percentile of these trials, in milliseconds."""
-    keys = ("service", "tier", "process", "repeat")
-    wanted = {tuple(row[key] for key in keys) for row in own}
-    found = [
-        int(row["value_ns"]) / 1e6
-        for row in percentiles
-        if tuple(row[key] for key in keys) in wanted and row["histogram"] == name and float(row["percentile"]) == at
-    ]
-    return statistics.median(found)
-
-
-def median(rows: list[dict[str, str]], name: str) -> float:
-    """The median of a column."""
-    return statistics.median(float(row[name]) for row in rows)
+    """What a frame costs each gateway, as the report has it, with its picture."""
+    report = (bundle / "report/report.md").read_text()
+    section = report.split("## Gateways side by side", 1)[1].split("\n## ", 1)[0]
+    tables = [line.rstrip() for line in section.splitlines() if line.startswith(("|", "**"))]
+    # An empty line around each caption.
+    rows = "\n".join(f"\n{line}\n" if line.startswith("**") else line for line in tables)
+    shutil.copyfile(bundle / "report/gateways.png", ROOT / GATEWAYS)
+    picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
+    return f"Medians over repeats that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
 
 
 def capacity(bundles: list[Path]) -> str:

@@ -19,7 +19,7 @@ from .tables import cpu_per_session
 # Distribution charts in one report; beyond, only the lowest and highest tier of each ladder is drawn.
 MOST_DISTRIBUTIONS = 60
 # Services beside each other, in the plan's order.
-_SERVICES = ("blue", "orange", "green", "violet", "red", "grey")
+_SERVICES = ("blue", "orange", "green", "violet", "red", "grey", "teal", "pink", "olive", "brown")
 _HISTOGRAMS = {
     "response_ns": "blue",
     "service_ns": "green",

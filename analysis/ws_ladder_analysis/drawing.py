@@ -27,6 +27,10 @@ COLOURS = {
     "red": "#c0262d",
     "grey": "#8c959f",
     "violet": "#7c4dbe",
+    "teal": "#0f7b83",
+    "pink": "#b8328a",
+    "olive": "#6b6b00",
+    "brown": "#7a4a21",
 }
 # The same on a dark screen.
 DARK = {
@@ -39,6 +43,10 @@ DARK = {
     "red": "#ff7b72",
     "grey": "#8b949e",
     "violet": "#bc8cff",
+    "teal": "#3cc7d1",
+    "pink": "#f27bc0",
+    "olive": "#c9c94b",
+    "brown": "#c99267",
 }
 # Drawn at the width of a phone and scaled up from there.
 WIDTH, HEIGHT = 340, 240
@@ -135,6 +143,22 @@ def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title:
     return (
         alt.Chart(pl.DataFrame(rows)).mark_line(strokeWidth=2).encode(x=x, y=y, color=_colour(colours), strokeDash=dash)
     )
+
+
+def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> Drawing:
+    """Named points on a logarithmic upright axis, whose areas are a third figure. Rows have name, x, y and size."""
+    low, high = (extreme(float(str(row["y"])) for row in rows) for extreme in (min, max))
+    scale = alt.Scale(type="log", domain=[low * 0.7, high * 1.5], nice=False)
+    base = alt.Chart(pl.DataFrame(rows)).encode(
+        x=alt.X("x:Q", title=x, scale=alt.Scale(zero=False, padding=34), axis=alt.Axis(tickCount=5)),
+        y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(values=_steps(low, high), labelExpr=_NUMBER)),
+    )
+    area = alt.Size(
+        "size:Q", title=size, scale=alt.Scale(range=[20, 700]), legend=alt.Legend(orient="top", tickCount=3)
+    )
+    drawn = base.mark_circle(color=COLOURS["blue"], opacity=0.55).encode(size=area)
+    names = base.mark_text(fontSize=9, dy=-9, color=COLOURS["ink"]).encode(text="name:N")
+    return alt.layer(drawn, names)
 
 
 def render(name: str, title: str, words: str, chart: Drawing) -> Chart:

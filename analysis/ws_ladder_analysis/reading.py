@@ -22,6 +22,17 @@ READING = (
     "Histograms of workers and repeats are added, never averaged. A value is exact to three digits.",
 )
 
+GATEWAYS = (
+    "CPU per frame falls with the load, since wake-ups are shared: gateways are compared at one number of sessions, "
+    "taking turns in one run, and as a ratio to the one that is written as its framework’s documentation shows it.",
+    "The published figures are sessions that a CPU of another machine carried inside the objective; as a ratio to the "
+    "published axum’s they may stand beside ours. “measured” are those whose published code was run on a machine of "
+    "this kind. What some of ours read lazily, those read at once: a gateway that takes many frames for one wake-up is "
+    "cheaper for that reason before any other. Each gateway’s README says what it does and what that gave.",
+    "Lines of code are neither blank nor only a comment, without tests, counted in the folders of this run; for the "
+    "others they are as published.",
+)
+
 WAYS = (
     "One instance publishes and has no connections, the other has them all; between them is Redis, or a connection of "
     "theirs. The service’s CPU and memory are those of both, of that Redis and of what started them: what a way costs "

@@ -17,7 +17,7 @@ from bench_format.schemas import Run, RunState
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import __version__, brackets, charts, drawing, evidence, overview, reading, tables, wording
+from . import __version__, brackets, charts, drawing, evidence, gateways, overview, reading, tables, wording
 from .beside import beside
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
@@ -61,6 +61,10 @@ class Report:
     capacity: tuple[Table, ...]
     unusable: Table | None
     sections: tuple[Section, ...]
+    # Speech-to-text gateways side by side, with a picture and where their order isn't the published one; or empty.
+    gateways: tuple[Table, ...]
+    gateways_picture: Chart | None
+    gateways_differences: tuple[str, ...]
     # Ways from a publisher to its subscribers side by side; empty where the run has but one.
     ways: tuple[Table, ...]
     # Published figures and ours; empty where none correspond.
@@ -84,9 +88,9 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
     for old in target.glob("*.png"):
         # An earlier report may have had charts that this one hasn't.
         old.unlink()
-    for section in report.sections:
-        for chart in (*section.charts, *section.distributions):
-            _put(target / f"{chart.name}.png", chart.png)
+    drawn = [chart for section in report.sections for chart in (*section.charts, *section.distributions)]
+    for chart in (*drawn, *filter(None, [report.gateways_picture])):
+        _put(target / f"{chart.name}.png", chart.png)
     _put(target / "report.md", render(report, "report.md.j2").encode())
     _put(target / "report.html", render(report, "report.html.j2").encode())
     return target / "report.html", report
@@ -107,6 +111,9 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         capacity=tuple(filter(None, [brackets.brackets(bundle.run), brackets.bounds(bundle.run)])),
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
+        gateways=gateways.side_by_side(found, bundle.run.lines),
+        gateways_picture=gateways.picture(found, bundle.run.lines),
+        gateways_differences=gateways.differences(found),
         ways=ways(found),
         beside=beside(found),
         books=tuple(tables.books(ladder) for ladder in found if ladder.sample is not None),

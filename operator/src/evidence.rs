@@ -7,6 +7,8 @@ use std::{
 
 use crate::registry::Service;
 
+pub mod lines;
+
 /// Why a version is not known. No version, no measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -36,6 +36,9 @@ pub struct Run {
     pub commit: String,
     /// Programs and their versions: services, generators, Python.
     pub versions: BTreeMap<String, String>,
+    /// Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests.
+    #[serde(default)]
+    pub lines: BTreeMap<String, u64>,
     /// Every machine that took part.
     pub machines: Vec<Environment>,
     /// Which CPUs each role had: `service: 0`, `worker: 1`.

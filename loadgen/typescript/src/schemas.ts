@@ -802,6 +802,8 @@ export interface Run {
   trials: TrialEntry[];
   /** When it ended, RFC 3339. */
   finished_at?: string | null;
+  /** Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests. */
+  lines?: Record<string, number>;
   /** Where the service was that ladder climbed without starting it; absent where ladder started its services. */
   outside?: Outside | null;
   /** The searches of the run, in order; empty when tiers are climbed. */

@@ -225,6 +225,7 @@ fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[us
         version: env!("CARGO_PKG_VERSION").into(),
         commit: evidence::commit(&registry.root),
         versions: [("ladder".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
+        lines: lines_of_code(&plan.wire.services, registry),
         machines: vec![Environment::read()],
         cpu_roles,
         outside,
@@ -234,6 +235,13 @@ fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[us
     fs::create_dir_all(&shared.results).with_context(|| format!("failed to make {}", shared.results.display()))?;
     let store = Store::create(&fs::canonicalize(&shared.results)?, &file)?;
     Ok(Prepared { plan, again, roles, store, file })
+}
+
+/// Lines of code of each service whose sources are here.
+fn lines_of_code(services: &[String], registry: &Registry) -> BTreeMap<String, u64> {
+    let folder = |name: &str| registry.root.join("services").join(name);
+    let found = services.iter().map(|name| (name.clone(), evidence::lines::of_folder(&folder(name))));
+    found.filter(|(_, lines)| *lines > 0).collect()
 }
 
 /// A resumed run keeps the plan that it began with, whatever became of the file.

@@ -21,7 +21,7 @@ use rustix::event::{Timespec, epoll};
 
 use self::link::{Link, Progress};
 use crate::{
-    mailbox::{Mailbox, Waker},
+    mailbox::{Mailbox, Waker, timespec},
     protocol::messages::{Failure, Kind, Recognised},
     session::Request,
 };
@@ -29,8 +29,9 @@ use crate::{
 /// The waker's key in epoll; slots count from 0.
 const WAKER: u64 = u64::MAX;
 const EVENTS: usize = 1024;
-/// Answers are taken at most once in this time, so that many come in one round. An answer to an idle gateway doesn't wait.
-const REST: Duration = Duration::from_millis(4);
+/// Answers are taken at most once in this time, so that many come in one round; requests end the rest, and the answers that
+/// are there by then are taken in the same round. An answer to an idle gateway doesn't wait.
+const REST: Duration = Duration::from_millis(8);
 
 /// A request that has come back.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ impl Inference {
         let mut events = Vec::with_capacity(EVENTS);
         let mut round_started = Instant::now();
         while !self.exchange.is_over.load(Ordering::SeqCst) {
-            rest_until(round_started + REST);
+            self.exchange.inference.rest_until(round_started + REST);
             let timeout = self.timeout(Instant::now());
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -339,15 +340,3 @@ fn outcome_of(status: u16, body: &[u8], frames: u64, cpu_passes: u32) -> Result<
     }
 }
 
-/// Sleeps until then, if it is in the future.
-pub fn rest_until(time: Instant) {
-    let rest = time.saturating_duration_since(Instant::now());
-    if !rest.is_zero() {
-        std::thread::sleep(rest);
-    }
-}
-
-/// As the kernel has times.
-pub fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
-}

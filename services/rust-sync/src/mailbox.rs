@@ -6,9 +6,10 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Wakes a thread out of its epoll. Waking one that is awake, or was woken before it looked, costs no system call.
 #[derive(Debug)]
@@ -43,10 +44,26 @@ impl Waker {
         }
     }
 
+    /// Rests until then, or until it is woken: whether it was.
+    pub fn rest_until(&self, time: Instant) -> bool {
+        let rest = time.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return false;
+        }
+        // A signal ends the rest early, which costs a round and nothing else.
+        let woken = poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timespec(rest)));
+        woken.is_ok_and(|ready| ready > 0)
+    }
+
     /// What to wait for with epoll.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// As the kernel has times.
+pub fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 /// Things for another thread.

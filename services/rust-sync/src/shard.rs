@@ -26,7 +26,8 @@ use rustix::{
 
 use self::connection::Connections;
 use crate::{
-    inference::{Answer, rest_until, timespec},
+    inference::Answer,
+    mailbox::timespec,
     metrics::Counters,
     protocol::MAXIMAL_MESSAGE,
     session::{Pool, Request},
@@ -124,20 +125,35 @@ impl Shard {
             self.take_mail(round_started);
             self.visit_due();
             self.stop_if_told();
-            let exchange = &self.door.exchange;
-            exchange.requests.post(&mut self.requests, &exchange.inference);
-            // Behind the requests: what is abandoned is always known there.
-            exchange.abandoned.post(&mut self.abandoned, &exchange.inference);
-            *lock(&self.door.counters) = self.counters;
+            self.post();
             if self.has_ended() {
                 break;
             }
             if self.due.is_empty() {
-                rest_until(round_started + REST);
+                self.rest_until(round_started + REST);
             }
         }
         self.door.exchange.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
         self.door.exchange.inference.wake();
+    }
+
+    /// Lets others know what a round brought.
+    fn post(&mut self) {
+        let exchange = &self.door.exchange;
+        exchange.requests.post(&mut self.requests, &exchange.inference);
+        // Behind the requests: what is abandoned is always known there.
+        exchange.abandoned.post(&mut self.abandoned, &exchange.inference);
+        *lock(&self.door.counters) = self.counters;
+    }
+
+    /// Rests, and passes on what the inference answers meanwhile: once for each of its rounds, of which this thread's own
+    /// requests are the cause. Requests wait until the rest is over, so that the two don't wake each other all the time.
+    fn rest_until(&mut self, time: Instant) {
+        while self.door.exchange.shard.rest_until(time) {
+            self.counters.rounds += 1;
+            self.take_mail(Instant::now());
+            *lock(&self.door.counters) = self.counters;
+        }
     }
 
     /// Waits for events, or the next visit; not at all if visits are left over. Returns when it woke.

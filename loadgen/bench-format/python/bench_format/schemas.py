@@ -1009,6 +1009,8 @@ class Run:
     _: KW_ONLY
     # When it ended, RFC 3339.
     finished_at: str | None = None
+    # Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests.
+    lines: dict[str, int] = field(default_factory=dict)
     # Where the service was that ladder climbed without starting it; absent where ladder started its services.
     outside: Outside | None = None
     # The searches of the run, in order; empty when tiers are climbed.

@@ -180,6 +180,8 @@ impl Operator<'_> {
             version: version.into(),
             commit: evidence::commit(Path::new(".")),
             versions: [("ladder".to_owned(), version.to_owned())].into(),
+            // The sources aren't in the image.
+            lines: Default::default(),
             machines: whereabouts.machines,
             cpu_roles: whereabouts.cpu_roles,
             outside: None,

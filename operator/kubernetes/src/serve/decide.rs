@@ -69,6 +69,7 @@ mod tests {
             version: String::new(),
             commit: String::new(),
             versions: Default::default(),
+            lines: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
             outside: None,

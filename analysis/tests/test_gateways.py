@@ -1,0 +1,72 @@
+"""Gateways side by side: at one load, as ratios to one of them, beside what was published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bundles import TrialSpec, bundle
+from tests.test_sessions import SESSIONS
+from ws_ladder_analysis import gateways, seeds_gateways
+from ws_ladder_analysis.ladders import Ladder, ladders
+from ws_ladder_analysis.load import read_bundle
+
+YARDSTICK = seeds_gateways.YARDSTICK
+LINES = {YARDSTICK: 700, "go-nethttp": 900, "python-fastapi": 600}
+
+
+def of(folder: Path, *specs: TrialSpec) -> tuple[Ladder, ...]:
+    return ladders(read_bundle(bundle(folder, list(specs))))
+
+
+def gateway(name: str, share: float, process: int = 1, tier: int = 100) -> TrialSpec:
+    """A trial of a gateway that used so much of a CPU."""
+    return replace(SESSIONS, service=name, service_share=share, process=process, tier=tier)
+
+
+def column(folder: Path, title: str, *specs: TrialSpec) -> dict[str, str]:
+    """A column of the one table, by gateway."""
+    (table,) = gateways.side_by_side(of(folder, *specs), LINES)
+    at = [one.title for one in table.columns].index(title)
+    return {row[0].text: row[at].text for row in table.rows}
+
+
+def test_the_cheapest_stands_first_with_its_ratio_to_the_yardstick(tmp_path: Path) -> None:
+    found = column(tmp_path, f"beside {YARDSTICK}", gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05))
+    assert list(found.items()) == [("go-nethttp", "0.500"), (YARDSTICK, "1.00")]
+
+
+def test_a_ratio_has_an_interval_where_there_were_processes_enough(tmp_path: Path) -> None:
+    specs = [gateway(name, 0.1, process) for name in (YARDSTICK, "go-nethttp") for process in (1, 2, 3)]
+    (table,) = gateways.side_by_side(of(tmp_path, *specs), LINES)
+    assert [row[2].detail for row in table.rows] == ["1.00 to 1.00"] * 2
+
+
+def test_lines_and_published_figures_stand_beside_them(tmp_path: Path) -> None:
+    specs = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)
+    assert column(tmp_path, "lines of code", *specs)["go-nethttp"] == "900"
+    (table,) = gateways.side_by_side(of(tmp_path / "again", *specs), LINES)
+    published = table.rows[0][3]
+    assert (published.text, published.detail) == ("1.60", "measured")
+
+
+def test_gateways_are_compared_at_one_load_and_only_where_the_yardstick_was_measured(tmp_path: Path) -> None:
+    assert gateways.side_by_side(of(tmp_path, gateway("go-nethttp", 0.1), gateway("rust-sync", 0.1)), LINES) == ()
+    apart = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.1, tier=500)
+    assert gateways.side_by_side(of(tmp_path / "apart", *apart), LINES) == ()
+
+
+def test_an_order_that_is_not_the_published_one_is_said(tmp_path: Path) -> None:
+    found = of(tmp_path, gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05), gateway("python-fastapi", 0.15))
+    assert gateways.differences(found) == (
+        "go-nethttp needs less CPU per frame than rust-axum-plain here, and more in the published figures.",
+        "go-nethttp needs less CPU per frame than python-fastapi here, and more in the published figures.",
+    )
+
+
+def test_the_picture_names_every_gateway_whose_lines_are_known(tmp_path: Path) -> None:
+    drawn = gateways.picture(of(tmp_path, gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)), LINES)
+    assert drawn is not None
+    assert YARDSTICK in drawn.svg
+    assert "go-nethttp: " in drawn.words
+    assert gateways.picture(of(tmp_path / "again", gateway(YARDSTICK, 0.1)), LINES) is None

@@ -1,0 +1,32 @@
+"""Gateways in other languages climbed in the cluster as the chart starts them: nobody's user, a root that can't be written."""
+
+from pathlib import Path
+
+import pytest
+from bundle import Bundle, read
+from release import Release
+from test_speech import PLAN
+
+ROOT = Path(__file__).resolve().parents[2]
+# One on a JVM, one that is interpreted.
+GATEWAYS = ["java-helidon", "python-fastapi"]
+# Made by e2e/images: what it could build and load.
+LOADED = ROOT / "target/e2e-images"
+
+
+@pytest.mark.parametrize("gateway", GATEWAYS)
+def test_a_gateway_runs_as_the_chart_starts_it_and_every_frame_is_accounted_for(
+    release: Release, tmp_path: Path, gateway: str
+) -> None:
+    if LOADED.exists() and gateway not in LOADED.read_text().split():
+        pytest.skip(f"{gateway} could not be built here: its toolchain can't be had")
+    run = f"runtime-{gateway}"
+    release.upgrade({"run": {"id": run}, "plan": {**PLAN, "services": [gateway]}})
+    release.until_run_ends(run)
+    release.until_put_back()
+    bundle = Bundle(release.fetch(run, tmp_path))
+    assert bundle.valid() == 1, bundle.run()["trials"]
+    [trial] = bundle.trials()
+    result = read(trial / "result.json")
+    assert result["messages"]["delivered"] == result["messages"]["sent"] > 0
+    assert all(equation["left"] == equation["right"] for equation in result["books"]["equations"])
