@@ -34,7 +34,7 @@ NOT_HERE = 3
 LADDER = ROOT / "target/release/ladder"
 # Toolchains of what cargo and maturin build with everything else.
 WORKSPACE = ("rust", "extension")
-PLAN_SERVICES = re.compile(r"^services: *\[([^\]]*)\]", re.MULTILINE)
+PLAN_SERVICES = re.compile(r"^services:\s*\[([^\]]*)\]", re.MULTILINE)
 
 
 class NotHereError(Exception):
