@@ -16,6 +16,7 @@
 //! | [`payload`] | audio that says whose it is, and what the inference says to it (pure) |
 //! | [`answers`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
+//! | [`level`] | how much of the contract is checked, and exceptions from it |
 //! | [`stage`], [`finding`] | which process a case runs in front of; what it found |
 //! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
 
@@ -28,6 +29,7 @@ pub mod finding;
 pub mod frames;
 pub mod gateway;
 pub mod inference;
+pub mod level;
 pub mod output;
 pub mod payload;
 pub mod readings;
