@@ -54,7 +54,7 @@ impl Settings {
         match stage {
             Stage::Scripted => Self { interval: milliseconds(200), timeout: milliseconds(800), ..short },
             Stage::Accounts => {
-                Self { interval: milliseconds(100), timeout: milliseconds(4000), buffered_frames: 50, ..short }
+                Self { interval: milliseconds(100), timeout: milliseconds(12_000), buffered_frames: 50, ..short }
             }
             Stage::Slow => Self { interval: milliseconds(50), ..short },
             Stage::Stall => Self { interval: milliseconds(200), ..short },
