@@ -17,6 +17,7 @@
 //! | [`answers`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
 //! | [`level`] | how much of the contract is checked, and exceptions from it |
+//! | [`family`] | signals to a gateway of several processes |
 //! | [`stage`], [`finding`] | which process a case runs in front of; what it found |
 //! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
 
@@ -25,6 +26,7 @@ pub mod case;
 pub mod cases;
 pub mod client;
 pub mod command;
+pub mod family;
 pub mod finding;
 pub mod frames;
 pub mod gateway;
