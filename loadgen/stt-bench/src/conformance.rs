@@ -16,6 +16,8 @@
 //! | [`payload`] | audio that says whose it is, and what the inference says to it (pure) |
 //! | [`answers`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
+//! | [`level`] | how much of the contract is checked, and exceptions from it |
+//! | [`family`] | signals to a gateway of several processes |
 //! | [`stage`], [`finding`] | which process a case runs in front of; what it found |
 //! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
 
@@ -24,10 +26,12 @@ pub mod case;
 pub mod cases;
 pub mod client;
 pub mod command;
+pub mod family;
 pub mod finding;
 pub mod frames;
 pub mod gateway;
 pub mod inference;
+pub mod level;
 pub mod output;
 pub mod payload;
 pub mod readings;

@@ -31,10 +31,18 @@ impl Iterator for Delays {
     /// The next delay; there is always one.
     fn next(&mut self) -> Option<Duration> {
         self.state = self.state.wrapping_add(GOLDEN);
-        // 53 bits fill a double; the half keeps the logarithm away from zero.
-        let uniform = ((mix(self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        Some(self.shortest + self.tail_mean.mul_f64(-uniform.ln()))
+        Some(self.shortest + self.tail_mean.mul_f64(-fraction(mix(self.state)).ln()))
     }
+}
+
+/// A number between 0 and 1, without chance: each `stream` of a seed has its own.
+pub fn uniform(seed: u64, stream: u64) -> f64 {
+    fraction(mix(seed ^ mix(stream.wrapping_add(GOLDEN))))
+}
+
+/// 53 bits fill a double; the half keeps it away from zero, which has no logarithm.
+fn fraction(bits: u64) -> f64 {
+    ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
 /// The increment of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).

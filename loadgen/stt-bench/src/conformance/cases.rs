@@ -16,6 +16,7 @@ use std::future::Future;
 use super::{
     case::{Case, Running},
     finding::Verdict,
+    level::Level,
     scene::Scene,
     stage::{Need, Stage},
 };
@@ -28,6 +29,10 @@ fn boxed(verdict: impl Future<Output = Verdict> + Send + 'static) -> Running {
 const TRIES: u32 = 3;
 
 macro_rules! case {
+    // What a WebSocket or HTTP library does by itself.
+    (strict $name:literal, $($rest:tt)*) => {
+        Case { level: Level::Strict, ..case!($name, $($rest)*) }
+    };
     ($name:literal, $stage:ident, [$($need:ident),*], $run:path, $proves:literal) => {
         case!(1, $name, $stage, [$($need),*], $run, $proves)
     };
@@ -35,6 +40,7 @@ macro_rules! case {
         Case {
             name: $name,
             proves: $proves,
+            level: Level::Core,
             stage: Stage::$stage,
             needs: &[$(Need::$need),*],
             tries: $tries,
@@ -72,21 +78,21 @@ pub const CASES: &[Case] = &[
         "pings in a session are answered within 500 ms"
     ),
     case!("fragmentation", Wire, [], framing::fragmentation, "messages in parts are put together"),
-    case!("oversized", Wire, [], framing::oversized, "a message of more than 64 KiB is refused: 1009"),
-    case!("oversized-fragments", Wire, [], framing::oversized_fragments, "the same in parts: 1009"),
-    case!("unmasked", Wire, [], framing::unmasked, "a frame without a mask is refused: 1002"),
-    case!("reserved", Wire, [], framing::reserved, "reserved bits and unknown opcodes are refused: 1002"),
+    case!(strict "oversized", Wire, [], framing::oversized, "a message of more than 64 KiB is refused: 1009"),
+    case!(strict "oversized-fragments", Wire, [], framing::oversized_fragments, "the same in parts: 1009"),
+    case!(strict "unmasked", Wire, [], framing::unmasked, "a frame without a mask is refused: 1002"),
+    case!(strict "reserved", Wire, [], framing::reserved, "reserved bits and unknown opcodes are refused: 1002"),
     case!(
-        "bad-control",
+        strict "bad-control",
         Wire,
         [],
         framing::bad_control,
         "control frames that are too long or in parts are refused: 1002"
     ),
     case!("health", Wire, [], http::health, "/health tells the runtime"),
-    case!("unknown-path", Wire, [], http::unknown_path, "a path that isn't there is 404"),
-    case!("wrong-method", Wire, [], http::wrong_method, "another method than GET is 405"),
-    case!("bad-upgrade", Wire, [], http::bad_upgrade, "what is no upgrade of version 13 is 400 or 426"),
+    case!(strict "unknown-path", Wire, [], http::unknown_path, "a path that isn't there is 404"),
+    case!(strict "wrong-method", Wire, [], http::wrong_method, "another method than GET is 405"),
+    case!(strict "bad-upgrade", Wire, [], http::bad_upgrade, "what is no upgrade of version 13 is 400 or 426"),
     case!("coverage", Wire, [], covers::coverage, "sequence numbers go on, and every frame is covered exactly once"),
     case!(
         "contents",

@@ -10,6 +10,7 @@ use super::{
     cases::CASES,
     gateway::{Launch, Settings},
     inference::Inference,
+    level::{Exceptions, Level, Scope, names_of},
     output::{Report, junit, table},
     run::{Origin, run},
 };
@@ -56,6 +57,13 @@ pub struct Arguments {
     /// MAX_BUFFERED_FRAMES of gateways that run
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     max_buffered_frames: u32,
+    /// How much of the contract is checked: core is what a measurement needs and what an application decides through its
+    /// library; strict is all of it
+    #[arg(long, value_enum, default_value_t)]
+    level: Level,
+    /// The gateway is known to fail this case of level strict, and does that instead (repeatable)
+    #[arg(long, value_name = "CASE=INSTEAD", value_parser = named)]
+    except: Vec<(String, String)>,
     /// Run only this case (repeatable)
     #[arg(long, value_name = "CASE")]
     only: Vec<String>,
@@ -65,7 +73,7 @@ pub struct Arguments {
     /// Write all results to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// List the cases, and what each proves
+    /// List the cases with their levels, and what each proves
     #[arg(long)]
     list: bool,
     /// The command that starts the gateway
@@ -76,7 +84,7 @@ pub struct Arguments {
 fn named(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
-        _ => Err(format!("\"{text}\" is no NAME=ADDRESS")),
+        _ => Err(format!("\"{text}\" has no = with something on both sides")),
     }
 }
 
@@ -135,21 +143,40 @@ impl Arguments {
         }
     }
 
-    fn check_cases(&self) -> anyhow::Result<()> {
+    /// What is checked.
+    fn scope(&self) -> anyhow::Result<Scope> {
         for name in &self.only {
-            let known = CASES.iter().any(|case| case.name == name);
-            ensure!(known, "--only {name}: no such case; --list shows all of them");
+            let case = CASES.iter().find(|case| case.name == name);
+            let case = case.with_context(|| format!("--only {name}: no such case; --list shows all of them"))?;
+            let (level, lowest) = (self.level.word(), case.level.word());
+            ensure!(case.level <= self.level, "--only {name}: no case of --level {level}; it needs --level {lowest}");
         }
-        Ok(())
+        let may = names_of(Level::Strict);
+        let mut exceptions = Exceptions::new();
+        for (name, instead) in &self.except {
+            let known = may.join(", ");
+            ensure!(
+                may.contains(&name.as_str()),
+                "--except {name}={instead}: {name} is no case that may have an exception; these may: {known}"
+            );
+            let before = exceptions.insert(name.clone(), instead.clone());
+            ensure!(before.is_none(), "--except {name}={instead}: {name} has an exception already");
+        }
+        Ok(Scope { level: self.level, only: self.only.clone(), exceptions })
     }
+}
+
+/// A line per case.
+fn list() -> String {
+    let width = CASES.iter().map(|case| case.name.len()).max().unwrap_or(0);
+    CASES.iter().map(|case| format!("{:width$}  {:6}  {}\n", case.name, case.level.word(), case.proves)).collect()
 }
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
-        let width = CASES.iter().map(|case| case.name.len()).max().unwrap_or(0);
-        CASES.iter().for_each(|case| println!("{:width$}  {}", case.name, case.proves));
+        print!("{}", list());
         return ExitCode::from(PASSED);
     }
     match check(&arguments) {
@@ -163,7 +190,7 @@ pub fn main() -> ExitCode {
 
 #[tokio::main]
 async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
-    arguments.check_cases()?;
+    let scope = arguments.scope()?;
     let origins = arguments.origins()?;
     let listen = arguments.inference_listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
     let inference = Inference::start(listen).await;
@@ -171,7 +198,7 @@ async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
         inference.with_context(|| format!("failed to listen on {listen} (--inference-listen)"))?;
     let (mut services, mut missing) = (Vec::new(), 0);
     for (name, origin) in &origins {
-        match run(name, origin, &inference, &arguments.only).await {
+        match run(name, origin, &inference, &scope).await {
             Ok(result) => {
                 print!("{}", table(&result));
                 services.push(result);
@@ -190,7 +217,8 @@ async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(path) = &arguments.junit {
         write(path, &junit(&report))?;
     }
-    let nothing_ran = report.count(Status::Passed) + report.count(Status::Failed) == 0;
+    let ran = [Status::Passed, Status::Failed, Status::Excepted].map(|status| report.count(status));
+    let nothing_ran = ran == [0; 3];
     Ok(match (missing > 0 || nothing_ran, report.count(Status::Failed)) {
         (true, _) => UNUSABLE,
         (false, 0) => PASSED,
@@ -214,7 +242,7 @@ mod tests {
         let arguments = parse(words);
         format!(
             "{:#}",
-            arguments.origins().map(|_| arguments.check_cases()).map_or_else(|error| error, |cases| cases.unwrap_err())
+            arguments.origins().map(|_| arguments.scope()).map_or_else(|error| error, |scope| scope.unwrap_err())
         )
     }
 
@@ -243,7 +271,30 @@ mod tests {
             refusal(&["--service", "a=ws://x:1", "--metrics", "b=http://x:2"]).contains("no --service is called b")
         );
         assert!(refusal(&["--service", "a=ws://x:1", "--only", "nonsense"]).contains("nonsense"));
+        let beyond = refusal(&["--service", "a=ws://x:1", "--level", "core", "--only", "unmasked"]);
+        assert!(beyond.contains("it needs --level strict"), "{beyond}");
         assert!(Arguments::try_parse_from(["stt-conformance", "--start", "a"]).is_err());
         assert!(Arguments::try_parse_from(["stt-conformance", "--service", "a"]).is_err());
+    }
+
+    #[test]
+    fn exceptions_are_of_cases_that_may_have_one() {
+        let scope = |words: &[&str]| parse(words).scope();
+        let exceptions = scope(&["--except", "unmasked=ends = no Close", "--level", "core"]).unwrap().exceptions;
+        assert_eq!(exceptions, Exceptions::from([("unmasked".into(), "ends = no Close".into())]));
+        let refused = |words: &[&str]| scope(words).unwrap_err().to_string();
+        let core = refused(&["--except", "batches=loses some"]);
+        assert!(core.contains("--except batches=loses some") && core.contains("these may: oversized, "), "{core}");
+        assert!(refused(&["--except", "nonsense=x"]).contains("nonsense is no case"));
+        assert!(refused(&["--except", "unmasked=x", "--except", "unmasked=y"]).contains("an exception already"));
+        assert!(Arguments::try_parse_from(["stt-conformance", "--except", "unmasked"]).is_err());
+        assert!(Arguments::try_parse_from(["stt-conformance", "--level", "lax"]).is_err());
+    }
+
+    #[test]
+    fn the_list_tells_each_case_s_level() {
+        let list = list();
+        assert!(list.contains("unmasked                strict  a frame"), "{list}");
+        assert!(list.contains("batches                 core    the inference"), "{list}");
     }
 }

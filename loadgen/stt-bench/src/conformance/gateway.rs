@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{readings::Readings, stage::Stage};
+use super::{family, readings::Readings, stage::Stage};
 
 /// Longest that a gateway may take to print its ready line.
 const READY: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ impl Settings {
         match stage {
             Stage::Scripted => Self { interval: milliseconds(200), timeout: milliseconds(800), ..short },
             Stage::Accounts => {
-                Self { interval: milliseconds(100), timeout: milliseconds(4000), buffered_frames: 50, ..short }
+                Self { interval: milliseconds(100), timeout: milliseconds(12_000), buffered_frames: 50, ..short }
             }
             Stage::Slow => Self { interval: milliseconds(50), ..short },
             Stage::Stall => Self { interval: milliseconds(200), ..short },
@@ -120,6 +120,7 @@ impl Gateway {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("failed to start {}: {error}", command.program))?;
+        let root = child.id();
         let words = listen(child.stderr.take().expect("standard error was asked for"));
         let mut lines = BufReader::new(child.stdout.take().expect("standard output was asked for")).lines();
         let line = timeout(READY, lines.next_line()).await;
@@ -145,7 +146,12 @@ impl Gateway {
             metrics: Some(Readings::new(&format!("http://{}", started.metrics_address))),
             settings,
             scripted: true,
-            process: Some(Process { pid: started.pid, child: tokio::sync::Mutex::new(child), words }),
+            process: Some(Process {
+                pid: started.pid,
+                root: root.unwrap_or(started.pid),
+                child: tokio::sync::Mutex::new(child),
+                words,
+            }),
         })
     }
 }
@@ -153,7 +159,10 @@ impl Gateway {
 /// A process that we started.
 #[derive(Debug)]
 pub struct Process {
+    /// The one of the ready line.
     pid: u32,
+    /// The one that we started.
+    root: u32,
     child: tokio::sync::Mutex<Child>,
     words: Words,
 }
@@ -170,6 +179,15 @@ impl Process {
         kill_process(pid, signal).map_err(|error| format!("failed to send {signal:?} to process {pid:?}: {error}"))
     }
 
+    /// Sends a signal to it, to what we started, and to all that they have started: a gateway may be several processes.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn signal_all(&self, signal: Signal) -> Result<(), String> {
+        family::signal(self.root, signal)?;
+        if self.pid == self.root { Ok(()) } else { family::signal(self.pid, signal) }
+    }
+
     /// How it ended, if it did within that time.
     pub async fn ended(&self, within: Duration) -> Option<ExitStatus> {
         timeout(within, async { self.child.lock().await.wait().await }).await.ok()?.ok()
@@ -180,11 +198,16 @@ impl Process {
         with_last_words(why, &self.words)
     }
 
-    /// Ends it.
+    /// Ends it, with all that it has started.
     pub async fn kill(&self) {
-        // A stopped process dies of this too.
-        let _ = self.signal(Signal::KILL);
-        let _ = self.child.lock().await.kill().await;
+        let mut child = self.child.lock().await;
+        // Once it was waited for, its number may be another process's.
+        if matches!(child.try_wait(), Ok(None)) {
+            // What stands still can't start anew what has died. A stopped process dies of this too.
+            let _ = self.signal_all(Signal::STOP);
+            let _ = self.signal_all(Signal::KILL);
+            let _ = child.kill().await;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The version of the JSON.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// From here on our own lateness is worth a word, in milliseconds.
 const LATE_MS: u64 = 50;
 
@@ -40,6 +40,7 @@ fn word(status: Status) -> &'static str {
     match status {
         Status::Passed => "ok",
         Status::Failed => "FAILED",
+        Status::Excepted => "excepted",
         Status::Skipped => "skipped",
     }
 }
@@ -47,25 +48,31 @@ fn word(status: Status) -> &'static str {
 /// One gateway's cases: a line each, and what was expected and seen below those that failed.
 pub fn table(result: &ServiceResult) -> String {
     let width = result.cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
-    let mut text = format!("{}\n", result.service);
+    let mut text = format!("{} ({})\n", result.service, result.level.word());
     let takes_everything = "a String takes everything";
     for case in &result.cases {
         let CaseResult { name, status, proves, seconds, .. } = case;
-        writeln!(text, "  {name:width$}  {:7}  {seconds:6.2} s  {proves}", word(*status)).expect(takes_everything);
+        writeln!(text, "  {name:width$}  {:8}  {seconds:6.2} s  {proves}", word(*status)).expect(takes_everything);
+        let mut below = |what: &str, text_of: &str| {
+            writeln!(text, "  {:width$}            {what} {}", "", excerpt(text_of)).expect(takes_everything);
+        };
         if let Some(reason) = &case.reason {
-            writeln!(text, "  {:width$}           because {reason}", "").expect(takes_everything);
+            below("because", reason);
         }
-        if let (Status::Failed, Some(evidence)) = (status, &case.evidence) {
-            let (expected, seen) = (excerpt(&evidence.expected), excerpt(&evidence.seen));
-            writeln!(text, "  {:width$}           expected: {expected}", "").expect(takes_everything);
-            writeln!(text, "  {:width$}           seen: {seen}", "").expect(takes_everything);
+        if let Some(instead) = &case.instead {
+            below("instead, as declared:", instead);
+        }
+        if let (Status::Failed | Status::Excepted, Some(evidence)) = (status, &case.evidence) {
+            below("expected:", &evidence.expected);
+            below("seen:", &evidence.seen);
         }
     }
     let count = |status| result.count(status);
-    let (passed, failed, skipped) = (count(Status::Passed), count(Status::Failed), count(Status::Skipped));
+    let (passed, failed) = (count(Status::Passed), count(Status::Failed));
+    let (excepted, skipped) = (count(Status::Excepted), count(Status::Skipped));
     writeln!(
         text,
-        "{}: {passed} passed, {failed} failed, {skipped} skipped in {:.1} s",
+        "{}: {passed} passed, {failed} failed, {excepted} excepted, {skipped} skipped in {:.1} s",
         result.service, result.seconds
     )
     .expect(takes_everything);
@@ -87,10 +94,11 @@ pub fn junit(report: &Report) -> String {
         let (failed, skipped) = (service.count(Status::Failed), service.count(Status::Skipped));
         writeln!(
             xml,
-            "  <testsuite name=\"conformance {}\" tests=\"{}\" failures=\"{failed}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+            "  <testsuite name=\"conformance {}\" tests=\"{}\" failures=\"{failed}\" skipped=\"{skipped}\" time=\"{:.3}\">\n    {}",
             escape(&service.service),
             service.cases.len(),
-            service.seconds
+            service.seconds,
+            properties(service)
         )
         .expect("a String takes everything");
         service.cases.iter().for_each(|case| xml += &test_case(&service.service, case));
@@ -99,11 +107,25 @@ pub fn junit(report: &Report) -> String {
     xml + "</testsuites>\n"
 }
 
+/// The level and the exceptions of a suite.
+fn properties(service: &ServiceResult) -> String {
+    let property =
+        |name: &str, value: &str| format!("<property name=\"{}\" value=\"{}\"/>", escape(name), escape(value));
+    let exceptions: String =
+        service.exceptions.iter().map(|(case, instead)| property(&format!("exception {case}"), instead)).collect();
+    format!("<properties>{}{exceptions}</properties>\n", property("level", service.level.word()))
+}
+
 fn test_case(service: &str, case: &CaseResult) -> String {
     let evidence = case.evidence.as_ref().map(|evidence| (escape(&evidence.expected), escape(&evidence.seen)));
     let (expected, seen) = evidence.unwrap_or_default();
     let inside = match case.status {
         Status::Passed => format!("<system-out>expected: {expected}\nseen: {seen}</system-out>"),
+        // It counts as no failure, and who wants to know finds what was seen.
+        Status::Excepted => {
+            let instead = escape(case.instead.as_deref().unwrap_or_default());
+            format!("<system-out>excepted: {instead}\nexpected: {expected}\nseen: {seen}</system-out>")
+        }
         Status::Failed => format!("<failure message=\"expected: {expected}\">seen: {seen}</failure>"),
         Status::Skipped => {
             format!("<skipped message=\"{}\"/>", escape(case.reason.as_deref().unwrap_or_default()))
@@ -140,28 +162,46 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{cases::CASES, finding::failed};
+    use crate::conformance::{
+        cases::CASES,
+        finding::failed,
+        level::{Exceptions, Level},
+    };
 
     fn report() -> Report {
         use crate::conformance::finding::{Trouble, passed};
-        let verdicts =
-            [passed("a", "b"), Err(failed("x < \"y\"", "\u{1}&")), Err(Trouble::Skipped("no metrics".into()))];
-        let cases =
-            verdicts.into_iter().zip(CASES).map(|(verdict, case)| CaseResult::new(case, verdict, Default::default()));
-        Report::new(vec![ServiceResult { service: "one".into(), seconds: 1.0, late_ms: 70, cases: cases.collect() }])
+        let exceptions = Exceptions::from([("unmasked".into(), "it & ends".into())]);
+        let case = |name: &str| CASES.iter().find(|case| case.name == name).unwrap();
+        let cases = [
+            ("ready", passed("a", "b")),
+            ("partial", Err(failed("x < \"y\"", "\u{1}&"))),
+            ("metrics", Err(Trouble::Skipped("no metrics".into()))),
+            ("unmasked", Err(failed("Close 1002", "the end"))),
+        ]
+        .map(|(name, verdict)| CaseResult::new(case(name), verdict, Default::default()).excepted(&exceptions));
+        Report::new(vec![ServiceResult {
+            service: "one".into(),
+            level: Level::Strict,
+            seconds: 1.0,
+            late_ms: 70,
+            exceptions,
+            cases: cases.into(),
+        }])
     }
 
     #[test]
     fn the_table_has_a_line_per_case_and_the_evidence_of_failures() {
         let text = table(&report().services[0]);
         for part in [
+            "one (strict)",
             "ok",
             "FAILED",
             "skipped",
             "because no metrics",
             "expected: x < \"y\"",
-            "1 passed, 1 failed, 1 skipped",
-            "up to 70 ms",
+            "instead, as declared: it & ends",
+            "seen: the end",
+            "1 passed, 1 failed, 1 excepted, 1 skipped",
             "up to 70 ms",
         ] {
             assert!(text.contains(part), "no {part} in\n{text}");
@@ -169,9 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn json_tells_level_and_exceptions() {
+        let json = serde_json::to_value(report()).unwrap();
+        let service = &json["services"][0];
+        assert_eq!((&service["level"], &service["exceptions"]["unmasked"]), (&"strict".into(), &"it & ends".into()));
+        let case = &service["cases"][3];
+        assert_eq!((&case["status"], &case["level"]), (&"excepted".into(), &"strict".into()));
+        assert_eq!((&case["instead"], &case["evidence"]["seen"]), (&"it & ends".into(), &"the end".into()));
+    }
+
+    #[test]
     fn junit_counts_and_escapes() {
         let xml = junit(&report());
-        assert!(xml.contains("tests=\"3\" failures=\"1\" skipped=\"1\""), "{xml}");
+        assert!(xml.contains("tests=\"4\" failures=\"1\" skipped=\"1\""), "{xml}");
+        assert!(xml.contains("<property name=\"exception unmasked\" value=\"it &amp; ends\"/>"), "{xml}");
+        assert!(xml.contains("<system-out>excepted: it &amp; ends"), "{xml}");
         assert!(
             xml.contains("<failure message=\"expected: x &lt; &quot;y&quot;\">seen: \u{fffd}&amp;</failure>"),
             "{xml}"

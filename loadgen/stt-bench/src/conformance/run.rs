@@ -19,6 +19,7 @@ use super::{
     finding::{Trouble, Verdict, failed},
     gateway::{Gateway, Launch, Settings},
     inference::Inference,
+    level::{Exceptions, Level, Scope},
     readings::Readings,
     scene::Scene,
     stage::Stage,
@@ -53,10 +54,14 @@ pub enum Origin {
 pub struct ServiceResult {
     /// Its name.
     pub service: String,
+    /// How much of the contract was checked.
+    pub level: Level,
     /// How long all of it took, in seconds.
     pub seconds: f64,
     /// The longest that the machine kept this program itself waiting, in milliseconds: cases about time are worth less then.
     pub late_ms: u64,
+    /// What was declared: what it does instead, by the case that it fails.
+    pub exceptions: Exceptions,
     /// One entry per case.
     pub cases: Vec<CaseResult>,
 }
@@ -73,7 +78,7 @@ impl ServiceResult {
     }
 }
 
-/// Runs the cases called `only`, or all of them, on one gateway.
+/// Runs the cases of a scope on one gateway.
 ///
 /// # Errors
 /// Why nothing could be run.
@@ -81,11 +86,10 @@ pub async fn run(
     service: &str,
     origin: &Origin,
     inference: &Arc<Inference>,
-    only: &[String],
+    scope: &Scope,
 ) -> Result<ServiceResult, String> {
     let begun = Instant::now();
-    let wanted: Vec<&Case> =
-        CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)).collect();
+    let wanted: Vec<&Case> = scope.cases().collect();
     let gateways = open(origin, inference, &wanted).await?;
     let late_ms = Arc::new(AtomicU64::new(0));
     let watching = tokio::spawn(watch(late_ms.clone()));
@@ -113,9 +117,11 @@ pub async fn run(
     results.sort_by_key(|result| place(result.name));
     Ok(ServiceResult {
         service: service.into(),
+        level: scope.level,
         seconds: begun.elapsed().as_secs_f64(),
         late_ms: late_ms.load(Ordering::Relaxed),
-        cases: results,
+        exceptions: scope.exceptions.clone(),
+        cases: results.into_iter().map(|result| result.excepted(&scope.exceptions)).collect(),
     })
 }
 

@@ -114,6 +114,8 @@ pub enum Flaw {
     SwappedFrames,
     /// A tick sends what it finds although a request is in flight.
     TwoInFlight,
+    /// The first tick of a session that finds a request in flight sends all the same, in one session of three.
+    RacyTwoInFlight,
     /// A tick that was skipped is made up for when the request in flight is answered.
     EagerFlush,
     /// Each interval is three per cent too long.

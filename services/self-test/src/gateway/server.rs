@@ -43,7 +43,7 @@ use super::{
     inference::Inference,
     session,
 };
-use crate::delay::Delays;
+use crate::delay::{Delays, uniform};
 
 /// Handshakes that may wait for us.
 const BACKLOG: u32 = 16_384;
@@ -73,6 +73,12 @@ impl Shared {
             }
             _ => Delays::none(),
         }
+    }
+
+    /// Whether the next session is one of those, one in three, that the flaw `racy-two-in-flight` befalls.
+    pub(super) fn is_racy(&self) -> bool {
+        self.config.flaw == Flaw::RacyTwoInFlight
+            && uniform(self.config.seed, self.streams.fetch_add(1, Ordering::Relaxed)) < 1.0 / 3.0
     }
 
     /// How far the schedule of a session is shifted.

@@ -74,6 +74,8 @@ struct Session {
     dead: bool,
     /// A tick was skipped since the last request.
     skipped: bool,
+    /// The flaw: the next tick that finds a request in flight sends all the same.
+    racy: bool,
 }
 
 /// Runs a connection from its upgrade to its place in the books.
@@ -146,7 +148,7 @@ async fn until(due: Option<Instant>) {
 
 impl Session {
     fn new(shared: Arc<Shared>) -> Self {
-        let delays = shared.delays();
+        let (delays, racy) = (shared.delays(), shared.is_racy());
         Self {
             shared,
             connected: Instant::now(),
@@ -161,6 +163,7 @@ impl Session {
             delays,
             dead: false,
             skipped: false,
+            racy,
         }
     }
 
@@ -227,7 +230,7 @@ impl Session {
     fn tick(&mut self, outbox: &Outbox) -> Result<(), End> {
         let Some(schedule) = &mut self.schedule else { return Ok(()) };
         let lateness = schedule.tick(Instant::now());
-        let busy = !self.flights.is_empty() && self.flaw() != Flaw::TwoInFlight;
+        let busy = !self.flights.is_empty() && !self.overlaps();
         let outcome = match (busy, self.waiting.is_empty()) {
             (true, _) => "skipped",
             (false, true) => "empty",
@@ -239,6 +242,15 @@ impl Session {
             self.flush(lateness, outbox)?;
         }
         Ok(())
+    }
+
+    /// The flaws: whether a tick that finds a request in flight sends all the same.
+    fn overlaps(&mut self) -> bool {
+        match self.flaw() {
+            Flaw::TwoInFlight => true,
+            Flaw::RacyTwoInFlight => std::mem::take(&mut self.racy),
+            _ => false,
+        }
     }
 
     /// SIGTERM: what is in flight, then once more what waits, then Close 1001.

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use crate::conformance::{
     answers::check_cover,
     client::Client,
-    finding::{Verdict, ensure, failed, passed},
+    finding::{Trouble, Verdict, ensure, failed, passed},
     inference::{Answer as Says, Reply},
     payload::FRAME_BYTES,
     readings::words,
-    scene::{FRAME, Scene},
+    scene::{FRAME, Scene, Session},
 };
 
 /// How long a gateway may take to read what it was sent at once.
@@ -55,28 +55,51 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     passed(wish, super::covers::words(&session.answers))
 }
 
+/// How much [`bounded_memory`] sends, whatever the settings: far more than the 2 to 3 MiB by which the memory of a runtime that
+/// collects garbage goes up and down by itself.
+const FLOOD_BYTES: u32 = 13 << 20;
+/// So many times what may wait comes on each of its connections.
+const TIMES: u32 = 13;
+/// Longest that the warm-up of [`bounded_memory`] takes.
+const WARMING: Duration = Duration::from_secs(6);
+
+/// The same traffic as the flood, at a pace that nothing has to wait, and answered: what the runtime keeps of it (grown
+/// heaps, compiled code) is no sign of an unbounded buffer.
+async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), Trouble> {
+    let (half, begun) = (scene.settings().interval / 2, Instant::now());
+    let portion = (scene.settings().buffered_frames * 2 / 5).max(1);
+    let rounds = (frames / portion).min((WARMING.as_millis() / half.as_millis().max(1)) as u32).max(1);
+    for round in 0..rounds {
+        tokio::time::sleep_until((begun + half * round).into()).await;
+        session.burst(portion).await?;
+    }
+    session.covered(scene.patience()).await
+}
+
+/// A session that has been warmed up, of which one frame is in flight and never answered.
+async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), Trouble> {
+    scene.inference.script(session.id, vec![Reply::now(Says::Never)]);
+    let before = scene.inference.asked(session.id).len();
+    session.burst(1).await?;
+    scene.inference.wait(session.id, before + 1, scene.patience()).await.map(drop)
+}
+
 /// An inference that stalls while clients go on: what the gateway holds stays small.
 pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
-    const SESSIONS: u64 = 4;
-    let frames: u32 = scene.settings().buffered_frames.max(50) * 20;
+    let frames = scene.settings().buffered_frames.max(50) * TIMES;
+    let sessions = u64::from((FLOOD_BYTES / FRAME_BYTES as u32).div_ceil(frames));
     let metrics = scene.metrics()?;
-    let before = metrics.stats().await?;
+    let mut open = try_join_all((0..sessions).map(|_| scene.session(Vec::new()))).await?;
+    try_join_all(open.iter_mut().map(|session| warm(&scene, session, frames))).await?;
     let resident = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0);
-    let mut sessions = Vec::new();
-    for _ in 0..SESSIONS {
-        let mut session = scene.session(vec![Reply::now(Says::Never)]).await?;
-        session.burst(1).await?;
-        sessions.push(session);
-    }
-    for session in &sessions {
-        scene.inference.wait(session.id, 1, scene.patience()).await?;
-    }
+    let before = metrics.stats().await?;
+    try_join_all(open.iter_mut().map(|session| stuck(&scene, session))).await?;
     let pause = scene.settings().interval * 3;
-    let wanted = before.messages.received + SESSIONS * (u64::from(frames) + 2);
+    let wanted = before.messages.received + sessions * (u64::from(frames) + 1);
     let load = async {
         // Ticks come between the halves and after them: each finds a request in flight, and must not take what waits.
-        for _ in 0..2 {
-            try_join_all(sessions.iter_mut().map(|session| session.burst(frames / 2))).await?;
+        for half in [frames / 2, frames - frames / 2] {
+            try_join_all(open.iter_mut().map(|session| session.burst(half))).await?;
             tokio::time::sleep(pause).await;
         }
         let wish = format!("messages.received reaches {wanted}");
@@ -95,9 +118,9 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
         trouble = watch => return trouble,
     }
 
-    let sent = SESSIONS * u64::from(frames) * FRAME_BYTES as u64;
+    let sent = sessions * u64::from(frames) * FRAME_BYTES as u64;
     // One frame is in flight, and as many wait as may: a second batch in flight would be as much again.
-    let limit = SESSIONS * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
+    let limit = sessions * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
     let wish = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
     ensure(most > 0 && most <= limit, &wish, format!("{most} bytes at the most"))?;
     let grown = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0) - resident;

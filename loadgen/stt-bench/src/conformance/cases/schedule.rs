@@ -86,7 +86,7 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.stream(interval * 6).await?;
     let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
-    let signal = |signal| process.signal(signal).map_err(|why| failed("the process takes signals", why));
+    let signal = |signal| process.signal_all(signal).map_err(|why| failed("the process takes signals", why));
     let before = scene.inference.asked(session.id).len();
     signal(Signal::STOP)?;
     let stopped = Instant::now();

@@ -1,0 +1,111 @@
+//! A process and all that it has started, found in `/proc`: signals reach a gateway of several processes as a whole.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A stopped process starts no other: so often at most the family is looked at again for members that came meanwhile.
+const LOOKS: usize = 10;
+
+/// Sends a signal to a process and to all that descend from it. SIGSTOP goes to those that came meanwhile, too.
+///
+/// # Errors
+/// When the process is gone. Descendants may come and go.
+pub fn signal(root: u32, signal: Signal) -> Result<(), String> {
+    let mut reached: Vec<u32> = Vec::new();
+    for _ in 0..LOOKS {
+        let mut fresh: Vec<u32> = family(root).into_iter().filter(|pid| !reached.contains(pid)).collect();
+        // The oldest stops first, and goes on last: none sees a member of its family stand still.
+        if signal != Signal::STOP {
+            fresh.reverse();
+        }
+        for &pid in &fresh {
+            let sent = Pid::from_raw(pid as i32).map_or(Ok(()), |pid| kill_process(pid, signal));
+            sent.or_else(|error| match pid == root {
+                true => Err(format!("failed to send {signal:?} to process {pid}: {error}")),
+                false => Ok(()),
+            })?;
+        }
+        reached.extend(&fresh);
+        if fresh.is_empty() || signal != Signal::STOP {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The process, its children, their children and so on. Where there is no `/proc` it is alone.
+fn family(root: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent).collect();
+    let mut family = vec![root];
+    let mut next = 0;
+    while let Some(&of) = family.get(next) {
+        let children = parents.iter().filter(|(pid, parent)| *parent == of && !family.contains(pid));
+        let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
+        family.extend(children);
+        next += 1;
+    }
+    family
+}
+
+/// A process in `/proc`, and its parent.
+fn parent(entry: fs::DirEntry) -> Option<(u32, u32)> {
+    let pid = entry.file_name().to_str()?.parse().ok()?;
+    let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+    Some((pid, parent_in(&stat)?))
+}
+
+/// The fourth field of `/proc/<pid>/stat` (proc_pid_stat(5)). The second is the program's name in brackets, which may hold
+/// anything.
+fn parent_in(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        process::{Command, Stdio},
+        thread::sleep,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_parent_is_found_behind_any_name() {
+        assert_eq!(parent_in("12 (a) b (c)) S 7 12 12 0"), Some(7));
+        assert_eq!(parent_in("12 (sh"), None);
+    }
+
+    /// The state letters of these processes, once they are `wanted`.
+    fn until(pids: &[u32], wanted: char) {
+        let state = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
+        };
+        let begun = Instant::now();
+        while !pids.iter().all(|pid| state(pid) == Some(wanted)) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", pids.iter().map(state).collect::<Vec<_>>());
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_stopped_gateway_stands_still_with_its_workers() {
+        let script = "sh -c 'sleep 60; true'; true";
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while family(shell.id()).len() < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            sleep(Duration::from_millis(5));
+        }
+        let family = family(shell.id());
+        signal(shell.id(), Signal::STOP).unwrap();
+        until(&family, 'T');
+        signal(shell.id(), Signal::CONT).unwrap();
+        until(&family, 'S');
+        signal(shell.id(), Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert!(signal(shell.id(), Signal::CONT).is_err());
+    }
+}
