@@ -4,6 +4,9 @@ package main
 
 import "time"
 
+// pause is the longest time between two looks at a socket. Pings and closes are answered within 500 ms; half of it leaves room.
+const pause = 250 * time.Millisecond
+
 // schedule has ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up.
 type schedule struct {
 	// due is when the next tick is due.
@@ -20,4 +23,14 @@ func (s *schedule) tick(now time.Time) (lateness time.Duration, isDue bool) {
 	missed := lateness / s.interval
 	s.due = s.due.Add((missed + 1) * s.interval)
 	return lateness, true
+}
+
+// wake returns when to look at the socket next: at the tick, or a whole number of pauses before it.
+func (s *schedule) wake(now time.Time) time.Time {
+	until := s.due.Sub(now)
+	if until <= 0 {
+		return now
+	}
+	// The pauses that still fit in between, without one that would begin now.
+	return s.due.Add(-(until - 1) / pause * pause)
 }

@@ -82,7 +82,7 @@ func (g *gateway) stop(server *http.Server) error {
 	g.isClosed = true
 	g.mu.Unlock()
 	for _, s := range g.list() {
-		go s.drain()
+		s.drain()
 	}
 	patience := time.AfterFunc(time.Until(deadline), func() {
 		for _, s := range g.list() {
@@ -147,7 +147,7 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	socket, _ := r.Context().Value(socketKey{}).(*socket)
-	socket.reading.Store(true)
+	socket.isWebSocket.Store(true)
 	s := &session{gateway: g, socket: socket, transport: g.inference.transport(), backlog: backlog{pool: g.pool}}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		// Tokens would be checked in front of a gateway; pages of any origin may speak to it.
@@ -156,12 +156,11 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 		OnPingReceived:     s.hasRoom,
 	})
 	if err != nil {
-		socket.reading.Store(false)
 		g.leavePlace()
 		g.reject("handshake")
 		return
 	}
-	socket.upgraded(func() { s.stopAs(endSlowConsumer) }, g.leavePlace)
+	socket.closed = g.leavePlace
 	conn.SetReadLimit(maxMessageBytes)
 	s.conn = conn
 	g.register(s)

@@ -1,6 +1,6 @@
 package main
 
-// One session: a goroutine that reads its client's messages, a timer that runs its ticks, and the request in flight.
+// One session: a goroutine that reads its client's messages and runs its ticks, and one for each request in flight.
 
 import (
 	"context"
@@ -55,12 +55,13 @@ type session struct {
 
 	mu      sync.Mutex
 	backlog backlog
-	// timer runs the next tick; nil before the start message.
-	timer    *time.Timer
+	// schedule has no interval before the start message.
 	schedule schedule
 	// flight is the request in flight: there is no place for a second one.
-	flight   *flight
-	draining bool
+	flight *flight
+	// isDraining says that the gateway stops: what the client has sent by now still counts. isLeaving says that all of that
+	// is read.
+	isDraining, isLeaving bool
 	// over is why the session ended; nil while it lives.
 	over *ending
 }
@@ -101,7 +102,9 @@ func (s *session) read() ending {
 	if kind != websocket.MessageText || !isStart(text) {
 		return endNoStart
 	}
-	s.start(s.socket.readAt)
+	if err := s.start(s.socket.readAt); err != nil {
+		return endError
+	}
 	for {
 		kind, length, err := s.next()
 		switch {
@@ -152,27 +155,29 @@ func endOf(err error) ending {
 	}
 }
 
-// start begins the schedule.
-func (s *session) start(now time.Time) {
+// start begins the schedule, and takes the socket out of the poller.
+func (s *session) start(now time.Time) error {
 	s.gateway.books.enter(func(c *counts) {
 		c.received++
 		c.consumed++
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil || s.draining {
-		return
+	if s.isDraining {
+		s.stop(endShutdown)
+	}
+	if s.over != nil {
+		return net.ErrClosed
 	}
 	s.schedule = s.gateway.schedule(now)
-	s.timer = time.AfterFunc(time.Until(s.schedule.due), s.tick)
+	return s.socket.leavePoller(s.visit)
 }
 
 // admit takes a frame, and drops the oldest one if too many wait now.
 func (s *session) admit(frame []byte, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil || s.draining {
-		// What comes after the gateway was told to stop is thrown away unread.
+	if s.over != nil || s.isLeaving {
 		return
 	}
 	s.backlog.add(frame, now)
@@ -183,28 +188,38 @@ func (s *session) admit(frame []byte, now time.Time) {
 	s.gateway.books.frame(isFull)
 }
 
-// tick runs in the timer's goroutine, which becomes that of the request.
-func (s *session) tick() {
+// visit is what the reader does when it has read all that its client sent. It returns when to look again.
+func (s *session) visit(now time.Time) time.Time {
+	isReading := s.socket.flush(now)
 	s.mu.Lock()
-	now := time.Now()
-	if s.over != nil || s.draining {
-		s.mu.Unlock()
-		return
-	}
-	lateness, isDue := s.schedule.tick(now)
-	s.timer.Reset(s.schedule.due.Sub(now))
+	defer s.mu.Unlock()
 	var f *flight
-	if isDue {
-		isFree, waiting := s.flight == nil, s.backlog.waiting()
-		s.gateway.books.tick(isFree, waiting > 0, lateness)
-		if isFree && waiting > 0 {
-			f = s.depart(now, lateness)
+	switch lateness, isDue := s.schedule.tick(now); {
+	case s.over != nil:
+	case !isReading:
+		s.stop(endSlowConsumer)
+	case s.isDraining && !s.isLeaving:
+		s.isLeaving = true
+		if s.flight == nil {
+			f = s.leave()
 		}
+	case isDue && !s.isLeaving:
+		f = s.tick(now, lateness)
 	}
-	s.mu.Unlock()
 	if f != nil {
-		s.fly(f)
+		go s.fly(f)
 	}
+	return s.schedule.wake(now)
+}
+
+// tick returns the request that a tick makes, if it makes one. The caller holds the lock.
+func (s *session) tick(now time.Time, lateness time.Duration) *flight {
+	isFree, waiting := s.flight == nil, s.backlog.waiting()
+	s.gateway.books.tick(isFree, waiting > 0, lateness)
+	if isFree && waiting > 0 {
+		return s.depart(now, lateness)
+	}
+	return nil
 }
 
 // depart reports what was dropped, and makes a request of all audio that waits; none if the report ended the session. The
@@ -251,7 +266,7 @@ func (s *session) land(f *flight, answer recognition, failed *failure) *flight {
 		elapsed := time.Since(f.began)
 		s.report(f.taken, failed, f.flushLateness, &elapsed)
 	}
-	if s.draining && s.over == nil {
+	if s.isLeaving && s.over == nil {
 		return s.leave()
 	}
 	return nil
@@ -287,16 +302,16 @@ func (s *session) hasRoom(_ context.Context, payload []byte) bool {
 	return false
 }
 
-// drain ends the session once all that it holds is answered.
+// drain ends the session once all that its client has sent is answered.
 func (s *session) drain() {
 	s.mu.Lock()
-	s.draining = true
-	var f *flight
-	if s.over == nil && s.flight == nil {
-		f = s.leave()
+	defer s.mu.Unlock()
+	s.isDraining = true
+	if s.schedule.interval == 0 {
+		s.stop(endShutdown)
+		return
 	}
-	s.mu.Unlock()
-	s.fly(f)
+	s.socket.visit()
 }
 
 // leave returns the session's last request, or ends it if there is none to make. The caller holds the lock.
@@ -336,9 +351,6 @@ func (s *session) finish(end ending) ending {
 // account closes the books of the session. The caller holds the lock.
 func (s *session) account(end ending) {
 	s.over = &end
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 	abandoned := uint64(0)
 	if s.flight != nil {
 		abandoned = s.flight.frames
