@@ -50,7 +50,7 @@ func main() {
 // collecting it less often costs some megabytes.
 func tune(c config) {
 	if _, isSet := os.LookupEnv("GOGC"); !isSet {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(200)
 	}
 	if _, isSet := os.LookupEnv("GOMEMLIMIT"); !isSet {
 		debug.SetMemoryLimit(192 << 20)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -43,141 +42,20 @@ type span struct {
 func (s span) newest() uint64     { return s.oldest + s.frames - 1 }
 func (s span) audioBytes() uint64 { return s.frames * frameBytes }
 
-// recognition is the inference's answer to one batch. rms and the transcript are kept as JSON, to be passed on unchanged.
-type recognition struct {
-	rms           json.Number
-	zeroCrossings uint64
-	checksum      uint32
-	samples       uint64
-	transcript    string
-	audioBytes    uint64
-}
-
-// parseRecognition reads an answer about the frames of s: a JSON object of exactly six keys, each once, whose counts match.
-//
-// encoding/json's struct decoding ignores case and repeated keys, so the object is read token by token.
-func parseRecognition(body []byte, s span, cpuPasses uint32) (recognition, error) {
-	tokens := json.NewDecoder(bytes.NewReader(body))
-	tokens.UseNumber()
-	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
-		return recognition{}, errors.New("the inference's answer is not a JSON object")
-	}
-	var answer recognition
-	seen := make(map[string]bool, 6)
-	for tokens.More() {
-		key, err := tokens.Token()
-		if err != nil {
-			return recognition{}, unreadable(err)
-		}
-		value, err := tokens.Token()
-		if err != nil {
-			return recognition{}, unreadable(err)
-		}
-		// A key of an object is a string: the decoder has checked that.
-		name, _ := key.(string)
-		if seen[name] {
-			return recognition{}, fmt.Errorf("the inference's answer has %q twice", name)
-		}
-		seen[name] = true
-		if err := answer.set(name, value); err != nil {
-			return recognition{}, err
-		}
-	}
-	if _, err := tokens.Token(); err != nil {
-		return recognition{}, unreadable(err)
-	}
-	if _, err := tokens.Token(); !errors.Is(err, io.EOF) {
-		return recognition{}, errors.New("the inference's answer goes on after its object")
-	}
-	// Every key that is set is one of the six.
-	if len(seen) != 6 {
-		return recognition{}, fmt.Errorf("the inference's answer has %d keys instead of 6", len(seen))
-	}
-	return answer, answer.check(s, cpuPasses)
-}
-
-func unreadable(err error) error {
-	return fmt.Errorf("failed to read the inference's answer: %w", err)
-}
-
-// set stores one member of the answer.
-func (r *recognition) set(name string, value json.Token) (err error) {
-	switch name {
-	case "rms":
-		r.rms, err = parseFinite(name, value)
-	case "zero_crossings":
-		r.zeroCrossings, err = parseInteger(name, value, 64)
-	case "checksum":
-		var checksum uint64
-		checksum, err = parseInteger(name, value, 32)
-		r.checksum = uint32(checksum)
-	case "samples":
-		r.samples, err = parseInteger(name, value, 64)
-	case "audio_bytes":
-		r.audioBytes, err = parseInteger(name, value, 64)
-	case "transcript":
-		text, isText := value.(string)
-		if !isText {
-			return fmt.Errorf("the inference's answer has a transcript that is not a string: %v", value)
-		}
-		r.transcript = text
-	default:
-		return fmt.Errorf("the inference's answer has an unknown key %q", name)
-	}
-	return err
-}
-
-// check compares the answer with the batch that it is about.
-func (r *recognition) check(s span, cpuPasses uint32) error {
-	if samples := uint64(cpuPasses) * frameSamples * s.frames; r.samples != samples {
-		return fmt.Errorf("the inference's answer has %d samples instead of %d", r.samples, samples)
-	}
-	if r.audioBytes != s.audioBytes() {
-		return fmt.Errorf("the inference's answer has %d bytes of audio instead of %d", r.audioBytes, s.audioBytes())
-	}
-	if r.transcript == "" {
-		return errors.New("the inference's answer has an empty transcript")
-	}
-	return nil
-}
-
-// parseInteger reads a non-negative integer that is written as one: no sign, point or exponent.
-func parseInteger(name string, value json.Token, bits int) (uint64, error) {
-	number, isNumber := value.(json.Number)
-	if !isNumber {
-		return 0, fmt.Errorf("the inference's answer has %s that is not a number: %v", name, value)
-	}
-	integer, err := strconv.ParseUint(number.String(), 10, bits)
-	if err != nil {
-		return 0, fmt.Errorf("the inference's answer has %s that is not an integer of %d bits: %s", name, bits, number)
-	}
-	return integer, nil
-}
-
-// parseFinite checks that value is a finite number, and keeps it as it is written.
-func parseFinite(name string, value json.Token) (json.Number, error) {
-	number, isNumber := value.(json.Number)
-	if !isNumber {
-		return "", fmt.Errorf("the inference's answer has %s that is not a number: %v", name, value)
-	}
-	if float, err := number.Float64(); err != nil || math.IsInf(float, 0) {
-		return "", fmt.Errorf("the inference's answer has %s that is not finite: %s", name, number)
-	}
-	return number, nil
-}
-
 // milliseconds is a duration as messages write it: a number with a point, also when it is whole.
 type milliseconds time.Duration
 
-func (m milliseconds) MarshalJSON() ([]byte, error) {
+func (m milliseconds) appendTo(text []byte) []byte {
 	// Divided once: 1.5 ms are 1.5 and not 1.4999….
 	value := float64(m) / float64(time.Millisecond)
-	text := strconv.AppendFloat(make([]byte, 0, 24), value, 'f', -1, 64)
+	text = strconv.AppendFloat(text, value, 'f', -1, 64)
 	if value == math.Trunc(value) {
 		text = append(text, ".0"...)
 	}
-	return text, nil
+	return text
 }
+
+func (m milliseconds) MarshalJSON() ([]byte, error) { return m.appendTo(nil), nil }
 
 // echo is what partials repeat of the gateway's settings.
 type echo struct {
@@ -185,29 +63,25 @@ type echo struct {
 	modelDelayMS uint64
 }
 
-// partialMessage returns the partial about s, as JSON.
-func partialMessage(s span, answer recognition, settings echo, flushLateness time.Duration) []byte {
-	return encode(struct {
-		Type              string       `json:"type"`
-		OldestFrameSeq    uint64       `json:"oldest_frame_seq"`
-		NewestFrameSeq    uint64       `json:"newest_frame_seq"`
-		Frames            uint64       `json:"frames"`
-		RMS               json.Number  `json:"rms"`
-		ZeroCrossings     uint64       `json:"zero_crossings"`
-		Checksum          uint32       `json:"checksum"`
-		Samples           uint64       `json:"samples"`
-		Transcript        string       `json:"transcript"`
-		AudioBytes        uint64       `json:"audio_bytes"`
-		CPUPasses         uint32       `json:"cpu_passes"`
-		ModelDelayMS      uint64       `json:"model_delay_ms"`
-		FlushLatenessMS   milliseconds `json:"flush_lateness_ms"`
-		InflightModelJobs int          `json:"inflight_model_jobs"`
-	}{
-		Type: "partial", OldestFrameSeq: s.oldest, NewestFrameSeq: s.newest(), Frames: s.frames,
-		RMS: answer.rms, ZeroCrossings: answer.zeroCrossings, Checksum: answer.checksum, Samples: answer.samples,
-		Transcript: answer.transcript, AudioBytes: answer.audioBytes,
-		CPUPasses: settings.cpuPasses, ModelDelayMS: settings.modelDelayMS, FlushLatenessMS: milliseconds(flushLateness),
-	})
+// partialMessage returns the partial about s, as JSON. It is written by hand: there is one for each batch.
+func partialMessage(s span, answer *recognition, settings echo, flushLateness time.Duration) []byte {
+	text := make([]byte, 0, 384+len(answer.transcript))
+	integer := func(key string, value uint64) {
+		text = strconv.AppendUint(append(text, key...), value, 10)
+	}
+	integer(`{"type":"partial","oldest_frame_seq":`, s.oldest)
+	integer(`,"newest_frame_seq":`, s.newest())
+	integer(`,"frames":`, s.frames)
+	text = append(append(text, `,"rms":`...), answer.rms...)
+	integer(`,"zero_crossings":`, answer.zeroCrossings)
+	integer(`,"checksum":`, answer.checksum)
+	integer(`,"samples":`, answer.samples)
+	text = append(append(text, `,"transcript":`...), answer.transcript...)
+	integer(`,"audio_bytes":`, answer.audioBytes)
+	integer(`,"cpu_passes":`, uint64(settings.cpuPasses))
+	integer(`,"model_delay_ms":`, settings.modelDelayMS)
+	text = milliseconds(flushLateness).appendTo(append(text, `,"flush_lateness_ms":`...))
+	return append(text, `,"inflight_model_jobs":0}`...)
 }
 
 // kind says why frames got no partial; its text is its name on the wire and in the books.

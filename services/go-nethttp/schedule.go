@@ -4,8 +4,17 @@ package main
 
 import "time"
 
-// pause is the longest time between two looks at a socket. Pings and closes are answered within 500 ms; half of it leaves room.
-const pause = 250 * time.Millisecond
+const (
+	// pause is the time between two looks at a socket, but for the rounding. Pings and closes are answered within 500 ms.
+	pause = 340 * time.Millisecond
+	// Sessions wake up at multiples of a round, so that many do at once. Half a tick's round is the mean lateness that it
+	// costs.
+	tickRound = 5 * time.Millisecond
+	lookRound = 20 * time.Millisecond
+)
+
+// epoch is where rounds are counted from.
+var epoch = time.Now()
 
 // schedule has ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up.
 type schedule struct {
@@ -25,12 +34,16 @@ func (s *schedule) tick(now time.Time) (lateness time.Duration, isDue bool) {
 	return lateness, true
 }
 
-// wake returns when to look at the socket next: at the tick, or a whole number of pauses before it.
+// wake returns when to look at the socket next: at the tick, or a whole number of pauses before it; at the end of a round.
 func (s *schedule) wake(now time.Time) time.Time {
 	until := s.due.Sub(now)
-	if until <= 0 {
-		return now
-	}
 	// The pauses that still fit in between, without one that would begin now.
-	return s.due.Add(-(until - 1) / pause * pause)
+	if pauses := (until - lookRound) / pause; pauses > 0 {
+		return roundUp(s.due.Add(-pauses*pause), lookRound)
+	}
+	return roundUp(s.due, tickRound)
+}
+
+func roundUp(at time.Time, round time.Duration) time.Time {
+	return epoch.Add((at.Sub(epoch) + round - 1) / round * round)
 }

@@ -261,7 +261,7 @@ func (s *session) land(f *flight, answer recognition, failed *failure) *flight {
 	s.flight = nil
 	s.gateway.books.land(f.frames, failed)
 	if failed == nil {
-		s.say(partialMessage(f.span, answer, s.gateway.config.echo, f.flushLateness))
+		s.say(partialMessage(f.span, &answer, s.gateway.config.echo, f.flushLateness))
 	} else {
 		elapsed := time.Since(f.began)
 		s.report(f.taken, failed, f.flushLateness, &elapsed)
