@@ -29,8 +29,8 @@ const (
 
 // inference makes requests for all sessions.
 type inference struct {
-	transports []*http.Transport
-	// sessions counts those so far: they take the transports in turn.
+	lanes []lane
+	// sessions counts those so far: they take the lanes in turn.
 	sessions  atomic.Uint64
 	template  *http.Request
 	timeout   time.Duration
@@ -41,7 +41,7 @@ type inference struct {
 func newInference(c config, pool *audioPool) *inference {
 	i := &inference{timeout: c.inferenceTimeout, cpuPasses: c.echo.cpuPasses, pool: pool}
 	for range c.inferenceHTTPClients {
-		i.transports = append(i.transports, newTransport())
+		i.lanes = append(i.lanes, newLane())
 	}
 	i.template = &http.Request{
 		Method: http.MethodPost,
@@ -55,31 +55,33 @@ func newInference(c config, pool *audioPool) *inference {
 	return i
 }
 
-// newTransport returns a client with one HTTP/2 connection, which it replaces when it breaks.
-func newTransport() *http.Transport {
+// lane is a client with one HTTP/2 connection, which it replaces when it breaks.
+type lane struct{ *http.Transport }
+
+func newLane() lane {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Transport{
+	return lane{&http.Transport{
 		Protocols:          protocols,
 		DialContext:        (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		DisableCompression: true,
 		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-	}
+	}}
 }
 
-// transport returns the one of the next session.
-func (i *inference) transport() *http.Transport {
-	return i.transports[i.sessions.Add(1)%uint64(len(i.transports))]
+// lane returns the one of the next session.
+func (i *inference) lane() lane {
+	return i.lanes[i.sessions.Add(1)%uint64(len(i.lanes))]
 }
 
 // recognise has the batch of s recognised. ctx ends with the request's time, or with its session.
 //
 // RoundTrip instead of Client.Do: there are no cookies, and a redirect is an error.
-func (i *inference) recognise(ctx context.Context, transport *http.Transport, s span, b batch) (recognition, *failure) {
+func (i *inference) recognise(ctx context.Context, l lane, s span, b batch) (recognition, *failure) {
 	request := i.template.WithContext(ctx)
 	body := &upload{rest: b.bytes}
 	request.Body, request.ContentLength = body, int64(len(b.bytes))
-	response, err := transport.RoundTrip(request)
+	response, err := l.RoundTrip(request)
 	if err != nil {
 		return recognition{}, i.failed(err)
 	}
@@ -120,18 +122,18 @@ func (i *inference) failed(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &failure{kind: kindTimeout, message: fmt.Sprintf("no answer within %d ms", i.timeout.Milliseconds())}
-	case isNoHTTP(err):
+	case isForeign(err):
 		return &failure{kind: kindParseError, message: "the inference doesn't speak HTTP/2: " + err.Error()}
 	default:
 		return &failure{kind: kindConnectionReset, message: "the connection to the inference failed: " + err.Error()}
 	}
 }
 
-// isNoHTTP reports whether the peer sent what is no HTTP/2. net/http exports no types for these errors.
-func isNoHTTP(err error) bool {
+// isForeign reports whether the peer sent what is no HTTP/2. net/http exports no types for that.
+func isForeign(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "http2: frame too large") || strings.Contains(text, "looked like an HTTP/1.1 header") ||
-		strings.Contains(text, "connection error: PROTOCOL_ERROR")
+		strings.Contains(text, "connection error: ")
 }
 
 // upload is the body of a request. A transport may read it after RoundTrip has returned, but not once it is closed.

@@ -148,7 +148,7 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	socket, _ := r.Context().Value(socketKey{}).(*socket)
 	socket.isWebSocket.Store(true)
-	s := &session{gateway: g, socket: socket, transport: g.inference.transport(), backlog: backlog{pool: g.pool}}
+	s := &session{gateway: g, socket: socket, lane: g.inference.lane(), backlog: backlog{pool: g.pool}}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		// Tokens would be checked in front of a gateway; pages of any origin may speak to it.
 		InsecureSkipVerify: true,

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -46,10 +45,10 @@ func refuse(code websocket.StatusCode, message string) ending {
 
 // session is one client, from its upgrade on.
 type session struct {
-	gateway   *gateway
-	conn      *websocket.Conn
-	socket    *socket
-	transport *http.Transport
+	gateway *gateway
+	conn    *websocket.Conn
+	socket  *socket
+	lane    *lane
 	// message has room for one byte more than a frame, so that a longer message shows.
 	message [frameBytes + 1]byte
 
@@ -244,7 +243,7 @@ func (s *session) depart(now time.Time, lateness time.Duration) *flight {
 // fly makes the request, and passes on what came of it.
 func (s *session) fly(f *flight) {
 	for f != nil {
-		answer, failed := s.gateway.inference.recognise(f.context, s.transport, f.span, f.batch)
+		answer, failed := s.gateway.inference.recognise(f.context, s.lane, f.span, f.batch)
 		f.cancel()
 		f = s.land(f, answer, failed)
 	}
