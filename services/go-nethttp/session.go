@@ -48,7 +48,7 @@ type session struct {
 	gateway *gateway
 	conn    *websocket.Conn
 	socket  *socket
-	lane    *lane
+	lane    lane
 	// message has room for one byte more than a frame, so that a longer message shows.
 	message [frameBytes + 1]byte
 
