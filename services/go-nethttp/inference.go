@@ -1,0 +1,172 @@
+package main
+
+// Requests to the inference: HTTP/2 with prior knowledge, over a few connections.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// connectTimeout is the longest time for a connection to the inference to open.
+	connectTimeout = time.Second
+	// pingAfter is how long a connection may say nothing before it is asked; pingTimeout is how long it may stay silent then.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 2 * time.Second
+	// maxAnswerBytes is the longest answer that is read; the right ones have some hundred bytes.
+	maxAnswerBytes = 64 << 10
+)
+
+// inference makes requests for all sessions.
+type inference struct {
+	lanes []lane
+	// sessions counts those so far: they take the lanes in turn.
+	sessions  atomic.Uint64
+	template  *http.Request
+	timeout   time.Duration
+	cpuPasses uint32
+	pool      *audioPool
+}
+
+func newInference(c config, pool *audioPool) *inference {
+	i := &inference{timeout: c.inferenceTimeout, cpuPasses: c.echo.cpuPasses, pool: pool}
+	for range c.inferenceHTTPClients {
+		i.lanes = append(i.lanes, newLane())
+	}
+	i.template = &http.Request{
+		Method: http.MethodPost,
+		URL:    &url.URL{Scheme: "http", Host: c.inferenceURL.Host, Path: "/infer"},
+		Header: http.Header{
+			"Content-Type": {"application/octet-stream"},
+			"X-Cpu-Passes": {strconv.FormatUint(uint64(c.echo.cpuPasses), 10)},
+			"User-Agent":   {"go-nethttp"},
+		},
+	}
+	return i
+}
+
+// lane is a client with one HTTP/2 connection, which it replaces when it breaks.
+type lane struct{ *http.Transport }
+
+func newLane() lane {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return lane{&http.Transport{
+		Protocols:          protocols,
+		DialContext:        (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		DisableCompression: true,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}}
+}
+
+// lane returns the one of the next session.
+func (i *inference) lane() lane {
+	return i.lanes[i.sessions.Add(1)%uint64(len(i.lanes))]
+}
+
+// recognise has the batch of s recognised. ctx ends with the request's time, or with its session.
+//
+// RoundTrip instead of Client.Do: there are no cookies, and a redirect is an error.
+func (i *inference) recognise(ctx context.Context, l lane, s span, b batch) (recognition, *failure) {
+	request := i.template.WithContext(ctx)
+	body := &upload{rest: b.bytes}
+	request.Body, request.ContentLength = body, int64(len(b.bytes))
+	response, err := l.RoundTrip(request)
+	if err != nil {
+		return recognition{}, i.failed(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return recognition{}, statusFailure(response.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	if err != nil {
+		return recognition{}, i.failed(err)
+	}
+	if body.isClosed() {
+		i.pool.put(b.audio)
+	}
+	unreadable := func(message string) *failure {
+		return &failure{kind: kindParseError, status: response.StatusCode, message: message}
+	}
+	if len(text) > maxAnswerBytes {
+		return recognition{}, unreadable(fmt.Sprintf("the inference's answer is longer than %d bytes", maxAnswerBytes))
+	}
+	answer, err := parseRecognition(text, s, i.cpuPasses)
+	if err != nil {
+		return recognition{}, unreadable(err.Error())
+	}
+	return answer, nil
+}
+
+func statusFailure(status int) *failure {
+	f := &failure{kind: kindHTTP5xx, status: status, message: fmt.Sprintf("the inference answered %d", status)}
+	if status == http.StatusTooManyRequests {
+		f.kind = kindHTTP429
+	}
+	return f
+}
+
+// failed says what an error of the transport means.
+func (i *inference) failed(err error) *failure {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &failure{kind: kindTimeout, message: fmt.Sprintf("no answer within %d ms", i.timeout.Milliseconds())}
+	case isForeign(err):
+		return &failure{kind: kindParseError, message: "the inference doesn't speak HTTP/2: " + err.Error()}
+	default:
+		return &failure{kind: kindConnectionReset, message: "the connection to the inference failed: " + err.Error()}
+	}
+}
+
+// isForeign reports whether the peer sent what is no HTTP/2. net/http exports no types for that.
+func isForeign(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "http2: frame too large") || strings.Contains(text, "looked like an HTTP/1.1 header") ||
+		strings.Contains(text, "connection error: ")
+}
+
+// upload is the body of a request. A transport may read it after RoundTrip has returned, but not once it is closed.
+type upload struct {
+	mu     sync.Mutex
+	rest   []byte
+	closed bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n := copy(p, u.rest)
+	u.rest = u.rest[n:]
+	if len(u.rest) == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (u *upload) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	return nil
+}
+
+// isClosed reports whether the memory behind it can be used again.
+func (u *upload) isClosed() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.closed
+}

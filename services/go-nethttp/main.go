@@ -1,0 +1,99 @@
+// Speech-to-text gateway on net/http and coder/websocket. services/README.md ("Gateways") is its contract.
+//
+// main starts it and says where it listens; config has the settings. server takes clients; socket is the connection of one,
+// and session all that happens on it: backlog holds its audio, schedule says when that is due, inference has it recognised,
+// protocol is what the client is told. metrics keeps the books and shows them.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+)
+
+const (
+	name    = "go-nethttp"
+	version = "0.1.0"
+)
+
+func main() {
+	log.SetFlags(log.LstdFlags | log.Lmsgprefix)
+	config, err := parseConfig(os.Args[1:], os.LookupEnv, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(2)
+	case config.version:
+		fmt.Printf("%s %s (%s)\n", name, version, runtime.Version())
+		return
+	}
+	tune(config)
+	if err := run(config); err != nil {
+		log.Fatalf("%s: %v", name, err)
+	}
+}
+
+// tune sets what the environment doesn't set otherwise. The heap is small and most of it is audio that lives for a second:
+// collecting it less often costs some megabytes.
+func tune(c config) {
+	if _, isSet := os.LookupEnv("GOGC"); !isSet {
+		debug.SetGCPercent(200)
+	}
+	if _, isSet := os.LookupEnv("GOMEMLIMIT"); !isSet {
+		debug.SetMemoryLimit(192 << 20)
+	}
+	if c.workerThreads > 0 {
+		runtime.GOMAXPROCS(c.workerThreads)
+	}
+}
+
+// run serves until SIGTERM or SIGINT.
+func run(c config) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer cancel()
+	// The kernel's limit of the backlog (net.core.somaxconn) is the one that Go asks for.
+	clients, err := net.Listen("tcp", netip.AddrPortFrom(c.host, c.port).String())
+	if err != nil {
+		return fmt.Errorf("failed to listen for clients: %w", err)
+	}
+	metrics, err := net.Listen("tcp", netip.AddrPortFrom(c.host, c.metricsPort).String())
+	if err != nil {
+		return fmt.Errorf("failed to listen for readers of metrics: %w", err)
+	}
+	books := newBooks()
+	go func() {
+		server := &http.Server{Handler: metricsPort(books), ReadHeaderTimeout: headerTimeout}
+		log.Fatalf("%s: the metrics port failed: %v", name, server.Serve(metrics))
+	}()
+	if err := announce(clients.Addr(), metrics.Addr()); err != nil {
+		return err
+	}
+	return newGateway(c, books).serve(ctx, clients)
+}
+
+// announce prints the ready line.
+func announce(clients, metrics net.Addr) error {
+	err := json.NewEncoder(os.Stdout).Encode(struct {
+		Event          string `json:"event"`
+		Address        string `json:"address"`
+		MetricsAddress string `json:"metrics_address"`
+		PID            int    `json:"pid"`
+	}{"ready", clients.String(), metrics.String(), os.Getpid()})
+	if err != nil {
+		return fmt.Errorf("failed to print the ready line: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package main
+
+// What clients say, what they get, and what the inference answers. Pure: bytes in, bytes out.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"time"
+)
+
+const (
+	// frameBytes is one frame of audio: 20 ms of 16 kHz mono, 16 bits each.
+	frameBytes = 640
+	// frameSamples is the number of samples in one frame.
+	frameSamples = 320
+	// maxMessageBytes is the longest data message that is read.
+	maxMessageBytes = 64 << 10
+)
+
+// isStart reports whether text is exactly the object {"type":"start"}, with any white space.
+func isStart(text []byte) bool {
+	tokens := json.NewDecoder(bytes.NewReader(text))
+	for _, want := range []json.Token{json.Delim('{'), "type", "start", json.Delim('}')} {
+		if token, err := tokens.Token(); err != nil || token != want {
+			return false
+		}
+	}
+	_, err := tokens.Token()
+	return errors.Is(err, io.EOF)
+}
+
+// span is a run of frames with consecutive sequence numbers: what one message covers.
+type span struct {
+	oldest uint64
+	frames uint64
+}
+
+func (s span) newest() uint64     { return s.oldest + s.frames - 1 }
+func (s span) audioBytes() uint64 { return s.frames * frameBytes }
+
+// milliseconds is a duration as messages write it: a number with a point, also when it is whole.
+type milliseconds time.Duration
+
+func (m milliseconds) appendTo(text []byte) []byte {
+	// Divided once: 1.5 ms are 1.5 and not 1.4999….
+	value := float64(m) / float64(time.Millisecond)
+	text = strconv.AppendFloat(text, value, 'f', -1, 64)
+	if value == math.Trunc(value) {
+		text = append(text, ".0"...)
+	}
+	return text
+}
+
+func (m milliseconds) MarshalJSON() ([]byte, error) { return m.appendTo(nil), nil }
+
+// echo is what partials repeat of the gateway's settings.
+type echo struct {
+	cpuPasses    uint32
+	modelDelayMS uint64
+}
+
+// partialMessage returns the partial about s, as JSON. It is written by hand: there is one for each batch.
+func partialMessage(s span, answer *recognition, settings echo, flushLateness time.Duration) []byte {
+	text := make([]byte, 0, 384+len(answer.transcript))
+	integer := func(key string, value uint64) {
+		text = strconv.AppendUint(append(text, key...), value, 10)
+	}
+	integer(`{"type":"partial","oldest_frame_seq":`, s.oldest)
+	integer(`,"newest_frame_seq":`, s.newest())
+	integer(`,"frames":`, s.frames)
+	text = append(append(text, `,"rms":`...), answer.rms...)
+	integer(`,"zero_crossings":`, answer.zeroCrossings)
+	integer(`,"checksum":`, answer.checksum)
+	integer(`,"samples":`, answer.samples)
+	text = append(append(text, `,"transcript":`...), answer.transcript...)
+	integer(`,"audio_bytes":`, answer.audioBytes)
+	integer(`,"cpu_passes":`, uint64(settings.cpuPasses))
+	integer(`,"model_delay_ms":`, settings.modelDelayMS)
+	text = milliseconds(flushLateness).appendTo(append(text, `,"flush_lateness_ms":`...))
+	return append(text, `,"inflight_model_jobs":0}`...)
+}
+
+// kind says why frames got no partial; its text is its name on the wire and in the books.
+type kind string
+
+const (
+	kindOverflow        kind = "overflow"
+	kindTimeout         kind = "timeout"
+	kindConnectionReset kind = "connection_reset"
+	kindHTTP429         kind = "http_429"
+	// kindHTTP5xx is any status but success and 429; the name is the protocol's.
+	kindHTTP5xx    kind = "http_5xx"
+	kindParseError kind = "parse_error"
+)
+
+// requestKinds are the ways in which a request can fail.
+var requestKinds = [...]kind{kindConnectionReset, kindHTTP429, kindHTTP5xx, kindParseError, kindTimeout}
+
+func (k kind) stage() string {
+	switch k {
+	case kindOverflow:
+		return "websocket_receive"
+	case kindParseError:
+		return "inference_response_parse"
+	default:
+		return "inference_request"
+	}
+}
+
+// failure is why a batch got no partial.
+type failure struct {
+	kind kind
+	// status is that of the inference's answer; 0 if there was none.
+	status  int
+	message string
+}
+
+func (f *failure) Error() string { return f.message }
+
+func (f *failure) retryable() bool {
+	switch f.kind {
+	case kindTimeout, kindConnectionReset, kindHTTP429:
+		return true
+	case kindHTTP5xx:
+		return f.status >= 500 && f.status < 600
+	default:
+		return false
+	}
+}
+
+// wait is how long the frames of an error have waited, and what waits behind them.
+type wait struct {
+	// oldestAge and newestAge count from when the first and the last frame were read from the socket.
+	oldestAge, newestAge time.Duration
+	flushLateness        time.Duration
+	// inferenceElapsed counts from the start of the request; nil if there was none.
+	inferenceElapsed *time.Duration
+	// bufferedFrames wait now.
+	bufferedFrames uint64
+}
+
+// errorMessage returns the error about s, as JSON.
+func errorMessage(s span, f *failure, w wait) []byte {
+	var status *int
+	if f.status != 0 {
+		status = &f.status
+	}
+	inflight := 0
+	if w.inferenceElapsed != nil {
+		inflight = 1
+	}
+	return encode(struct {
+		Type                   string        `json:"type"`
+		Stage                  string        `json:"stage"`
+		Kind                   kind          `json:"kind"`
+		Message                string        `json:"message"`
+		OldestFrameSeq         uint64        `json:"oldest_frame_seq"`
+		NewestFrameSeq         uint64        `json:"newest_frame_seq"`
+		Frames                 uint64        `json:"frames"`
+		AudioBytes             uint64        `json:"audio_bytes"`
+		OldestAgeMS            milliseconds  `json:"oldest_age_ms"`
+		NewestAgeMS            milliseconds  `json:"newest_age_ms"`
+		FlushLatenessMS        milliseconds  `json:"flush_lateness_ms"`
+		InferenceElapsedMS     *milliseconds `json:"inference_elapsed_ms"`
+		InflightGatewayBatches int           `json:"inflight_gateway_batches"`
+		GatewayBufferFrames    uint64        `json:"gateway_buffer_frames"`
+		InferenceStatus        *int          `json:"inference_status"`
+		Retryable              bool          `json:"retryable"`
+	}{
+		Type: "error", Stage: f.kind.stage(), Kind: f.kind, Message: f.message,
+		OldestFrameSeq: s.oldest, NewestFrameSeq: s.newest(), Frames: s.frames, AudioBytes: s.audioBytes(),
+		OldestAgeMS: milliseconds(w.oldestAge), NewestAgeMS: milliseconds(w.newestAge),
+		FlushLatenessMS: milliseconds(w.flushLateness), InferenceElapsedMS: (*milliseconds)(w.inferenceElapsed),
+		InflightGatewayBatches: inflight, GatewayBufferFrames: w.bufferedFrames,
+		InferenceStatus: status, Retryable: f.retryable(),
+	})
+}
+
+// encode writes a message without the escapes for HTML that json.Marshal adds.
+func encode(message any) []byte {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(message); err != nil {
+		// Only numbers and strings are in it, and those can always be written.
+		panic(err)
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+}
