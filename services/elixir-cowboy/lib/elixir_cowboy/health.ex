@@ -1,0 +1,17 @@
+defmodule ElixirCowboy.Health do
+  @moduledoc "`GET /health` on the port of the clients."
+
+  @behaviour :cowboy_handler
+
+  @impl true
+  def init(request, state) do
+    case :cowboy_req.method(request) do
+      "GET" ->
+        body = ~s({"ok":true,"runtime":"elixir-cowboy"})
+        {:ok, :cowboy_req.reply(200, %{"content-type" => "application/json"}, body, request), state}
+
+      _ ->
+        {:ok, :cowboy_req.reply(405, %{"allow" => "GET"}, request), state}
+    end
+  end
+end

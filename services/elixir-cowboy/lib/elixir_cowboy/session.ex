@@ -1,0 +1,363 @@
+defmodule ElixirCowboy.Session do
+  @moduledoc """
+  One session: the handler that Cowboy calls in the process of a connection.
+
+  Nobody waits for the socket of a session that runs: a wake-up for each of 50 frames per second costs more than all the
+  rest, and audio is wanted once per interval. So after a read the socket is passive, until the clock says to look at it
+  (`Schedule`): then all that came is one message, which Cowboy takes apart and unmasks.
+
+  The handler's state is `{frames, session}`: frames of the read that is going on, newest first, and the rest, so that a
+  frame costs a list cell and a pair. Before the start message `frames` is `:opening`.
+  """
+
+  @behaviour :cowboy_websocket
+
+  require ElixirCowboy.Protocol
+
+  alias ElixirCowboy.{Backlog, Books, Farewell, Gateway, Inference, Protocol, Schedule}
+
+  # A tick takes what the socket has; that long it waits for it to say so.
+  @read_ms 5
+  # A read of so many frames left more in the socket.
+  @full_read 95
+  # How long a session may take to end by itself when the gateway stops, without the farewell.
+  @drain_ms 2_900
+  @frame Protocol.frame_bytes()
+
+  # active: the socket tells of the next bytes; tick: one that waits for the read, as its lateness; flight: the one request
+  defstruct [:config, :socket, :client, :schedule, :flight, :tick, :ending] ++
+              [backlog: %Backlog{}, active: true, draining: false, traffic: nil]
+
+  @impl true
+  def init(request, _options) do
+    config = Gateway.config()
+
+    cond do
+      :cowboy_req.method(request) != "GET" ->
+        {:ok, :cowboy_req.reply(405, %{"allow" => "GET"}, request), :refused}
+
+      not :cowboy_websocket.is_upgrade_request(request) or :cowboy_req.header("sec-websocket-version", request) != "13" ->
+        refuse(:handshake, 426, %{"upgrade" => "websocket", "sec-websocket-version" => "13"}, request)
+
+      Gateway.draining?() ->
+        refuse(:draining, 503, %{}, request)
+
+      config.max_connections > 0 and Books.open() >= config.max_connections ->
+        refuse(:full, 503, %{}, request)
+
+      true ->
+        # Text that is no UTF-8 is no start message, with the code of one: the parser of JSON sees it.
+        options = %{idle_timeout: :infinity, max_frame_size: 65_536, compress: false, validate_utf8: false, active_n: 1}
+        {:cowboy_websocket, request, config, Map.put(options, :req_filter, fn _ -> %{} end)}
+    end
+  end
+
+  defp refuse(reason, status, headers, request) do
+    Books.add([{{:rejected, reason}, 1}])
+    {:ok, :cowboy_req.reply(status, headers, request), :refused}
+  end
+
+  @impl true
+  def websocket_init(config) do
+    # Audio lies outside the heap; a collection about once per second lets go of it, and the heap is small enough for that
+    # to be cheap. Only full ones: what survives one collection would be kept for long.
+    Process.flag(:fullsweep_after, 0)
+    Process.flag(:min_bin_vheap_size, 8_192)
+    Process.flag(:min_heap_size, 610)
+    Books.add(accepted: 1, open: 1)
+    Gateway.register()
+    socket = Farewell.socket()
+    traffic = Farewell.traffic(socket)
+    {[], {:opening, %__MODULE__{config: config, socket: socket, client: Inference.pick(config), traffic: traffic}}}
+  end
+
+  @impl true
+  def websocket_handle({:binary, frame}, {[], session}) when byte_size(frame) == @frame do
+    send(self(), :read)
+    {[active: false], {[frame], %{session | active: false}}}
+  end
+
+  def websocket_handle({:binary, frame}, {frames, session}) when is_list(frames) and byte_size(frame) == @frame do
+    {[], {[frame | frames], session}}
+  end
+
+  def websocket_handle({:text, text}, {:opening, session}) do
+    if Protocol.start?(text),
+      do: {[], {[], start(session)}},
+      else: violate(1002, "first message must be start", :opening, session)
+  end
+
+  def websocket_handle({:binary, _}, {:opening, session}),
+    do: violate(1002, "first message must be start", :opening, session)
+
+  def websocket_handle({:binary, _}, {frames, session}),
+    do: violate(1003, "expected 640 byte PCM frame", frames, session)
+
+  def websocket_handle({:text, _}, {frames, session}),
+    do: violate(1002, "expected binary PCM frames after start", frames, session)
+
+  # Cowboy answers pings.
+  def websocket_handle(_ping_or_pong, state), do: {[], state}
+
+  @impl true
+  def websocket_info(:read, {frames, session}) when is_list(frames) do
+    session = settle(frames, session)
+    more = length(frames) >= @full_read and not session.draining
+    {commands, session} = if session.tick, do: flush(session), else: {[], session}
+    if more, do: {[{:active, true} | commands], {[], %{session | active: true}}}, else: {commands, {[], session}}
+  end
+
+  def websocket_info(:look, {frames, %{draining: false} = session}), do: look(frames, session)
+
+  def websocket_info({:flush, tick}, {frames, %{tick: tick} = session}) do
+    {commands, session} = flush(settle(frames, session))
+    {commands, {[], session}}
+  end
+
+  def websocket_info({:answer, ref, status, body}, {frames, %{flight: %{ref: ref} = flight} = session}) do
+    case Protocol.answer(status, body, flight.span.frames, session.config.cpu_passes) do
+      {:ok, answer} -> land(frames, session, Protocol.partial(flight.span, answer, session.config, flight.lateness))
+      {:error, failure} -> crash(frames, session, failure)
+    end
+  end
+
+  def websocket_info({:failed, ref, kind, message}, {frames, %{flight: %{ref: ref}} = session}),
+    do: crash(frames, session, %{kind: kind, status: nil, message: message})
+
+  def websocket_info({:timeout, timer, :inference}, {frames, %{flight: %{timer: timer} = flight} = session}) do
+    Inference.cancel(session.client, flight.ref)
+    message = "no answer within #{session.config.inference_timeout_ms} ms"
+    crash(frames, session, %{kind: :timeout, status: nil, message: message})
+  end
+
+  def websocket_info(:drain, {:opening, session}), do: close(1001, "going away", :shutdown, :opening, session)
+
+  def websocket_info(:drain, {frames, session}) do
+    # What the client has sent by now still counts: as at a tick, but there is none.
+    Process.send_after(self(), :drained, @drain_ms)
+    {commands, state} = await_read(frames, %{session | draining: true}, 0)
+    {commands, state}
+  end
+
+  def websocket_info(:drained, {frames, session}), do: close(1001, "going away", :shutdown, frames, session)
+  # Of a request, a tick or a look that is no more.
+  def websocket_info(_message, state), do: {[], state}
+
+  @impl true
+  def terminate(_reason, _request, :refused), do: :ok
+
+  def terminate(reason, _request, {frames, %__MODULE__{} = session}) do
+    session = if is_list(frames), do: settle(frames, session), else: session
+    Gateway.unregister()
+    account(session.ending || ending(reason), count_traffic(session))
+    if session.flight, do: Inference.cancel(session.client, session.flight.ref)
+    Farewell.run(session.socket, reason)
+  end
+
+  # Before the upgrade: Cowboy ends the request's process, not a session.
+  def terminate(_reason, _request, _config), do: :ok
+
+  defp ending(:remote), do: :client
+  defp ending({:remote, _, _}), do: :client
+  defp ending({:error, :closed}), do: :eof
+  defp ending({:error, :badframe}), do: :protocol
+  defp ending({:error, :badsize}), do: :too_big
+  defp ending(_reason), do: :error
+
+  defp start(%{config: config} = session) do
+    Books.add(received: 1, consumed: 1)
+    now = now()
+    jitter = config.flush_phase_jitter_ms * 1_000_000
+    offset = if jitter > 0, do: :rand.uniform(jitter + 1) - 1, else: 0
+    alarm(%{session | schedule: Schedule.new(now, offset, config.flush_interval_ms * 1_000_000)})
+  end
+
+  # The one timer of a session beside that of its request.
+  defp alarm(%{schedule: schedule} = session) do
+    # Up to the next millisecond: a tick is never early.
+    milliseconds = -Integer.floor_div(-Schedule.due(schedule), 1_000_000)
+    :erlang.send_after(milliseconds, self(), :look, abs: true)
+    session
+  end
+
+  defp look(frames, session) do
+    {tick, schedule} = Schedule.look(session.schedule, now())
+    session = alarm(%{session | schedule: schedule})
+
+    case tick do
+      :no_tick -> {[active: true], {frames, %{session | active: true}}}
+      {:tick, lateness} -> tick(frames, session, lateness)
+    end
+  end
+
+  defp tick(frames, session, lateness) do
+    session = count_traffic(session)
+
+    cond do
+      Farewell.stalled?(session.traffic, now()) ->
+        close(1013, "slow consumer", :slow_consumer, frames, session)
+
+      session.flight ->
+        book_tick(:skipped, lateness)
+        {[active: true], {frames, %{session | active: true}}}
+
+      true ->
+        await_read(frames, session, lateness)
+    end
+  end
+
+  # The socket is asked for what it has; the flush follows that read, or comes when there was nothing to read.
+  defp await_read([], %{active: true} = session, lateness) do
+    # It was asked before and had nothing.
+    {commands, session} = flush(%{session | tick: {lateness, now()}})
+    {commands, {[], session}}
+  end
+
+  defp await_read(frames, session, lateness) do
+    tick = {lateness, now()}
+    Process.send_after(self(), {:flush, tick}, @read_ms)
+    {[active: true], {frames, %{session | tick: tick, active: true}}}
+  end
+
+  # Books what was read, and drops the oldest frames if too many wait now.
+  defp settle([], session), do: session
+  defp settle(:opening, session), do: session
+
+  defp settle(frames, %{config: config} = session) do
+    count = length(frames)
+    {excess, backlog} = Backlog.push(session.backlog, frames, count, now(), config.max_buffered_frames)
+    entry = [received: count, waiting: count - excess]
+    Books.add(if excess > 0, do: [{{:dropped, :overflow}, excess} | entry], else: entry)
+    %{session | backlog: backlog}
+  end
+
+  # A tick without a request in flight, once the socket was read.
+  defp flush(%{tick: {lateness, at}, flight: nil} = session) do
+    {dropped, backlog} = Backlog.take_dropped(session.backlog)
+    {commands, session} = report_overflow(dropped, lateness, %{session | backlog: backlog, tick: nil})
+
+    cond do
+      backlog.count > 0 ->
+        unless session.draining, do: book_tick(:flushed, lateness)
+        {commands, send_batch(session, lateness, at)}
+
+      session.draining ->
+        {closing, session} = going_away(session)
+        {commands ++ closing, session}
+
+      true ->
+        book_tick(:empty, lateness)
+        {commands, session}
+    end
+  end
+
+  # A stop while a request is in flight: what waits follows its answer.
+  defp flush(session), do: {[], %{session | tick: nil}}
+
+  defp send_batch(%{config: config} = session, lateness, at) do
+    {body, span, backlog} = Backlog.take(session.backlog)
+    Books.begin_request(span.frames)
+    timeout = div(at, 1_000_000) + config.inference_timeout_ms
+    ref = Inference.request(session.client, body, timeout)
+    timer = :erlang.start_timer(timeout, self(), :inference, abs: true)
+    %{session | backlog: backlog, flight: %{ref: ref, span: span, lateness: lateness, at: at, timer: timer}}
+  end
+
+  defp report_overflow(nil, _lateness, session), do: {[], session}
+
+  defp report_overflow(span, lateness, %{config: config} = session) do
+    message = "#{config.max_buffered_frames} frames waited: the oldest #{span.frames} were dropped"
+    failure = %{kind: :overflow, status: nil, message: message}
+    Books.add(sent: 1)
+    {[{:text, Protocol.error(span, failure, wait(span, session, lateness, nil))}], session}
+  end
+
+  # The request in flight failed: its frames get an error.
+  defp crash(frames, %{flight: flight} = session, failure) do
+    frames_in_flight = flight.span.frames
+    %{kind: kind} = failure
+    # Frames that wait include those of the read that is going on.
+    session = settle(frames, session)
+    text = Protocol.error(flight.span, failure, wait(flight.span, session, flight.lateness, now() - flight.at))
+
+    Books.add([
+      {{:dropped, kind}, frames_in_flight},
+      {{:failed, kind}, 1},
+      {:in_flight, -frames_in_flight},
+      {:requests_in_flight, -1},
+      {:sent, 1}
+    ])
+
+    after_flight(if(is_list(frames), do: [], else: frames), session, text)
+  end
+
+  # The request in flight was answered.
+  defp land(frames, %{flight: flight} = session, text) do
+    count = flight.span.frames
+    Books.add(delivered: count, answered: 1, in_flight: -count, requests_in_flight: -1, sent: 1)
+    after_flight(frames, session, text)
+  end
+
+  defp after_flight(frames, session, text) do
+    :erlang.cancel_timer(session.flight.timer, async: true, info: false)
+    session = %{session | flight: nil}
+
+    if session.draining and session.tick == nil do
+      {commands, session} = flush(%{settle(frames, session) | tick: {0, now()}})
+      {[{:text, text} | commands], {[], session}}
+    else
+      {[text: text], {frames, session}}
+    end
+  end
+
+  defp wait(span, session, lateness, elapsed) do
+    now = now()
+
+    %{
+      oldest_age: now - span.oldest_at,
+      newest_age: now - span.newest_at,
+      lateness: lateness,
+      elapsed: elapsed,
+      waiting: session.backlog.count
+    }
+  end
+
+  defp violate(code, reason, frames, session) do
+    session = settle(frames, session)
+    Books.add([{:received, 1}, {{:dropped, :protocol}, 1}])
+    close(code, reason, :protocol, if(is_list(frames), do: [], else: frames), session)
+  end
+
+  defp close(code, reason, ending, frames, session) do
+    {[{:close, code, reason}], {frames, %{session | ending: ending}}}
+  end
+
+  defp going_away(session), do: {[{:close, 1001, "going away"}], %{session | ending: :shutdown}}
+
+  defp book_tick(outcome, lateness) do
+    Books.add([{outcome, 1}, {Books.lateness_bucket(lateness), 1}, {:lateness_ns, lateness}])
+  end
+
+  defp count_traffic(session) do
+    {received, sent, traffic} = Farewell.count(session.socket, session.traffic, now())
+    if received + sent > 0, do: Books.add(bytes_received: received, bytes_sent: sent)
+    %{session | traffic: traffic}
+  end
+
+  # Closes the books of the session.
+  defp account(ending, %{backlog: backlog, flight: flight}) do
+    waiting = [waiting: -backlog.count, open: -1] ++ [{{:dropped, :closed}, backlog.count}, {{:closed, ending}, 1}]
+
+    abandoned =
+      if flight do
+        frames = flight.span.frames
+        [{:in_flight, -frames}, {:requests_in_flight, -1}, {:abandoned, 1}, {{:dropped, :closed}, frames}]
+      else
+        []
+      end
+
+    Books.add(waiting ++ abandoned)
+  end
+
+  defp now, do: :erlang.monotonic_time(:nanosecond)
+end

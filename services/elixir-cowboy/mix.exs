@@ -1,0 +1,18 @@
+defmodule ElixirCowboy.MixProject do
+  use Mix.Project
+
+  def project do
+    [
+      app: :elixir_cowboy,
+      version: "0.1.0",
+      elixir: "~> 1.18",
+      start_permanent: Mix.env() == :prod,
+      # Cowboy is Debian's, beside Erlang's own applications: nothing is fetched.
+      deps: []
+    ]
+  end
+
+  def application do
+    [extra_applications: [:crypto, :ranch, :cowlib, :cowboy], mod: {ElixirCowboy.Application, []}]
+  end
+end
