@@ -1,0 +1,166 @@
+/**
+ * The gateway's books: numbers in shared memory, so that the thread of the metrics port reads them while this one works.
+ *
+ * A version is odd while an entry is being made. A reader that finds it odd, or changed by the end, reads again: so each
+ * reading is consistent, and the writer never waits.
+ */
+
+import { FRAME_BYTES, REQUEST_FAILURES } from './protocol.js';
+
+/** Upper bounds of the histogram of flush lateness, in seconds. */
+export const LATENESS_BOUNDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+const DROPPED = /** @type {const} */ (['protocol', 'overflow', ...REQUEST_FAILURES, 'closed']);
+const CLOSED = /** @type {const} */ (['client', 'eof', 'protocol', 'too_big', 'slow_consumer', 'shutdown']);
+const REJECTED = /** @type {const} */ (['full', 'draining', 'handshake']);
+const TICKS = /** @type {const} */ (['flushed', 'skipped', 'empty']);
+
+/** @typedef {(typeof CLOSED)[number]} CloseReason */
+/** @typedef {(typeof REJECTED)[number]} RejectReason */
+/** @typedef {(typeof DROPPED)[number]} DropReason */
+
+/** Labels of each family, in the order of their numbers. */
+export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
+
+let size = 0;
+const one = () => size++;
+/** @type {<Label extends string>(labels: readonly Label[]) => Record<Label, number>} */
+const each = (labels) => /** @type {any} */ (Object.fromEntries(labels.map((label) => [label, one()])));
+
+/** Where each number stands. */
+export const AT = Object.freeze({
+  /** 1 while connections are taken. */
+  accepting: one(),
+  /** Start messages, frames, and whole messages that were refused. */
+  received: one(),
+  consumed: one(),
+  delivered: one(),
+  dropped: each(DROPPED),
+  /** Frames that wait. */
+  waiting: one(),
+  /** Frames in flight. */
+  inFlight: one(),
+  sent: one(),
+  bytesReceived: one(),
+  bytesSent: one(),
+  accepted: one(),
+  open: one(),
+  closed: each(CLOSED),
+  rejected: each(REJECTED),
+  requests: one(),
+  answered: one(),
+  failed: each(REQUEST_FAILURES),
+  abandoned: one(),
+  requestsInFlight: one(),
+  /** The largest number of requests ever in flight for one connection. */
+  inFlightPerConnectionMax: one(),
+  ticks: each(TICKS),
+  /** Ticks within each bound but not within the one before, and those beyond the last. */
+  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
+  latenessSeconds: one(),
+});
+
+/** Bytes before the numbers, for the version. */
+const VERSION_BYTES = 8;
+
+export class Books {
+  /** Share it with the reader. */
+  memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
+  #version = new Int32Array(this.memory, 0, 1);
+  #counts = new Float64Array(this.memory, VERSION_BYTES);
+
+  constructor() {
+    this.#counts[AT.accepting] = 1;
+  }
+
+  /**
+   * Makes an entry. All of it becomes visible at once.
+   *
+   * @param {(counts: Float64Array) => void} change
+   */
+  enter(change) {
+    Atomics.add(this.#version, 0, 1);
+    try {
+      change(this.#counts);
+    } finally {
+      Atomics.add(this.#version, 0, 1);
+    }
+  }
+
+  /**
+   * Reads one number, in the thread that writes.
+   *
+   * @param {number} at
+   */
+  get(at) {
+    return /** @type {number} */ (this.#counts[at]);
+  }
+}
+
+/**
+ * Adds to one number.
+ *
+ * @param {Float64Array} counts
+ * @param {number} at
+ * @param {number} [amount]
+ */
+export function add(counts, at, amount = 1) {
+  // Every place in AT is one of the array.
+  counts[at] = /** @type {number} */ (counts[at]) + amount;
+}
+
+/**
+ * Notes how late a tick ran.
+ *
+ * @param {Float64Array} counts
+ * @param {number} latenessMs
+ */
+export function addLateness(counts, latenessMs) {
+  const seconds = latenessMs / 1000;
+  const bucket = LATENESS_BOUNDS.findIndex((bound) => seconds <= bound);
+  const at = AT.lateness.at(bucket);
+  if (at !== undefined) add(counts, at);
+  add(counts, AT.latenessSeconds, seconds);
+}
+
+/**
+ * A consistent reading of books that another thread writes.
+ *
+ * @param {SharedArrayBuffer} memory
+ */
+export function read(memory) {
+  const version = new Int32Array(memory, 0, 1);
+  for (;;) {
+    const before = Atomics.load(version, 0);
+    if (before % 2 === 0) {
+      const counts = new Float64Array(memory, VERSION_BYTES).slice();
+      if (Atomics.load(version, 0) === before) return counts;
+    }
+    // The writer may have lost its CPU in the middle of an entry: let it have this one.
+    Atomics.wait(version, 0, before, 1);
+  }
+}
+
+/**
+ * Adds readings of several processes up.
+ *
+ * @param {ArrayLike<number>[]} readings
+ */
+export function sum(readings) {
+  const total = new Float64Array(size);
+  for (const reading of readings) {
+    for (let at = 0; at < size; at++) add(total, at, reading[at]);
+  }
+  const most = readings.map((reading) => reading[AT.inFlightPerConnectionMax] ?? 0);
+  total[AT.inFlightPerConnectionMax] = Math.max(0, ...most);
+  return total;
+}
+
+/**
+ * Audio held, in bytes.
+ *
+ * @param {Float64Array} counts
+ */
+export function bufferedBytes(counts) {
+  return ((counts[AT.waiting] ?? 0) + (counts[AT.inFlight] ?? 0)) * FRAME_BYTES;
+}

@@ -1,0 +1,115 @@
+/**
+ * Visits sessions when they are due, many at once.
+ *
+ * A round has two halves. In the first all sessions that are due let their sockets be read; the event loop then reads
+ * them; in the second, in its check phase, they act on what came. One timer serves all sessions.
+ */
+
+/** Shortest time between two rounds, in milliseconds: under load one wake-up serves many sessions. */
+const ROUND_MS = 5;
+
+/**
+ * What is visited. It must not be in the clock twice.
+ *
+ * @typedef {object} Visited
+ * @property {() => void} open lets the socket be read
+ * @property {(now: number) => number | undefined} visit acts on what came; returns when the next visit is due, if any
+ */
+
+/** @typedef {{due: number, visited: Visited}} Entry */
+
+export class Clock {
+  /** A binary heap: no entry is due before the one at half its index. @type {Entry[]} */
+  #heap = [];
+  /** @type {NodeJS.Timeout | undefined} */
+  #timer;
+  /** When the timer fires. */
+  #wake = Number.POSITIVE_INFINITY;
+  /** When the last round began. */
+  #round = Number.NEGATIVE_INFINITY;
+  #now;
+
+  /** @param {() => number} now the time in milliseconds, which never goes back */
+  constructor(now = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /**
+   * Has `visited` visited at `due`.
+   *
+   * @param {number} due
+   * @param {Visited} visited
+   */
+  add(due, visited) {
+    this.#push({ due, visited });
+    this.#arm();
+  }
+
+  #arm() {
+    const first = this.#heap[0];
+    if (!first) return;
+    const wake = Math.max(first.due, this.#round + ROUND_MS);
+    if (wake >= this.#wake) return;
+    clearTimeout(this.#timer);
+    this.#wake = wake;
+    this.#timer = setTimeout(() => this.#begin(), Math.max(1, Math.ceil(wake - this.#now())));
+  }
+
+  #begin() {
+    this.#wake = Number.POSITIVE_INFINITY;
+    this.#round = this.#now();
+    /** @type {Visited[]} */
+    const due = [];
+    for (let first = this.#heap[0]; first && first.due <= this.#round; first = this.#heap[0]) {
+      this.#pop();
+      first.visited.open();
+      due.push(first.visited);
+    }
+    setImmediate(() => this.#end(due));
+  }
+
+  /** @param {Visited[]} due */
+  #end(due) {
+    const now = this.#now();
+    for (const visited of due) {
+      const next = visited.visit(now);
+      if (next !== undefined) this.#push({ due: next, visited });
+    }
+    this.#arm();
+  }
+
+  /** @param {Entry} entry */
+  #push(entry) {
+    const heap = this.#heap;
+    let place = heap.length;
+    while (place > 0) {
+      const above = (place - 1) >> 1;
+      const parent = /** @type {Entry} */ (heap[above]);
+      if (parent.due <= entry.due) break;
+      heap[place] = parent;
+      place = above;
+    }
+    heap[place] = entry;
+  }
+
+  /** Takes the first entry out. */
+  #pop() {
+    const heap = this.#heap;
+    const last = /** @type {Entry} */ (heap.pop());
+    const size = heap.length;
+    if (size === 0) return;
+    let place = 0;
+    for (let below = 1; below < size; below = 2 * place + 1) {
+      const right = heap[below + 1];
+      let child = /** @type {Entry} */ (heap[below]);
+      if (right && right.due < child.due) {
+        child = right;
+        below += 1;
+      }
+      if (last.due <= child.due) break;
+      heap[place] = child;
+      place = below;
+    }
+    heap[place] = last;
+  }
+}

@@ -1,0 +1,10 @@
+/** The thread of the metrics port. It is told where the books are and where to listen, and tells its address. */
+
+import { parentPort, workerData } from 'node:worker_threads';
+
+import { read } from './books.js';
+import { metricsServer, residentBytes } from './metrics.js';
+
+const { memory, host, port } = workerData;
+const server = metricsServer(() => ({ counts: read(memory), residentBytes: residentBytes() }));
+server.listen({ host, port, backlog: 8192 }, () => parentPort?.postMessage(server.address()));

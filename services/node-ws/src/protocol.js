@@ -1,0 +1,233 @@
+/**
+ * What the gateway reads and says: the start message, the inference's answers, and the two messages, partial and error.
+ * Pure.
+ *
+ * `JSON.parse` can't tell `7.0` from `7` and takes a key twice, and the contract asks for both to be refused. So the flat
+ * objects of this protocol are read member by member, and what clients get of an answer is the text that it had.
+ */
+
+/** Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits. */
+export const FRAME_BYTES = 640;
+/** Samples of one frame. */
+const FRAME_SAMPLES = 320;
+/** Time of one frame, in milliseconds. */
+export const FRAME_MS = 20;
+/** Longest data message that is read at all. */
+export const MAX_MESSAGE_BYTES = 64 * 1024;
+
+/** @typedef {'overflow' | 'timeout' | 'connection_reset' | 'http_429' | 'http_5xx' | 'parse_error'} Kind */
+
+/** Kinds of failed requests. */
+export const REQUEST_FAILURES = /** @type {const} */ ([
+  'timeout',
+  'connection_reset',
+  'http_429',
+  'http_5xx',
+  'parse_error',
+]);
+
+/**
+ * Why a batch got no partial.
+ *
+ * @typedef {object} Failure
+ * @property {Kind} kind
+ * @property {number | null} status of the inference's answer, if there was one
+ * @property {string} message for a reader
+ */
+
+/**
+ * Frames that follow each other: what a message covers.
+ *
+ * @typedef {object} Span
+ * @property {number} oldest sequence number of the first
+ * @property {number} frames how many; at least one
+ */
+
+/**
+ * The inference's answer to one batch. All but the transcript are JSON numbers as they came.
+ *
+ * @typedef {object} Recognition
+ * @property {string} rms
+ * @property {string} zeroCrossings
+ * @property {string} checksum
+ * @property {string} samples
+ * @property {string} transcript
+ * @property {string} audioBytes
+ */
+
+/** An answer of the inference that is none; the message says why. */
+export class AnswerError extends Error {}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const STRING = '"(?:[^"\\\\\\u0000-\\u001f]|\\\\(?:["\\\\/bfnrt]|u[\\da-fA-F]{4}))*"';
+const NUMBER = '-?(?:0|[1-9]\\d*)(?:\\.\\d+)?(?:[eE][+-]?\\d+)?';
+const SPACE = '[ \\t\\n\\r]*';
+const OPEN = new RegExp(`^${SPACE}\\{`);
+const MEMBER = new RegExp(`${SPACE}(${STRING})${SPACE}:${SPACE}(${STRING}|${NUMBER})${SPACE}([,}])`, 'y');
+const CLOSED = new RegExp(`^${SPACE}$`);
+const NATURAL = /^(?:0|[1-9]\d{0,15})$/;
+
+/**
+ * The members of a JSON object whose values are strings and numbers, as they are written; `undefined` if `bytes` are
+ * none, or have a key twice, or something behind the object.
+ *
+ * @param {Uint8Array} bytes
+ * @returns {Map<string, string> | undefined}
+ */
+export function flatObject(bytes) {
+  let text;
+  try {
+    text = utf8.decode(bytes);
+  } catch {
+    return undefined;
+  }
+  const open = OPEN.exec(text);
+  if (!open) return undefined;
+  /** @type {Map<string, string>} */
+  const members = new Map();
+  MEMBER.lastIndex = open[0].length;
+  for (;;) {
+    const position = MEMBER.lastIndex;
+    const [whole, name, value, next] = MEMBER.exec(text) ?? [];
+    if (whole === undefined || name === undefined || value === undefined) return undefined;
+    const key = JSON.parse(name);
+    if (members.has(key)) return undefined;
+    members.set(key, value);
+    if (next === '}') return CLOSED.test(text.slice(position + whole.length)) ? members : undefined;
+  }
+}
+
+/**
+ * Whether `bytes` are exactly the object `{"type":"start"}`.
+ *
+ * @param {Uint8Array} bytes
+ */
+export function isStart(bytes) {
+  const members = flatObject(bytes);
+  const type = members?.size === 1 ? members.get('type') : undefined;
+  return type?.startsWith('"') === true && JSON.parse(type) === 'start';
+}
+
+/**
+ * Reads the inference's answer about so many frames.
+ *
+ * @param {Uint8Array} body
+ * @param {number} frames
+ * @param {number} cpuPasses
+ * @returns {Recognition}
+ * @throws {AnswerError}
+ */
+export function parseRecognition(body, frames, cpuPasses) {
+  const members = flatObject(body);
+  if (members?.size !== 6) throw new AnswerError("the inference's answer is no object of six members");
+  const rms = member(members, 'rms');
+  if (rms.startsWith('"') || !Number.isFinite(Number(rms))) {
+    throw new AnswerError(`the inference's rms is ${rms}, and no number`);
+  }
+  const zeroCrossings = natural(members, 'zero_crossings');
+  const checksum = natural(members, 'checksum');
+  if (Number(checksum) > 0xffff_ffff) throw new AnswerError(`the inference's checksum is ${checksum}: over 32 bits`);
+  const samples = natural(members, 'samples');
+  expectCount('samples', samples, cpuPasses * FRAME_SAMPLES * frames);
+  const audioBytes = natural(members, 'audio_bytes');
+  expectCount('audio_bytes', audioBytes, frames * FRAME_BYTES);
+  const transcript = member(members, 'transcript');
+  if (!transcript.startsWith('"')) throw new AnswerError(`the inference's transcript is ${transcript}, and no text`);
+  if (transcript === '""') throw new AnswerError("the inference's transcript is empty");
+  return { rms, zeroCrossings, checksum, samples, transcript: JSON.parse(transcript), audioBytes };
+}
+
+/** @type {(members: Map<string, string>, key: string) => string} */
+function member(members, key) {
+  const value = members.get(key);
+  if (value === undefined) throw new AnswerError(`the inference's answer has no ${key}`);
+  return value;
+}
+
+/** @type {(members: Map<string, string>, key: string) => string} */
+function natural(members, key) {
+  const value = member(members, key);
+  if (!NATURAL.test(value)) throw new AnswerError(`the inference's ${key} is ${value}, and no whole number`);
+  return value;
+}
+
+/** @type {(key: string, value: string, expected: number) => void} */
+function expectCount(key, value, expected) {
+  if (Number(value) !== expected) throw new AnswerError(`the inference's ${key} is ${value} instead of ${expected}`);
+}
+
+/**
+ * The partial about `span`, as JSON.
+ *
+ * @param {Span} span
+ * @param {Recognition} answer
+ * @param {{cpuPasses: number, modelDelayMs: number}} echo settings that partials repeat
+ * @param {number} flushLatenessMs
+ */
+export function partial(span, answer, echo, flushLatenessMs) {
+  return (
+    `{"type":"partial","oldest_frame_seq":${span.oldest},"newest_frame_seq":${newest(span)},"frames":${span.frames}` +
+    `,"rms":${answer.rms},"zero_crossings":${answer.zeroCrossings},"checksum":${answer.checksum}` +
+    `,"samples":${answer.samples},"transcript":${JSON.stringify(answer.transcript)},"audio_bytes":${answer.audioBytes}` +
+    `,"cpu_passes":${echo.cpuPasses},"model_delay_ms":${echo.modelDelayMs}` +
+    `,"flush_lateness_ms":${fractional(flushLatenessMs)},"inflight_model_jobs":0}`
+  );
+}
+
+/**
+ * Since when the frames of a span wait, and what waits behind them.
+ *
+ * @typedef {object} Wait
+ * @property {number} oldestAgeMs since the first was read
+ * @property {number} newestAgeMs since the last was read
+ * @property {number} flushLatenessMs between the tick's due time and its run
+ * @property {number | null} inferenceElapsedMs since the request began, if there was one
+ * @property {number} bufferedFrames frames that wait now
+ */
+
+/**
+ * The error about `span`, as JSON.
+ *
+ * @param {Span} span
+ * @param {Failure} failure
+ * @param {Wait} wait
+ */
+export function error(span, failure, wait) {
+  const { inferenceElapsedMs: elapsed } = wait;
+  return (
+    `{"type":"error","stage":"${stage(failure.kind)}","kind":"${failure.kind}"` +
+    `,"message":${JSON.stringify(failure.message)},"oldest_frame_seq":${span.oldest}` +
+    `,"newest_frame_seq":${newest(span)},"frames":${span.frames},"audio_bytes":${span.frames * FRAME_BYTES}` +
+    `,"oldest_age_ms":${fractional(wait.oldestAgeMs)},"newest_age_ms":${fractional(wait.newestAgeMs)}` +
+    `,"flush_lateness_ms":${fractional(wait.flushLatenessMs)}` +
+    `,"inference_elapsed_ms":${elapsed === null ? 'null' : fractional(elapsed)}` +
+    `,"inflight_gateway_batches":${elapsed === null ? 0 : 1},"gateway_buffer_frames":${wait.bufferedFrames}` +
+    `,"inference_status":${failure.status},"retryable":${isRetryable(failure)}}`
+  );
+}
+
+/** @param {Span} span */
+function newest(span) {
+  return span.oldest + span.frames - 1;
+}
+
+/** @param {Kind} kind */
+function stage(kind) {
+  if (kind === 'overflow') return 'websocket_receive';
+  return kind === 'parse_error' ? 'inference_response_parse' : 'inference_request';
+}
+
+/** @param {Failure} failure */
+function isRetryable({ kind, status }) {
+  if (kind === 'http_5xx') return status !== null && status >= 500 && status < 600;
+  return kind === 'timeout' || kind === 'connection_reset' || kind === 'http_429';
+}
+
+/**
+ * A number that has a fraction, also where that is 0.
+ *
+ * @param {number} value
+ */
+function fractional(value) {
+  return Number.isInteger(value) ? value.toFixed(1) : String(value);
+}

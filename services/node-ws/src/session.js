@@ -1,0 +1,352 @@
+/**
+ * One session, from its upgrade to its last byte. Everything about it happens in one thread.
+ *
+ * Until its start message has come the socket is read as data arrives. From then on it is paused, and read when the clock
+ * visits the session: at its tick and some times in between. The kernel holds what comes meanwhile, and one read brings
+ * many frames.
+ */
+
+import { Backlog } from './backlog.js';
+import { AT, add, addLateness } from './books.js';
+import * as protocol from './protocol.js';
+import { FRAME_BYTES } from './protocol.js';
+import { Schedule } from './schedule.js';
+
+/** Bytes that may wait for a client that doesn't read. */
+const MAX_UNREAD_BYTES = 64 * 1024;
+/** How long a client may read nothing while something waits for it, in milliseconds. */
+const PATIENCE_MS = 10_000;
+
+/**
+ * What all sessions have in common.
+ *
+ * @typedef {object} Gateway
+ * @property {import('./config.js').Config} config
+ * @property {import('./books.js').Books} books
+ * @property {import('./clock.js').Clock} clock
+ * @property {import('./inference.js').Inference} inference
+ * @property {import('./backlog.js').BatchPool} pool
+ */
+
+/** @typedef {import('./backlog.js').Taken} Taken */
+/** @typedef {import('./books.js').CloseReason} CloseReason */
+
+/**
+ * The request in flight, and what it is about.
+ *
+ * @typedef {object} Flight
+ * @property {import('./inference.js').Request} request
+ * @property {Buffer} audio
+ * @property {Taken} taken
+ * @property {number} began
+ * @property {number} latenessMs
+ */
+
+/** One session: what the clock visits. */
+export class Session {
+  #gateway;
+  #ws;
+  #socket;
+  #backlog;
+  /** Present from the start message on. @type {Schedule | undefined} */
+  #schedule;
+  /** At most one request: there is no place for another. @type {Flight | undefined} */
+  #flight;
+  #isDraining = false;
+  #hasEnded = false;
+  #bytesRead;
+  #bytesWritten;
+  /**
+   * Bytes that had left when progress was last seen, and when that was; absent while nothing waits.
+   *
+   * @type {{left: number, since: number} | undefined}
+   */
+  #stall;
+
+  /**
+   * @param {Gateway} gateway
+   * @param {import('ws').WebSocket} ws
+   * @param {import('node:net').Socket} socket of `ws`
+   * @param {number} early bytes of the WebSocket that came with the request for the upgrade
+   */
+  constructor(gateway, ws, socket, early) {
+    this.#gateway = gateway;
+    this.#ws = ws;
+    this.#socket = socket;
+    this.#backlog = new Backlog(gateway.pool, gateway.config.maxBufferedFrames);
+    this.#bytesRead = socket.bytesRead - early;
+    this.#bytesWritten = socket.bytesWritten;
+    gateway.books.enter((counts) => {
+      add(counts, AT.accepted);
+      add(counts, AT.open);
+    });
+    ws.on('message', (data, isBinary) => this.#message(/** @type {Buffer} */ (data), isBinary));
+    ws.on('ping', () => this.#checkUnread());
+    ws.on('error', (error) => {
+      const isTooBig = 'code' in error && error.code === 'WS_ERR_UNSUPPORTED_MESSAGE_LENGTH';
+      this.#end(isTooBig ? 'too_big' : 'protocol');
+    });
+    ws.on('close', (code) => this.#end(code === 1006 ? 'eof' : 'client'));
+  }
+
+  /**
+   * @param {Buffer} data
+   * @param {boolean} isBinary
+   */
+  #message(data, isBinary) {
+    if (this.#hasEnded || this.#isDraining) return;
+    if (!this.#schedule) {
+      if (!isBinary && protocol.isStart(data)) this.#start();
+      else this.#refuse(1002, 'first message must be start');
+    } else if (!isBinary) {
+      this.#refuse(1002, 'expected binary PCM frames after start');
+    } else if (data.length === FRAME_BYTES) {
+      this.#backlog.append(data);
+    } else {
+      this.#refuse(1003, 'expected 640 byte PCM frame');
+    }
+  }
+
+  #start() {
+    const { config, books, clock } = this.#gateway;
+    const now = performance.now();
+    const first = now + Math.random() * config.flushPhaseJitterMs + config.flushIntervalMs;
+    this.#schedule = new Schedule(first, config.flushIntervalMs);
+    books.enter((counts) => {
+      add(counts, AT.received);
+      add(counts, AT.consumed);
+    });
+    // Frames may have come right behind.
+    clock.add(now, this);
+  }
+
+  /** @type {(code: number, reason: string) => void} */
+  #refuse(code, reason) {
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.received);
+      add(counts, AT.dropped.protocol);
+    });
+    this.#ws.close(code, reason);
+    this.#end('protocol');
+  }
+
+  /** The clock lets the socket be read. */
+  open() {
+    if (!this.#hasEnded) this.#ws.resume();
+  }
+
+  /**
+   * Acts on what was read. Returns when the next visit is due, if there is one.
+   *
+   * @param {number} now
+   */
+  visit(now) {
+    if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
+    this.#admit(now);
+    if (this.#ws.readyState !== this.#ws.OPEN) {
+      // What broke a rule has ended the session already.
+      this.#end('client');
+      return undefined;
+    }
+    const latenessMs = this.#schedule.tick(now);
+    if (latenessMs !== undefined) this.#tick(latenessMs);
+    if (this.#isStalled(now)) this.#giveUp();
+    if (this.#hasEnded) return undefined;
+    this.#ws.pause();
+    return this.#schedule.visit(now);
+  }
+
+  /**
+   * Books what was read.
+   *
+   * @param {number} now
+   */
+  #admit(now) {
+    const { arrived, dropped } = this.#backlog.admit(now);
+    const { bytesRead, bytesWritten } = this.#socket;
+    const readBytes = bytesRead - this.#bytesRead;
+    const writtenBytes = bytesWritten - this.#bytesWritten;
+    this.#bytesRead = bytesRead;
+    this.#bytesWritten = bytesWritten;
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.received, arrived);
+      add(counts, AT.waiting, arrived - dropped);
+      add(counts, AT.dropped.overflow, dropped);
+      add(counts, AT.bytesReceived, readBytes);
+      add(counts, AT.bytesSent, writtenBytes);
+    });
+  }
+
+  /** @param {number} latenessMs */
+  #tick(latenessMs) {
+    const found = this.#flight ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
+    this.#gateway.books.enter((counts) => {
+      addLateness(counts, latenessMs);
+      add(counts, AT.ticks[found]);
+    });
+    if (!this.#flight) this.#flush(latenessMs);
+  }
+
+  /**
+   * Says which frames were dropped, if any were, and sends all audio that waits, if any does.
+   *
+   * @param {number} latenessMs
+   */
+  #flush(latenessMs) {
+    const { config, inference, books } = this.#gateway;
+    const overflow = this.#backlog.takeOverflow();
+    if (overflow) {
+      const message = `${config.maxBufferedFrames} frames waited: the oldest ${overflow.span.frames} were dropped`;
+      this.#report(overflow, { kind: 'overflow', status: null, message }, latenessMs, null);
+    }
+    if (this.#hasEnded || this.#backlog.waiting === 0) return;
+    const { audio, ...taken } = this.#backlog.take();
+    const { frames } = taken.span;
+    books.enter((counts) => {
+      add(counts, AT.waiting, -frames);
+      add(counts, AT.inFlight, frames);
+      add(counts, AT.requests);
+      add(counts, AT.requestsInFlight);
+      counts[AT.inFlightPerConnectionMax] = 1;
+    });
+    const request = inference.recognise(audio, frames, (outcome) => this.#land(outcome));
+    this.#flight = { request, audio, taken, began: performance.now(), latenessMs };
+  }
+
+  /** @param {import('./inference.js').Outcome} outcome */
+  #land(outcome) {
+    const { books, config, pool } = this.#gateway;
+    const flight = this.#leaveFlight();
+    if (!flight) return;
+    const { span } = flight.taken;
+    const { failure } = outcome;
+    books.enter((counts) => {
+      add(counts, failure ? AT.failed[/** @type {keyof typeof AT.failed} */ (failure.kind)] : AT.answered);
+      add(counts, failure ? AT.dropped[failure.kind] : AT.delivered, span.frames);
+      add(counts, AT.inFlight, -span.frames);
+      add(counts, AT.requestsInFlight, -1);
+    });
+    if (failure) {
+      this.#report(flight.taken, failure, flight.latenessMs, performance.now() - flight.began);
+    } else {
+      if (flight.request.isSent) pool.give(flight.audio);
+      this.#say(protocol.partial(span, outcome.recognition, config, flight.latenessMs));
+    }
+    if (this.#isDraining) this.#continueDrain();
+  }
+
+  #leaveFlight() {
+    const flight = this.#flight;
+    this.#flight = undefined;
+    return flight;
+  }
+
+  /**
+   * Tells the client why frames got no partial.
+   *
+   * @param {Taken} taken
+   * @param {protocol.Failure} failure
+   * @param {number} flushLatenessMs
+   * @param {number | null} inferenceElapsedMs
+   */
+  #report(taken, failure, flushLatenessMs, inferenceElapsedMs) {
+    const now = performance.now();
+    this.#say(
+      protocol.error(taken.span, failure, {
+        oldestAgeMs: now - taken.oldestRead,
+        newestAgeMs: now - taken.newestRead,
+        flushLatenessMs,
+        inferenceElapsedMs,
+        bufferedFrames: this.#backlog.waiting,
+      }),
+    );
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    if (this.#hasEnded || this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#ws.send(text);
+    this.#gateway.books.enter((counts) => add(counts, AT.sent));
+    this.#checkUnread();
+  }
+
+  #checkUnread() {
+    if (this.#ws.bufferedAmount > MAX_UNREAD_BYTES) this.#giveUp();
+  }
+
+  /**
+   * Whether the client has read nothing for too long.
+   *
+   * @param {number} now
+   */
+  #isStalled(now) {
+    const { bufferedAmount } = this.#ws;
+    if (bufferedAmount === 0) {
+      this.#stall = undefined;
+      return false;
+    }
+    const left = this.#socket.bytesWritten - bufferedAmount;
+    if (this.#stall?.left !== left) this.#stall = { left, since: now };
+    return now - this.#stall.since >= PATIENCE_MS;
+  }
+
+  /** The client doesn't read. */
+  #giveUp() {
+    this.#ws.close(1013, 'client does not read');
+    this.#end('slow_consumer');
+  }
+
+  /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+  drain() {
+    if (!this.#schedule) {
+      this.shutDown();
+      return;
+    }
+    this.open();
+    setImmediate(() => {
+      if (this.#hasEnded) return;
+      this.#admit(performance.now());
+      this.#isDraining = true;
+      if (this.#ws.readyState === this.#ws.OPEN) this.#continueDrain();
+      else this.#end('client');
+    });
+  }
+
+  #continueDrain() {
+    if (!this.#hasEnded && !this.#flight) this.#flush(0);
+    if (!this.#flight) this.shutDown();
+  }
+
+  /** Tells the client that the gateway stops, whatever there is. */
+  shutDown() {
+    if (this.#hasEnded) return;
+    this.#ws.close(1001, 'gateway stops');
+    this.#end('shutdown');
+  }
+
+  /**
+   * Closes the books of the session. Its close frame is on its way, if it gets one; what still comes is thrown away.
+   *
+   * @param {CloseReason} reason
+   */
+  #end(reason) {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#admit(performance.now());
+    const { waiting } = this.#backlog;
+    const flight = this.#leaveFlight();
+    flight?.request.abandon();
+    const inFlight = flight?.taken.span.frames ?? 0;
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.waiting, -waiting);
+      add(counts, AT.inFlight, -inFlight);
+      add(counts, AT.dropped.closed, waiting + inFlight);
+      add(counts, AT.requestsInFlight, flight ? -1 : 0);
+      add(counts, AT.abandoned, flight ? 1 : 0);
+      add(counts, AT.open, -1);
+      add(counts, AT.closed[reason]);
+    });
+    this.#backlog = new Backlog(this.#gateway.pool, 1);
+    this.#ws.resume();
+  }
+}
