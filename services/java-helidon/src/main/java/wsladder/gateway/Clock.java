@@ -1,0 +1,119 @@
+package wsladder.gateway;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * Wakes sessions, on one platform thread, in rounds of 5 ms. Under load one wake-up of this thread
+ * serves many sessions, and the carrier threads run them one after the other. The price is half a
+ * round of mean lateness.
+ */
+final class Clock implements Runnable {
+  /** Length of a round. */
+  static final long ROUND_NANOS = 5_000_000;
+
+  /** What an alarm returns when it needs no further one. */
+  static final long NEVER = Long.MAX_VALUE;
+
+  /** Rounds ahead; an alarm that is further off comes early and is set again. A power of two. */
+  private static final int SLOTS = 512;
+
+  /** What is woken. It must not block. */
+  interface Sleeper {
+    /**
+     * The time {@code set} has come.
+     *
+     * @return when the next alarm should come, or {@link #NEVER}
+     */
+    long alarm(long set, long now);
+  }
+
+  private record Alarm(Sleeper sleeper, long at) {}
+
+  private final ReentrantLock lock = new ReentrantLock();
+  private final List<List<Alarm>> slots = new ArrayList<>(SLOTS);
+  private final long origin = System.nanoTime();
+  private final Thread thread = Thread.ofPlatform().daemon().name("clock").unstarted(this);
+
+  /** The next round to be run. */
+  private long next;
+
+  private int pending;
+
+  Clock() {
+    for (int i = 0; i < SLOTS; i++) {
+      slots.add(new ArrayList<>());
+    }
+  }
+
+  void start() {
+    thread.start();
+  }
+
+  /** Sets an alarm for {@code at}; one that is due comes in the next round. */
+  void set(Sleeper sleeper, long at) {
+    boolean first;
+    lock.lock();
+    try {
+      first = pending == 0;
+      add(new Alarm(sleeper, at));
+    } finally {
+      lock.unlock();
+    }
+    if (first) {
+      LockSupport.unpark(thread);
+    }
+  }
+
+  private void add(Alarm alarm) {
+    long round = Math.ceilDiv(alarm.at() - origin, ROUND_NANOS);
+    round = Math.clamp(round, next, next + SLOTS - 1);
+    slots.get((int) (round % SLOTS)).add(alarm);
+    pending++;
+  }
+
+  @Override
+  public void run() {
+    List<Alarm> due = new ArrayList<>();
+    while (true) {
+      long sleep = collect(due);
+      long now = System.nanoTime();
+      for (Alarm alarm : due) {
+        long again = alarm.sleeper().alarm(alarm.at(), now);
+        if (again != NEVER) {
+          set(alarm.sleeper(), again);
+        }
+      }
+      if (!due.isEmpty()) {
+        due.clear();
+      } else if (sleep == NEVER) {
+        LockSupport.park(this);
+      } else {
+        LockSupport.parkNanos(this, sleep);
+      }
+    }
+  }
+
+  /** Moves what is due into {@code due}; returns how long nothing else will be. */
+  private long collect(List<Alarm> due) {
+    lock.lock();
+    try {
+      long now = System.nanoTime() - origin;
+      long round = now / ROUND_NANOS;
+      // After a stall each slot is looked at once.
+      long first = Math.max(next, round - SLOTS + 1);
+      for (long slot = first; slot <= round; slot++) {
+        List<Alarm> alarms = slots.get((int) (slot % SLOTS));
+        due.addAll(alarms);
+        alarms.clear();
+      }
+      next = Math.max(next, round + 1);
+      pending -= due.size();
+      return pending == 0 ? NEVER : next * ROUND_NANOS - now;
+    } finally {
+      lock.unlock();
+    }
+  }
+}

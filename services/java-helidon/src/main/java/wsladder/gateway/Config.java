@@ -1,0 +1,180 @@
+package wsladder.gateway;
+
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * The gateway's settings: environment variables, and flags of the same meaning, which win. {@code
+ * services/README.md} ("Gateways") is the contract.
+ */
+record Config(
+    String host,
+    int port,
+    int metricsPort,
+    URI inferenceUrl,
+    int cpuPasses,
+    long modelDelayMs,
+    long flushIntervalMs,
+    long flushPhaseJitterMs,
+    long inferenceTimeoutMs,
+    int inferenceHttpClients,
+    int workerThreads,
+    int maxBufferedFrames,
+    int maxConnections) {
+
+  /** A setting that makes no sense, or a flag that is unknown. The message names it. */
+  static final class ConfigException extends Exception {
+    private static final long serialVersionUID = 1L;
+
+    ConfigException(String message) {
+      super(message);
+    }
+  }
+
+  /** Each variable with its default, in the order of {@code --help}. */
+  private static final List<Setting> SETTINGS =
+      List.of(
+          new Setting("HOST", "127.0.0.1", "address to listen on"),
+          new Setting("PORT", "3000", "port of the WebSocket; 0 lets the kernel pick"),
+          new Setting("METRICS_PORT", "0", "port of /stats and /metrics; 0 lets the kernel pick"),
+          new Setting(
+              "INFERENCE_URL", "http://127.0.0.1:9000", "the inference, as http://host:port"),
+          new Setting("CPU_PASSES", "4", "passes that the inference makes over each batch"),
+          new Setting("MODEL_DELAY_MS", "75", "echoed in every partial, no other effect"),
+          new Setting("FLUSH_INTERVAL_MS", "1000", "time between two flush ticks of a session"),
+          new Setting(
+              "FLUSH_PHASE_JITTER_MS", "0", "ticks are shifted once by a random time up to this"),
+          new Setting(
+              "INFERENCE_TIMEOUT_MS", "2000", "longest time from a tick to the end of the answer"),
+          new Setting("INFERENCE_HTTP_CLIENTS", "2", "HTTP/2 connections to the inference"),
+          new Setting("WORKER_THREADS", "0", "carrier threads; 0: as many as CPUs may be used"),
+          new Setting("MAX_BUFFERED_FRAMES", "200", "frames that may wait per session"),
+          new Setting("MAX_CONNECTIONS", "0", "more are refused with 503; 0: no limit"));
+
+  private record Setting(String variable, String fallback, String help) {
+    String flag() {
+      return "--" + variable.toLowerCase(java.util.Locale.ROOT).replace('_', '-');
+    }
+  }
+
+  /**
+   * Reads the settings.
+   *
+   * @throws ConfigException when a flag is unknown or a value makes no sense
+   */
+  static Config parse(List<String> arguments, Map<String, String> environment)
+      throws ConfigException {
+    Values values = new Values(flags(arguments), environment);
+    return new Config(
+        values.address("HOST"),
+        (int) values.number("PORT", 0, 65_535),
+        (int) values.number("METRICS_PORT", 0, 65_535),
+        values.inference("INFERENCE_URL"),
+        (int) values.number("CPU_PASSES", 1, 65_536),
+        values.number("MODEL_DELAY_MS", 0, Integer.MAX_VALUE),
+        values.number("FLUSH_INTERVAL_MS", 10, 60_000),
+        values.number("FLUSH_PHASE_JITTER_MS", 0, 60_000),
+        values.number("INFERENCE_TIMEOUT_MS", 1, 600_000),
+        (int) values.number("INFERENCE_HTTP_CLIENTS", 1, 256),
+        (int) values.number("WORKER_THREADS", 0, 1024),
+        (int) values.number("MAX_BUFFERED_FRAMES", 1, 100_000),
+        (int) values.number("MAX_CONNECTIONS", 0, 10_000_000));
+  }
+
+  /** What {@code --help} prints. */
+  static String help() {
+    StringBuilder text = new StringBuilder("Usage: java-helidon [--version] [--FLAG VALUE]...\n\n");
+    for (Setting setting : SETTINGS) {
+      text.append(
+          "  %-26s %s [%s, default %s]%n"
+              .formatted(setting.flag(), setting.help(), setting.variable(), setting.fallback()));
+    }
+    return text.toString();
+  }
+
+  private static Map<String, String> flags(List<String> arguments) throws ConfigException {
+    Map<String, String> flags = new HashMap<>();
+    List<String> rest = new ArrayList<>(arguments);
+    while (!rest.isEmpty()) {
+      String argument = rest.removeFirst();
+      int equals = argument.indexOf('=');
+      String flag = equals < 0 ? argument : argument.substring(0, equals);
+      if (SETTINGS.stream().noneMatch(setting -> setting.flag().equals(flag))) {
+        throw new ConfigException("unknown flag \"" + flag + "\"");
+      }
+      if (equals < 0 && rest.isEmpty()) {
+        throw new ConfigException(flag + " has no value");
+      }
+      flags.put(flag, equals < 0 ? rest.removeFirst() : argument.substring(equals + 1));
+    }
+    return flags;
+  }
+
+  /** The values as they were given, and how they are read. */
+  private record Values(Map<String, String> flags, Map<String, String> environment) {
+    private record Given(String name, String text) {
+      ConfigException isNot(String expected) {
+        return new ConfigException("%s: \"%s\" is not %s".formatted(name, text, expected));
+      }
+    }
+
+    private Given given(String variable) {
+      Setting setting =
+          SETTINGS.stream().filter(one -> one.variable().equals(variable)).findFirst().orElseThrow();
+      String flag = flags.get(setting.flag());
+      if (flag != null) {
+        return new Given(setting.flag(), flag);
+      }
+      return new Given(variable, environment.getOrDefault(variable, setting.fallback()));
+    }
+
+    long number(String variable, long least, long most) throws ConfigException {
+      Given given = given(variable);
+      // Long.parseLong takes a sign and digits of other scripts.
+      if (given.text().matches("[0-9]{1,18}")) {
+        long number = Long.parseLong(given.text());
+        if (number >= least && number <= most) {
+          return number;
+        }
+      }
+      throw given.isNot("a whole number from %d to %d".formatted(least, most));
+    }
+
+    String address(String variable) throws ConfigException {
+      Given given = given(variable);
+      // A name would be looked up: only addresses are taken.
+      if (!given.text().matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")) {
+        throw given.isNot("an IP address");
+      }
+      return given.text();
+    }
+
+    URI inference(String variable) throws ConfigException {
+      Given given = given(variable);
+      return inferenceUrl(given.text()).orElseThrow(() -> given.isNot("http://host:port"));
+    }
+  }
+
+  private static Optional<URI> inferenceUrl(String text) {
+    URI url;
+    try {
+      url = URI.create(text);
+    } catch (IllegalArgumentException e) {
+      return Optional.empty();
+    }
+    boolean plain =
+        "http".equals(url.getScheme())
+            && url.getHost() != null
+            && url.getPort() > 0
+            && url.getPort() <= 65_535
+            && url.getUserInfo() == null
+            && ("".equals(url.getPath()) || "/".equals(url.getPath()))
+            && url.getQuery() == null
+            && url.getFragment() == null;
+    return plain ? Optional.of(url) : Optional.empty();
+  }
+}

@@ -1,0 +1,59 @@
+package wsladder.gateway;
+
+import io.helidon.common.buffers.DataReader;
+import io.helidon.webserver.CloseConnectionException;
+import io.helidon.webserver.ServerConnectionException;
+import io.helidon.websocket.WsCloseException;
+import java.io.UncheckedIOException;
+
+/**
+ * Why a session is over, in the books and for its client.
+ *
+ * @param reason its name in the books
+ * @param code of the close frame; 0: the client can't get one any more
+ * @param text of the close frame
+ * @param refused whether it was a whole message that broke a rule
+ */
+record End(String reason, int code, String text, boolean refused) {
+  static final End NO_START = new End("protocol", 1002, "first message must be start", true);
+  static final End NO_AUDIO =
+      new End("protocol", 1002, "expected binary PCM frames after start", true);
+  static final End NO_FRAME = new End("protocol", 1003, "expected 640 byte PCM frame", true);
+  static final End TOO_BIG = new End("too_big", 1009, "message is too big", false);
+  static final End BROKEN_RULE = new End("protocol", 1002, "protocol error", false);
+  static final End SLOW_CONSUMER = new End("slow_consumer", 1013, "client does not read", false);
+  static final End SHUTDOWN = new End("shutdown", 1001, "gateway stops", false);
+  static final End EOF = new End("eof", 0, "", false);
+  static final End ERROR = new End("error", 0, "", false);
+
+  /** The client closed with {@code code}, and gets the same one back if it may be sent. */
+  static End client(int code) {
+    boolean valid =
+        code >= 1000 && code <= 1014 && (code < 1004 || code > 1006) || code >= 3000 && code < 5000;
+    return valid ? new End("client", code, "", false) : BROKEN_RULE;
+  }
+
+  /** What Helidon's reading of frames ended with. */
+  static End of(Exception e) {
+    return switch (e.getCause()) {
+      case WsCloseException broken when broken.closeCode() == TOO_BIG.code() -> TOO_BIG;
+      case WsCloseException _ -> BROKEN_RULE;
+      case DataReader.InsufficientDataAvailableException _ -> EOF;
+      case null, default ->
+          switch (e) {
+            case DataReader.InsufficientDataAvailableException _ -> EOF;
+            case ServerConnectionException _, UncheckedIOException _, InterruptedException _ ->
+                ERROR;
+            // A continuation of nothing; Helidon has sent the close frame.
+            case CloseConnectionException _ -> BROKEN_RULE;
+            // An unknown opcode is an IllegalArgumentException.
+            default -> BROKEN_RULE;
+          };
+    };
+  }
+
+  /** Whether the client may still be sending. */
+  boolean needsLinger() {
+    return code != 0;
+  }
+}

@@ -1,0 +1,46 @@
+package wsladder.gateway;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
+import wsladder.gateway.Protocol.Echo;
+
+/** What all sessions have in common. */
+record Gateway(
+    Config config,
+    Echo echo,
+    Books books,
+    Inference inference,
+    Clock clock,
+    Set<Session> sessions) {
+
+  private static final long NANOS_PER_MS = 1_000_000;
+
+  /** Frames beyond an interval's that a batch has room for from the start: a tick may be late. */
+  private static final int SPARE_FRAMES = 8;
+
+  private static final int FRAME_MS = 20;
+
+  static Gateway of(Config config, Books books) {
+    return new Gateway(
+        config,
+        new Echo(config.cpuPasses(), config.modelDelayMs()),
+        books,
+        new Inference(config),
+        new Clock(),
+        ConcurrentHashMap.newKeySet());
+  }
+
+  /** The schedule of a session that started at {@code start}. */
+  Schedule schedule(long start) {
+    long jitter = config.flushPhaseJitterMs() * NANOS_PER_MS;
+    long offset = ThreadLocalRandom.current().nextLong(jitter + 1);
+    long interval = config.flushIntervalMs() * NANOS_PER_MS;
+    return new Schedule(start + offset + interval, interval);
+  }
+
+  Inbox inbox() {
+    int usual = (int) (config.flushIntervalMs() / FRAME_MS) + SPARE_FRAMES;
+    return new Inbox(config.maxBufferedFrames(), Math.min(usual, config.maxBufferedFrames()));
+  }
+}

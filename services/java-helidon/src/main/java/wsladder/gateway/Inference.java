@@ -1,0 +1,227 @@
+package wsladder.gateway;
+
+import java.io.BufferedOutputStream;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.Socket;
+import java.net.SocketException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.net.SocketFactory;
+import okhttp3.Call;
+import okhttp3.ConnectionPool;
+import okhttp3.MediaType;
+import okhttp3.OkHttpClient;
+import okhttp3.Request;
+import okhttp3.RequestBody;
+import okhttp3.Response;
+import okhttp3.ResponseBody;
+import okhttp3.internal.http2.ConnectionShutdownException;
+import okhttp3.internal.http2.StreamResetException;
+import okio.BufferedSink;
+import wsladder.gateway.Inbox.Batch;
+import wsladder.gateway.Protocol.Answer;
+import wsladder.gateway.Protocol.Failure;
+import wsladder.gateway.Protocol.Kind;
+
+/**
+ * Requests to the inference: OkHttp, HTTP/2 with prior knowledge, over a fixed number of
+ * connections. A session keeps to one of them. A request takes the virtual thread that asks.
+ */
+final class Inference {
+  private static final Duration CONNECT_TIMEOUT = Duration.ofSeconds(1);
+
+  /** A connection that is silent for so long is asked whether it lives. */
+  private static final Duration PING_INTERVAL = Duration.ofSeconds(15);
+
+  /** An answer is some hundred bytes; what is longer is none. */
+  private static final long MAX_ANSWER_BYTES = 64 << 10;
+
+  /** A whole request with 1 s of audio leaves in one system call. */
+  private static final int SEND_BUFFER_BYTES = 64 << 10;
+
+  private static final MediaType AUDIO = MediaType.get("application/octet-stream");
+
+  private final List<OkHttpClient> clients;
+  private final AtomicInteger sessions = new AtomicInteger();
+  private final Request template;
+  private final long timeoutMs;
+  private final int cpuPasses;
+
+  Inference(Config config) {
+    this.timeoutMs = config.inferenceTimeoutMs();
+    this.cpuPasses = config.cpuPasses();
+    this.template =
+        new Request.Builder()
+            .url(config.inferenceUrl().resolve("/infer").toString())
+            .header("x-cpu-passes", Integer.toString(cpuPasses))
+            // Else OkHttp asks for gzip.
+            .header("accept-encoding", "identity")
+            .build();
+    List<OkHttpClient> made = new ArrayList<>();
+    for (int i = 0; i < config.inferenceHttpClients(); i++) {
+      made.add(client());
+    }
+    this.clients = List.copyOf(made);
+  }
+
+  private OkHttpClient client() {
+    return new OkHttpClient.Builder()
+        .protocols(List.of(okhttp3.Protocol.H2_PRIOR_KNOWLEDGE))
+        .connectionPool(new ConnectionPool(1, 1, TimeUnit.DAYS))
+        .socketFactory(new BufferingSocketFactory())
+        .callTimeout(Duration.ofMillis(timeoutMs))
+        .connectTimeout(CONNECT_TIMEOUT)
+        // One timeout for all of a request is enough, and cheaper than one for each of its steps.
+        .readTimeout(Duration.ZERO)
+        .writeTimeout(Duration.ZERO)
+        .pingInterval(PING_INTERVAL)
+        .followRedirects(false)
+        .build();
+  }
+
+  /** The connection of the next session. */
+  Lane lane() {
+    return new Lane(clients.get(Math.floorMod(sessions.getAndIncrement(), clients.size())));
+  }
+
+  /** A session's way to the inference. */
+  final class Lane {
+    private final OkHttpClient client;
+
+    private Lane(OkHttpClient client) {
+      this.client = client;
+    }
+
+    /** A request that is ready to be sent; it can be cancelled at any time. */
+    Call prepare(Batch batch) {
+      return client.newCall(template.newBuilder().post(new Audio(batch)).build());
+    }
+
+    /** Sends a request and waits for what becomes of it. */
+    Answer ask(Call call, Batch batch) {
+      try (Response response = call.execute()) {
+        return understand(response, batch);
+      } catch (IOException e) {
+        return failure(e);
+      }
+    }
+  }
+
+  private Answer understand(Response response, Batch batch) throws IOException {
+    int status = response.code();
+    if (!response.isSuccessful()) {
+      Kind kind = status == 429 ? Kind.HTTP_429 : Kind.HTTP_5XX;
+      return new Failure(kind, status, "the inference answered " + status);
+    }
+    ResponseBody body = response.body();
+    if (body.source().request(MAX_ANSWER_BYTES + 1)) {
+      return new Failure(Kind.PARSE_ERROR, status, "the inference's answer is too long");
+    }
+    return Recognition.parse(
+        body.source().readByteArray(), status, batch.taken().span(), cpuPasses);
+  }
+
+  /** A peer that breaks the rules of HTTP/2 is no inference; all else is about the connection. */
+  private Failure failure(IOException e) {
+    if (e instanceof InterruptedIOException && !(e instanceof java.net.SocketTimeoutException)) {
+      return new Failure(Kind.TIMEOUT, null, "no answer within " + timeoutMs + " ms");
+    }
+    boolean connection =
+        e instanceof SocketException
+            || e instanceof EOFException
+            || e instanceof InterruptedIOException
+            || e instanceof ConnectionShutdownException
+            || e instanceof StreamResetException
+            || e.getCause() instanceof EOFException
+            || e.getCause() instanceof SocketException;
+    if (connection) {
+      return new Failure(
+          Kind.CONNECTION_RESET, null, "the connection to the inference failed: " + e.getMessage());
+    }
+    return new Failure(
+        Kind.PARSE_ERROR, null, "the inference does not speak HTTP/2: " + e.getMessage());
+  }
+
+  /** A batch as the body of a request. */
+  private static final class Audio extends RequestBody {
+    private final Batch batch;
+
+    private Audio(Batch batch) {
+      this.batch = batch;
+    }
+
+    @Override
+    public MediaType contentType() {
+      return AUDIO;
+    }
+
+    @Override
+    public long contentLength() {
+      return batch.length();
+    }
+
+    /** A request is never sent again once a part of it was sent. */
+    @Override
+    public boolean isOneShot() {
+      return true;
+    }
+
+    @Override
+    public void writeTo(BufferedSink sink) throws IOException {
+      sink.write(batch.audio(), batch.offset(), batch.length());
+    }
+  }
+
+  /**
+   * Sockets that write what OkHttp flushes in one system call. By itself it writes each segment of
+   * 8 KiB in one of its own, and each wakes the inference.
+   */
+  private static final class BufferingSocketFactory extends SocketFactory {
+    @Override
+    public Socket createSocket() throws SocketException {
+      Socket socket = new BufferingSocket();
+      // A request is one write: it must not wait for what the inference acknowledges.
+      socket.setTcpNoDelay(true);
+      return socket;
+    }
+
+    @Override
+    public Socket createSocket(String host, int port) {
+      throw new UnsupportedOperationException("OkHttp connects by itself");
+    }
+
+    @Override
+    public Socket createSocket(String host, int port, InetAddress local, int localPort) {
+      throw new UnsupportedOperationException("OkHttp connects by itself");
+    }
+
+    @Override
+    public Socket createSocket(InetAddress host, int port) {
+      throw new UnsupportedOperationException("OkHttp connects by itself");
+    }
+
+    @Override
+    public Socket createSocket(InetAddress host, int port, InetAddress local, int localPort) {
+      throw new UnsupportedOperationException("OkHttp connects by itself");
+    }
+  }
+
+  private static final class BufferingSocket extends Socket {
+    private OutputStream out;
+
+    @Override
+    public synchronized OutputStream getOutputStream() throws IOException {
+      if (out == null) {
+        out = new BufferedOutputStream(super.getOutputStream(), SEND_BUFFER_BYTES);
+      }
+      return out;
+    }
+  }
+}

@@ -1,0 +1,104 @@
+package wsladder.gateway;
+
+import com.sun.net.httpserver.HttpServer;
+import io.helidon.webserver.WebServer;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.net.InetSocketAddress;
+import java.util.List;
+import java.util.logging.Level;
+import java.util.logging.LogManager;
+import wsladder.gateway.Config.ConfigException;
+
+/**
+ * Speech-to-text gateway on Helidon SE and OkHttp. {@code services/README.md} ("Gateways") is its
+ * contract.
+ *
+ * <p>{@code Main} starts it and prints where it listens. {@code Server} answers HTTP and upgrades;
+ * {@code Gateway} is what sessions have in common; {@code Session} is one client: {@code Listener}
+ * understands its messages, {@code Inbox} keeps its audio, {@code Schedule} says when that is due,
+ * {@code Flights} has it recognised by {@code Inference}, {@code Protocol} and {@code Recognition}
+ * are what is said, {@code Outbox} what of that is not written yet, {@code End} why it was over. The
+ * {@code Clock} wakes sessions. {@code Books} counts, {@code Metrics} shows what was counted.
+ */
+public final class Main {
+  static final String NAME = "java-helidon";
+  static final String VERSION = "0.1.0";
+
+  private static final int BAD_USAGE = 2;
+
+  /** How long all sessions together may take to end. */
+  private static final long DRAIN_MS = 4_000;
+
+  private static final long DRAIN_POLL_MS = 10;
+
+  private Main() {}
+
+  /** Serves until SIGTERM. */
+  public static void main(String[] arguments) throws IOException {
+    // The ready line is alone on standard output, whatever a library prints.
+    PrintStream out = System.out;
+    System.setOut(System.err);
+    List<String> flags = List.of(arguments);
+    if (flags.contains("--version")) {
+      out.printf("%s %s (Java %s)%n", NAME, VERSION, Runtime.version());
+      return;
+    }
+    if (flags.contains("--help")) {
+      out.print(Config.help());
+      return;
+    }
+    try {
+      run(Config.parse(flags, System.getenv()), out);
+    } catch (ConfigException e) {
+      System.err.println(NAME + ": " + e.getMessage());
+      System.exit(BAD_USAGE);
+    }
+  }
+
+  private static void run(Config config, PrintStream out) throws IOException {
+    LogManager.getLogManager().getLogger("").setLevel(Level.WARNING);
+    if (config.workerThreads() > 0) {
+      // Read when the first virtual thread starts.
+      String threads = Integer.toString(config.workerThreads());
+      System.setProperty("jdk.virtualThreadScheduler.parallelism", threads);
+      System.setProperty("jdk.virtualThreadScheduler.maxPoolSize", threads);
+    }
+    Books books = new Books(config.maxConnections());
+    Gateway gateway = Gateway.of(config, books);
+    gateway.clock().start();
+    WebServer server = Server.of(gateway).start();
+    HttpServer metrics =
+        Metrics.serve(new InetSocketAddress(config.host(), config.metricsPort()), books);
+    // The JVM ends with 143 after SIGTERM unless a hook ends it before.
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(gateway), "stop"));
+    out.println(ready(config.host(), server.port(), metrics.getAddress().getPort()));
+    out.flush();
+  }
+
+  private static String ready(String host, int port, int metricsPort) {
+    String name = host.contains(":") ? "[" + host + "]" : host;
+    return Protocol.json(
+        line -> {
+          line.writeStringField("event", "ready");
+          line.writeStringField("address", name + ":" + port);
+          line.writeStringField("metrics_address", name + ":" + metricsPort);
+          line.writeNumberField("pid", ProcessHandle.current().pid());
+        });
+  }
+
+  /** Drains all sessions and ends the process with status 0. */
+  private static void stop(Gateway gateway) {
+    gateway.books().stopAccepting();
+    gateway.sessions().forEach(Session::drain);
+    long deadline = System.nanoTime() + DRAIN_MS * 1_000_000;
+    try {
+      while (!gateway.sessions().isEmpty() && System.nanoTime() - deadline < 0) {
+        Thread.sleep(DRAIN_POLL_MS);
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    Runtime.getRuntime().halt(0);
+  }
+}

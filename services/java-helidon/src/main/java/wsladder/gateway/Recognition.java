@@ -1,0 +1,116 @@
+package wsladder.gateway;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import wsladder.gateway.Protocol.Answer;
+import wsladder.gateway.Protocol.Failure;
+import wsladder.gateway.Protocol.Kind;
+import wsladder.gateway.Protocol.Span;
+
+/**
+ * The inference's answer to one batch. It has exactly these six keys, integers are written as
+ * integers, and its counts are those of the batch: everything else is a parse error. Pure.
+ *
+ * @param rms as the inference wrote it, so that no digit changes on its way to the client
+ */
+record Recognition(
+    String rms,
+    long zeroCrossings,
+    long checksum,
+    long samples,
+    String transcript,
+    long audioBytes)
+    implements Answer {
+
+  private static final long MAX_CHECKSUM = 0xffff_ffffL;
+
+  /** Reads the body of an answer with {@code status} about {@code span}. */
+  static Answer parse(byte[] body, int status, Span span, int cpuPasses) {
+    try (JsonParser parser = Protocol.JSON.createParser(body)) {
+      Recognition answer = read(parser);
+      answer.check(span, cpuPasses);
+      return answer;
+    } catch (IOException e) {
+      // Jackson adds the source and the position in lines of their own.
+      String reason = e.getMessage().lines().findFirst().orElse("");
+      return new Failure(Kind.PARSE_ERROR, status, "failed to parse the inference's answer: " + reason);
+    }
+  }
+
+  private static Recognition read(JsonParser parser) throws IOException {
+    if (parser.nextToken() != JsonToken.START_OBJECT) {
+      throw new IOException("it is no JSON object");
+    }
+    String rms = null;
+    Long zeroCrossings = null;
+    Long checksum = null;
+    Long samples = null;
+    String transcript = null;
+    Long audioBytes = null;
+    while (parser.nextToken() == JsonToken.FIELD_NAME) {
+      String name = parser.currentName();
+      parser.nextToken();
+      switch (name) {
+        case "rms" -> rms = number(parser);
+        case "zero_crossings" -> zeroCrossings = integer(parser, Long.MAX_VALUE);
+        case "checksum" -> checksum = integer(parser, MAX_CHECKSUM);
+        case "samples" -> samples = integer(parser, Long.MAX_VALUE);
+        case "transcript" -> transcript = text(parser);
+        case "audio_bytes" -> audioBytes = integer(parser, Long.MAX_VALUE);
+        default -> throw new IOException("it has a further key");
+      }
+    }
+    if (parser.nextToken() != null) {
+      throw new IOException("something follows the object");
+    }
+    if (rms == null
+        || zeroCrossings == null
+        || checksum == null
+        || samples == null
+        || transcript == null
+        || audioBytes == null) {
+      throw new IOException("a key is missing");
+    }
+    return new Recognition(rms, zeroCrossings, checksum, samples, transcript, audioBytes);
+  }
+
+  private static String number(JsonParser parser) throws IOException {
+    if (!parser.currentToken().isNumeric() || !Double.isFinite(parser.getDoubleValue())) {
+      throw new IOException(parser.currentName() + " is no finite number");
+    }
+    return parser.getText();
+  }
+
+  private static long integer(JsonParser parser, long most) throws IOException {
+    if (parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
+      throw new IOException(parser.currentName() + " is no integer");
+    }
+    long value = parser.getLongValue();
+    if (value < 0 || value > most) {
+      throw new IOException(parser.currentName() + " is out of range");
+    }
+    return value;
+  }
+
+  private static String text(JsonParser parser) throws IOException {
+    if (parser.currentToken() != JsonToken.VALUE_STRING) {
+      throw new IOException(parser.currentName() + " is no text");
+    }
+    return parser.getText();
+  }
+
+  private void check(Span span, int cpuPasses) throws IOException {
+    long expected = (long) cpuPasses * Protocol.FRAME_SAMPLES * span.frames();
+    if (samples != expected) {
+      throw new IOException("it has %d samples instead of %d".formatted(samples, expected));
+    }
+    if (audioBytes != span.audioBytes()) {
+      throw new IOException(
+          "it has %d bytes of audio instead of %d".formatted(audioBytes, span.audioBytes()));
+    }
+    if (transcript.isEmpty()) {
+      throw new IOException("its transcript is empty");
+    }
+  }
+}
