@@ -1,0 +1,119 @@
+// What is counted. Each worker counts in memory of its own and publishes a copy once per round of its loop, so that a
+// reading from another thread is consistent and never waits for the loop.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "protocol.hpp"
+
+namespace gateway {
+
+/// Why a connection ended.
+enum class End : std::uint8_t { client, eof, protocol, utf8, too_big, slow_consumer, shutdown, error };
+inline constexpr std::array<std::string_view, 8> end_names = {"client",  "eof",           "protocol", "utf8",
+                                                              "too_big", "slow_consumer", "shutdown", "error"};
+
+/// Why a handshake was refused.
+enum class Reject : std::uint8_t { handshake, full, draining };
+inline constexpr std::array<std::string_view, 3> reject_names = {"handshake", "full", "draining"};
+
+/// Messages dropped for another reason than a `Kind`; these count behind the kinds.
+enum class Dropped : std::uint8_t { protocol = kinds, closed };
+inline constexpr std::size_t drop_reasons = kinds + 2;
+std::string_view drop_name(std::size_t reason);
+
+/// A histogram of how late flush ticks ran.
+struct Lateness {
+    /// Upper bounds of the buckets but the last, in seconds.
+    static constexpr std::array<double, 12> bounds = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.025,
+                                                      0.05,   0.1,   0.25,  0.5,   1.0,  2.5};
+
+    std::array<std::uint64_t, bounds.size() + 1> buckets{};
+    Clock::duration sum{};
+
+    void record(Clock::duration lateness);
+};
+
+/// Everything that is counted. Frames count as messages.
+struct Counts {
+    std::uint64_t received = 0;
+    std::uint64_t consumed = 0;
+    std::uint64_t delivered = 0;
+    std::array<std::uint64_t, drop_reasons> dropped{};
+    /// Frames that wait.
+    std::uint64_t waiting = 0;
+    /// Frames in flight.
+    std::uint64_t in_flight = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t bytes_received = 0;
+    std::uint64_t bytes_sent = 0;
+
+    std::uint64_t accepted = 0;
+    std::uint64_t open = 0;
+    std::array<std::uint64_t, end_names.size()> closed{};
+    std::array<std::uint64_t, reject_names.size()> rejected{};
+
+    std::uint64_t requests = 0;
+    std::uint64_t answered = 0;
+    std::array<std::uint64_t, kinds> failed{};
+    std::uint64_t abandoned = 0;
+    std::uint64_t requests_in_flight = 0;
+    std::uint64_t in_flight_per_connection_max = 0;
+
+    std::uint64_t ticks_flushed = 0;
+    std::uint64_t ticks_skipped = 0;
+    std::uint64_t ticks_empty = 0;
+    Lateness lateness;
+
+    void drop(Kind kind, std::uint64_t frames) { dropped[static_cast<std::size_t>(kind)] += frames; }
+    void drop(Dropped reason, std::uint64_t messages) { dropped[static_cast<std::size_t>(reason)] += messages; }
+    void close(End end) { ++closed[static_cast<std::size_t>(end)]; }
+    void reject(Reject reason) { ++rejected[static_cast<std::size_t>(reason)]; }
+    std::uint64_t buffered_bytes() const { return (waiting + in_flight) * frame_bytes; }
+
+    Counts& operator+=(const Counts& other);
+};
+
+/// The counts of one worker, as it last published them.
+class Page {
+  public:
+    void publish(const Counts& counts) {
+        const std::lock_guard lock(mutex_);
+        counts_ = counts;
+    }
+    Counts read() const {
+        const std::lock_guard lock(mutex_);
+        return counts_;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    Counts counts_;
+};
+
+/// The counts of all workers, and what they agree on.
+class Books {
+  public:
+    /// A page for one more worker. Before any thread reads.
+    Page& page() { return *pages_.emplace_back(std::make_unique<Page>()); }
+
+    /// One reading; consistent, because each page is.
+    Counts read() const;
+
+    /// Connections that are open, over all workers.
+    std::atomic<std::uint64_t> connections = 0;
+    /// Whether handshakes are taken.
+    std::atomic<bool> accepting = true;
+
+  private:
+    std::vector<std::unique_ptr<Page>> pages_;
+};
+
+}  // namespace gateway

@@ -1,0 +1,238 @@
+#include "protocol.hpp"
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <format>
+#include <iterator>
+#include <utility>
+
+namespace gateway {
+namespace {
+
+/// Takes one flat object of strings and numbers, each key once; hands every member to `member`, and refuses all else.
+/// Numbers arrive as they were written, so that 7.0 can be told from 7.
+template <typename Member>
+class FlatObject : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, FlatObject<Member>> {
+  public:
+    explicit FlatObject(Member member) : member_(std::move(member)) {}
+
+    // RapidJSON calls this for every value without a function of its own.
+    bool Default() { return false; }
+    bool StartObject() { return std::exchange(outside_, false); }
+    bool EndObject(rapidjson::SizeType) { return true; }
+    bool Key(const char* text, rapidjson::SizeType length, bool) {
+        key_.assign(text, length);
+        return !outside_;
+    }
+    bool String(const char* text, rapidjson::SizeType length, bool) { return value(text, length, true); }
+    bool RawNumber(const char* text, rapidjson::SizeType length, bool) { return value(text, length, false); }
+
+  private:
+    bool value(const char* text, std::size_t length, bool is_string) {
+        return !outside_ && member_(std::string_view(key_), std::string_view(text, length), is_string);
+    }
+
+    Member member_;
+    std::string key_;
+    bool outside_ = true;
+};
+
+/// Parses `text` as such an object; returns what is wrong with it, or nothing.
+template <typename Member>
+std::optional<std::string> parse_flat(std::string_view text, Member member) {
+    constexpr unsigned flags = rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
+    FlatObject<Member> object(std::move(member));
+    rapidjson::MemoryStream stream(text.data(), text.size());
+    rapidjson::Reader reader;
+    if (const auto result = reader.Parse<flags>(stream, object); result.IsError()) {
+        return std::format("{} at byte {}", rapidjson::GetParseError_En(result.Code()), result.Offset());
+    }
+    // A zero byte looks like the end of the stream.
+    if (stream.Tell() != text.size()) {
+        return std::format("The document ends at byte {} of {}.", stream.Tell(), text.size());
+    }
+    return std::nullopt;
+}
+
+template <typename Integer>
+bool read_integer(std::string_view text, Integer& into) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+bool is_finite(std::string_view number) { return std::isfinite(std::strtod(std::string(number).c_str(), nullptr)); }
+
+constexpr std::array<std::string_view, 6> answer_keys = {"rms",     "zero_crossings", "checksum",
+                                                         "samples", "transcript",     "audio_bytes"};
+
+/// Reads the member number `key` of an answer.
+bool read_member(Recognition& answer, std::size_t key, std::string_view value, bool is_string) {
+    if (is_string != (key == 4)) {
+        return false;
+    }
+    switch (key) {
+        case 0:
+            answer.rms = value;
+            return is_finite(value);
+        case 1:
+            return read_integer(value, answer.zero_crossings);
+        case 2:
+            return read_integer(value, answer.checksum);
+        case 3:
+            return read_integer(value, answer.samples);
+        case 4:
+            answer.transcript = value;
+            return true;
+        default:
+            return read_integer(value, answer.audio_bytes);
+    }
+}
+
+/// Appends `text` as a JSON string.
+void put_string(std::string& out, std::string_view text) {
+    constexpr std::string_view escaped = "\"\\\b\f\n\r\t";
+    constexpr std::string_view letters = "\"\\bfnrt";
+    out += '"';
+    for (const char letter : text) {
+        if (const auto found = escaped.find(letter); found != std::string_view::npos) {
+            out += '\\';
+            out += letters[found];
+        } else if (static_cast<unsigned char>(letter) < 0x20) {
+            std::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(letter));
+        } else {
+            out += letter;
+        }
+    }
+    out += '"';
+}
+
+/// The shortest decimal number of milliseconds that reads back the same; always with a point.
+std::string in_milliseconds(Clock::duration duration) {
+    const double value = static_cast<double>(std::chrono::nanoseconds(duration).count()) / 1e6;
+    std::array<char, 64> text{};
+    const auto end = std::to_chars(text.begin(), text.end(), value, std::chars_format::fixed).ptr;
+    std::string number(text.begin(), end);
+    return number.contains('.') ? number : number + ".0";
+}
+
+std::string_view stage(Kind kind) {
+    switch (kind) {
+        case Kind::overflow:
+            return "websocket_receive";
+        case Kind::parse_error:
+            return "inference_response_parse";
+        default:
+            return "inference_request";
+    }
+}
+
+bool is_retryable(const Failure& failure) {
+    switch (failure.kind) {
+        case Kind::timeout:
+        case Kind::connection_reset:
+        case Kind::http_429:
+            return true;
+        case Kind::http_5xx:
+            return failure.status && *failure.status >= 500 && *failure.status < 600;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+bool is_start(std::string_view text) {
+    int members = 0;
+    const auto member = [&members](std::string_view key, std::string_view value, bool is_string) {
+        return members++ == 0 && is_string && key == "type" && value == "start";
+    };
+    return !parse_flat(text, member) && members == 1;
+}
+
+std::expected<Recognition, std::string> Recognition::parse(std::string_view body, Span span, std::uint32_t cpu_passes) {
+    Recognition answer;
+    unsigned seen = 0;
+    const auto member = [&](std::string_view key, std::string_view value, bool is_string) {
+        for (std::size_t index = 0; index < answer_keys.size(); ++index) {
+            if (answer_keys[index] == key) {
+                const bool is_new = !(seen & (1u << index));
+                seen |= 1u << index;
+                return is_new && read_member(answer, index, value, is_string);
+            }
+        }
+        return false;
+    };
+    if (const auto wrong = parse_flat(body, member)) {
+        return std::unexpected(std::format("the inference's answer can't be read: {}", *wrong));
+    }
+    if (seen != (1u << answer_keys.size()) - 1) {
+        return std::unexpected("the inference's answer lacks keys");
+    }
+    const std::uint64_t samples = cpu_passes * frame_samples * span.frames;
+    if (answer.samples != samples) {
+        return std::unexpected(
+            std::format("the inference's answer has {} samples instead of {}", answer.samples, samples));
+    }
+    if (answer.audio_bytes != span.audio_bytes()) {
+        return std::unexpected(std::format("the inference's answer has {} bytes of audio instead of {}",
+                                           answer.audio_bytes, span.audio_bytes()));
+    }
+    if (answer.transcript.empty()) {
+        return std::unexpected("the inference's answer has an empty transcript");
+    }
+    return answer;
+}
+
+std::string partial(Span span, const Recognition& answer, Echo echo, Clock::duration flush_lateness) {
+    std::string out;
+    out.reserve(384 + answer.transcript.size());
+    std::format_to(std::back_inserter(out),
+                   R"({{"type":"partial","oldest_frame_seq":{},"newest_frame_seq":{},"frames":{},"rms":{},)"
+                   R"("zero_crossings":{},"checksum":{},"samples":{},"transcript":)",
+                   span.oldest, span.newest(), span.frames, answer.rms, answer.zero_crossings, answer.checksum,
+                   answer.samples);
+    put_string(out, answer.transcript);
+    std::format_to(std::back_inserter(out),
+                   R"(,"audio_bytes":{},"cpu_passes":{},"model_delay_ms":{},"flush_lateness_ms":{},)"
+                   R"("inflight_model_jobs":0}})",
+                   answer.audio_bytes, echo.cpu_passes, echo.model_delay_ms, in_milliseconds(flush_lateness));
+    return out;
+}
+
+std::string_view name(Kind kind) {
+    constexpr std::array<std::string_view, kinds> names = {"overflow", "timeout",  "connection_reset",
+                                                           "http_429", "http_5xx", "parse_error"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+std::optional<Failure> failure_of(int status) {
+    if (status >= 200 && status < 300) {
+        return std::nullopt;
+    }
+    return Failure{status == 429 ? Kind::http_429 : Kind::http_5xx, status,
+                   std::format("the inference answered {}", status)};
+}
+
+std::string error(Span span, const Failure& failure, const Wait& wait) {
+    std::string out = R"({"type":"error","stage":")";
+    std::format_to(std::back_inserter(out), R"({}","kind":"{}","message":)", stage(failure.kind), name(failure.kind));
+    put_string(out, failure.message);
+    std::format_to(std::back_inserter(out),
+                   R"(,"oldest_frame_seq":{},"newest_frame_seq":{},"frames":{},"audio_bytes":{},"oldest_age_ms":{},)"
+                   R"("newest_age_ms":{},"flush_lateness_ms":{},"inference_elapsed_ms":{},)"
+                   R"("inflight_gateway_batches":{},"gateway_buffer_frames":{},"inference_status":{},"retryable":{}}})",
+                   span.oldest, span.newest(), span.frames, span.audio_bytes(), in_milliseconds(wait.oldest_age),
+                   in_milliseconds(wait.newest_age), in_milliseconds(wait.flush_lateness),
+                   wait.inference_elapsed ? in_milliseconds(*wait.inference_elapsed) : "null",
+                   wait.inference_elapsed ? 1 : 0, wait.buffered_frames,
+                   failure.status ? std::to_string(*failure.status) : "null", is_retryable(failure));
+    return out;
+}
+
+}  // namespace gateway

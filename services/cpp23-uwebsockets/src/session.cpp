@@ -1,0 +1,356 @@
+#include "session.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <format>
+#include <tuple>
+#include <utility>
+
+#include "worker.hpp"
+
+// uSockets has no public function that reads a socket which isn't polled. Its loop calls this one for each socket that
+// is ready: it reads once, up to 512 KiB, and hands all of it to uWebSockets' parser.
+extern "C" void us_internal_dispatch_ready_poll(us_poll_t* poll, int error, int events);
+
+namespace gateway {
+namespace {
+
+/// Bytes that may wait for a client that doesn't read.
+constexpr std::size_t max_unsent_bytes = 64 << 10;
+/// How long a client may read nothing while something waits for it.
+constexpr milliseconds patience{10'000};
+/// How long the close frame has to leave, and how long what still comes is read and thrown away.
+constexpr milliseconds farewell_time{1000};
+/// Frames beyond the limit that are taken before the oldest are dropped: to drop each by itself would move all the
+/// others.
+constexpr std::uint64_t trim_slack = 64;
+
+/// What uSockets calls readable where it polls with epoll.
+constexpr int readable = EPOLLIN;
+
+us_socket_t* raw(Socket* socket) { return reinterpret_cast<us_socket_t*>(socket); }
+// A socket begins with its poll.
+us_poll_t* poll_of(Socket* socket) { return reinterpret_cast<us_poll_t*>(socket); }
+
+std::size_t header_bytes(std::size_t payload) { return payload < 126 ? 2 : payload <= 0xffff ? 4 : 10; }
+constexpr std::size_t mask_bytes = 4;
+
+End end_of(std::string_view reason) {
+    if (reason == uWS::ERR_TOO_BIG_MESSAGE) {
+        return End::too_big;
+    }
+    // uWebSockets gives no reason for other broken frames: they look like the end of the stream.
+    return reason == uWS::ERR_INVALID_TEXT ? End::utf8 : End::eof;
+}
+
+}  // namespace
+
+void Flight::landed(std::expected<std::string_view, Failure> answer) { session_.land(std::move(answer)); }
+
+Session::Session(Worker& worker, Socket& socket)
+    : worker_(worker), socket_(&socket), lane_(worker.inference().next_lane()) {}
+
+Session::~Session() { worker_.forget(*this); }
+
+void Session::message(std::string_view message, uWS::OpCode code) {
+    worker_.counts().bytes_received += message.size() + header_bytes(message.size()) + mask_bytes;
+    switch (state_) {
+        case State::runs:
+            if (code == uWS::OpCode::BINARY && message.size() == frame_bytes) {
+                frame(message);
+            } else if (code == uWS::OpCode::BINARY) {
+                refuse(1003, "expected 640 byte PCM frame");
+            } else {
+                refuse(1002, "expected binary PCM frames after start");
+            }
+            break;
+        case State::waits_for_start:
+            if (code == uWS::OpCode::TEXT && is_start(message)) {
+                start(Clock::now());
+            } else {
+                refuse(1002, "first message must be start");
+            }
+            break;
+        default:
+            break;
+    }
+}
+
+void Session::pinged(std::string_view payload) {
+    // The library has answered already.
+    auto& counts = worker_.counts();
+    counts.bytes_received += payload.size() + header_bytes(payload.size()) + mask_bytes;
+    counts.bytes_sent += payload.size() + header_bytes(payload.size());
+    if (socket_->getBufferedAmount() > max_unsent_bytes) {
+        end(1013, "slow consumer", End::slow_consumer);
+    }
+}
+
+void Session::drained() {
+    progress_at_ = Clock::now();
+    if (state_ == State::says_farewell) {
+        worker_.shut_down_later(*this);
+    }
+}
+
+void Session::closed(int code, std::string_view reason) {
+    if (us_socket_is_closed(0, raw(socket_))) {
+        account(end_of(reason));
+    } else {
+        // The client's close was answered: the loop waits for the end of its stream, but not for ever.
+        worker_.counts().bytes_sent += 4 + reason.size();
+        account(code == 1006 ? End::protocol : End::client);
+        poll(us_poll_events(poll_of(socket_)) | readable);
+        us_socket_timeout(0, raw(socket_), 1);
+    }
+    socket_ = nullptr;
+}
+
+std::optional<TimePoint> Session::visit() {
+    const TimePoint now = Clock::now();
+    if (socket_ && state_ == State::runs) {
+        const auto lateness = schedule_->tick(now);
+        read(now);
+        if (socket_ && state_ == State::runs && lateness) {
+            tick(*lateness);
+        }
+    }
+    if (socket_ && socket_->getBufferedAmount() == 0) {
+        progress_at_ = now;
+    }
+    if (socket_ && state_ != State::says_farewell && now - progress_at_ > patience) {
+        end(1013, "slow consumer", End::slow_consumer);
+    }
+    if (socket_ && state_ == State::drains && now >= deadline_) {
+        end(1001, "the gateway stops", End::shutdown);
+    }
+    if (socket_ && state_ == State::says_farewell && now >= deadline_) {
+        socket_->close();
+    }
+    if (!socket_) {
+        return std::nullopt;
+    }
+    switch (state_) {
+        case State::runs:
+            return schedule_->next_visit(now);
+        case State::waits_for_start:
+            return now + visit_interval;
+        default:
+            return std::min(deadline_, now + visit_interval);
+    }
+}
+
+void Session::drain(TimePoint deadline) {
+    if (socket_ && state_ == State::runs) {
+        read(Clock::now());
+    }
+    if (!socket_ || state_ == State::says_farewell) {
+        return;
+    }
+    state_ = State::drains;
+    deadline_ = deadline;
+    continue_drain();
+}
+
+void Session::land(std::expected<std::string_view, Failure> answer) {
+    // Destroyed at the end: the answer is in it.
+    const std::unique_ptr<Flight> flight = std::move(flight_);
+    const auto& [taken, began, lateness] = std::tie(flight->taken, flight->began, flight->flush_lateness);
+    auto recognition = answer.and_then([&](std::string_view body) -> std::expected<Recognition, Failure> {
+        return Recognition::parse(body, taken.span, worker_.config().cpu_passes).transform_error([](std::string wrong) {
+            return Failure{Kind::parse_error, 200, std::move(wrong)};
+        });
+    });
+    auto& counts = worker_.counts();
+    counts.in_flight -= taken.span.frames;
+    --counts.requests_in_flight;
+    if (recognition) {
+        ++counts.answered;
+        counts.delivered += taken.span.frames;
+        say(partial(taken.span, *recognition, worker_.echo(), lateness));
+    } else {
+        ++counts.failed[static_cast<std::size_t>(recognition.error().kind)];
+        counts.drop(recognition.error().kind, taken.span.frames);
+        report(taken, recognition.error(), lateness, Clock::now() - began);
+    }
+    worker_.give_back(std::move(flight->audio));
+    if (state_ == State::drains) {
+        continue_drain();
+    }
+}
+
+void Session::shut_down() {
+    if (socket_ && socket_->getBufferedAmount() == 0) {
+        us_socket_shutdown(0, raw(socket_));
+    }
+}
+
+void Session::start(TimePoint now) {
+    ++worker_.counts().received;
+    ++worker_.counts().consumed;
+    read_at_ = now;
+    state_ = State::runs;
+    schedule_ = worker_.schedule(now);
+    // From here on it is visited instead.
+    poll(us_poll_events(poll_of(socket_)) & ~readable);
+}
+
+void Session::frame(std::string_view audio) {
+    if (!is_visited_) {
+        // With the start message, or while the library waits until it can write.
+        read_at_ = Clock::now();
+    }
+    if (audio_.capacity() < frame_bytes) {
+        audio_ = worker_.take_buffer();
+    }
+    backlog_.arrived(read_at_);
+    audio_.append(audio);
+    ++worker_.counts().received;
+    ++worker_.counts().waiting;
+    if (backlog_.waiting() > worker_.config().max_buffered_frames + trim_slack) {
+        trim();
+    }
+}
+
+void Session::refuse(int code, std::string_view reason) {
+    ++worker_.counts().received;
+    worker_.counts().drop(Dropped::protocol, 1);
+    end(code, reason, End::protocol);
+}
+
+void Session::read(TimePoint now) {
+    read_at_ = now;
+    is_visited_ = true;
+    us_internal_dispatch_ready_poll(poll_of(socket_), 0, readable);
+    is_visited_ = false;
+    if (socket_ && state_ == State::runs) {
+        trim();
+        // A write that wasn't whole makes the library wait for both; afterwards it goes on waiting to read.
+        poll(us_poll_events(poll_of(socket_)) & ~readable);
+    }
+}
+
+void Session::trim() {
+    const std::uint64_t most = worker_.config().max_buffered_frames;
+    if (backlog_.waiting() > most) {
+        const std::uint64_t excess = backlog_.waiting() - most;
+        backlog_.drop_oldest(excess);
+        audio_.erase(0, excess * frame_bytes);
+        worker_.counts().waiting -= excess;
+        worker_.counts().drop(Kind::overflow, excess);
+    }
+}
+
+void Session::tick(Clock::duration lateness) {
+    auto& counts = worker_.counts();
+    counts.lateness.record(lateness);
+    if (flight_) {
+        ++counts.ticks_skipped;
+        return;
+    }
+    ++(backlog_.waiting() > 0 ? counts.ticks_flushed : counts.ticks_empty);
+    report_overflow(lateness);
+    flush(lateness);
+}
+
+void Session::report_overflow(Clock::duration lateness) {
+    if (const auto dropped = backlog_.take_overflow()) {
+        auto message = std::format("{} frames waited: the oldest {} were dropped", worker_.config().max_buffered_frames,
+                                   dropped->span.frames);
+        report(*dropped, {Kind::overflow, {}, std::move(message)}, lateness, std::nullopt);
+    }
+}
+
+void Session::flush(Clock::duration lateness) {
+    const std::uint64_t frames = backlog_.waiting();
+    if (frames == 0 || state_ == State::says_farewell) {
+        return;
+    }
+    const TimePoint now = Clock::now();
+    auto& counts = worker_.counts();
+    counts.waiting -= frames;
+    counts.in_flight += frames;
+    ++counts.requests;
+    ++counts.requests_in_flight;
+    counts.in_flight_per_connection_max = 1;
+    flight_ = std::make_unique<Flight>(*this, backlog_.leave(frames), now, lateness);
+    flight_->audio = std::exchange(audio_, {});
+    worker_.inference().begin(*flight_, lane_, now);
+}
+
+void Session::continue_drain() {
+    if (!flight_ && state_ == State::drains) {
+        report_overflow({});
+        flush({});
+    }
+    if (!flight_ && state_ == State::drains) {
+        end(1001, "the gateway stops", End::shutdown);
+    }
+}
+
+void Session::report(const Taken& taken, const Failure& failure, Clock::duration lateness,
+                     std::optional<Clock::duration> elapsed) {
+    const TimePoint now = Clock::now();
+    say(error(taken.span, failure,
+              {now - taken.oldest_read, now - taken.newest_read, lateness, elapsed, backlog_.waiting()}));
+}
+
+void Session::say(std::string_view text) {
+    if (!socket_ || state_ == State::says_farewell) {
+        return;
+    }
+    if (socket_->getBufferedAmount() + text.size() > max_unsent_bytes) {
+        end(1013, "slow consumer", End::slow_consumer);
+        return;
+    }
+    ++worker_.counts().sent;
+    worker_.counts().bytes_sent += text.size() + header_bytes(text.size());
+    socket_->send(text, uWS::OpCode::TEXT);
+}
+
+void Session::end(int code, std::string_view reason, End end) {
+    if (state_ == State::says_farewell) {
+        return;
+    }
+    account(end);
+    state_ = State::says_farewell;
+    deadline_ = Clock::now() + farewell_time;
+    std::string payload = {static_cast<char>(code >> 8), static_cast<char>(code & 0xff)};
+    payload += reason;
+    worker_.counts().bytes_sent += payload.size() + header_bytes(payload.size());
+    // Not the library's own end(): after that nothing is said of the socket any more, and it may stay for seconds.
+    socket_->send(payload, uWS::OpCode::CLOSE);
+    // What still comes is read and thrown away: unread bytes would make the kernel reset the connection.
+    poll(us_poll_events(poll_of(socket_)) | readable);
+    worker_.shut_down_later(*this);
+}
+
+void Session::account(End end) {
+    if (state_ == State::says_farewell) {
+        return;
+    }
+    auto& counts = worker_.counts();
+    const std::uint64_t waiting = backlog_.waiting();
+    counts.waiting -= waiting;
+    counts.drop(Dropped::closed, waiting);
+    if (waiting > 0) {
+        backlog_.leave(waiting);
+        worker_.give_back(std::exchange(audio_, {}));
+    }
+    if (flight_) {
+        const std::uint64_t frames = flight_->taken.span.frames;
+        counts.in_flight -= frames;
+        counts.drop(Dropped::closed, frames);
+        ++counts.abandoned;
+        --counts.requests_in_flight;
+        flight_.reset();
+    }
+    --counts.open;
+    counts.close(end);
+    worker_.release();
+}
+
+void Session::poll(int events) { us_poll_change(poll_of(socket_), worker_.loop(), events); }
+
+}  // namespace gateway

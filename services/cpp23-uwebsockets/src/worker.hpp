@@ -1,0 +1,81 @@
+// One loop and its sessions: it accepts, upgrades, turns the wheel, and brings everything to an end.
+#pragma once
+
+#include <App.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "books.hpp"
+#include "config.hpp"
+#include "inference.hpp"
+#include "session.hpp"
+#include "wheel.hpp"
+
+namespace gateway {
+
+/// Lives in its own thread: constructed, run and destroyed there. Only `stop` may be called from another one.
+class Worker {
+  public:
+    Worker(const Config& config, Books& books, Page& page);
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+    ~Worker();
+
+    /// Listens on `port`, which may be 0, and returns the port; absent if it can't be bound.
+    std::optional<std::uint16_t> listen(std::uint16_t port);
+
+    /// Serves, and returns once it was stopped and all sessions have ended.
+    void run();
+
+    /// Has all sessions end.
+    void stop();
+
+    // For its sessions.
+    const Config& config() const { return config_; }
+    Echo echo() const { return {config_.cpu_passes, config_.model_delay_ms}; }
+    Counts& counts() { return counts_; }
+    Inference& inference() { return inference_; }
+    us_loop_t* loop() { return reinterpret_cast<us_loop_t*>(loop_); }
+    Schedule schedule(TimePoint start);
+    std::string take_buffer();
+    void give_back(std::string buffer);
+    /// Shuts the stream of `session` down when the library has written what it holds.
+    void shut_down_later(Session& session) { shutting_down_.push_back(&session); }
+    void forget(const Session& session) { std::erase(shutting_down_, &session); }
+    /// One connection less.
+    void release() { --books_.connections; }
+
+  private:
+    void route();
+    void upgrade(uWS::HttpResponse<false>* response, uWS::HttpRequest* request, us_socket_context_t* context);
+    void open(Socket* socket);
+    void turn();
+    void after_round();
+    void drain();
+    void set_timer(int milliseconds);
+
+    const Config& config_;
+    Books& books_;
+    Page& page_;
+    Counts counts_;
+    uWS::Loop* loop_;
+    us_timer_t* timer_;
+    Inference inference_;
+    Wheel<Session> wheel_;
+    std::vector<Session*> shutting_down_;
+    /// Memory for audio that no session uses.
+    std::vector<std::string> buffers_;
+    std::mt19937_64 random_;
+    uWS::App app_;
+    us_listen_socket_t* listener_ = nullptr;
+    bool is_turning_ = false;
+    bool is_draining_ = false;
+    bool is_over_ = false;
+};
+
+}  // namespace gateway

@@ -1,0 +1,68 @@
+#include "metrics.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidjson/document.h>
+
+using namespace gateway;
+
+namespace {
+
+/// A number of its own in each place.
+Counts counted() {
+    Counts counts;
+    counts.received = 10;
+    counts.consumed = 1;
+    counts.delivered = 4;
+    counts.drop(Kind::timeout, 2);
+    counts.drop(Dropped::closed, 1);
+    counts.waiting = 1;
+    counts.in_flight = 1;
+    counts.close(End::client);
+    counts.reject(Reject::full);
+    counts.requests_in_flight = 1;
+    counts.lateness.record(milliseconds(3));
+    counts.lateness.record(milliseconds(9000));
+    return counts;
+}
+
+}  // namespace
+
+TEST_CASE("stats are JSON in which the messages balance") {
+    rapidjson::Document stats;
+    stats.Parse(stats_json(counted(), 1.5).c_str());
+    REQUIRE(stats.IsObject());
+    const auto& messages = stats["messages"];
+    std::uint64_t sum =
+        messages["consumed"].GetUint64() + messages["delivered"].GetUint64() + messages["queued"].GetUint64();
+    for (const auto& reason : messages["dropped"].GetObject()) {
+        sum += reason.value.GetUint64();
+    }
+    CHECK(sum == messages["received"].GetUint64());
+    CHECK(stats["inference"]["buffered_bytes"].GetUint64() == 2 * frame_bytes);
+    CHECK(stats["connections"]["closed"]["client"].GetUint64() == 1);
+    CHECK(stats["application"].IsNull());
+}
+
+TEST_CASE("metrics tell every reason from the start, and a histogram adds up") {
+    const std::string none = prometheus({}, std::nullopt);
+    CHECK(none.contains("service_messages_dropped_total{reason=\"parse_error\"} 0\n"));
+    CHECK(none.contains("service_inference_failed_total{kind=\"http_429\"} 0\n"));
+    CHECK_FALSE(none.contains("service_inference_failed_total{kind=\"overflow\"}"));
+    CHECK_FALSE(none.contains("service_process_resident_bytes"));
+    const std::string some = prometheus(counted(), 4096);
+    CHECK(some.contains("service_flush_lateness_seconds_bucket{le=\"0.002\"} 0\n"));
+    CHECK(some.contains("service_flush_lateness_seconds_bucket{le=\"0.005\"} 1\n"));
+    CHECK(some.contains("service_flush_lateness_seconds_bucket{le=\"+Inf\"} 2\n"));
+    CHECK(some.contains("service_flush_lateness_seconds_count 2\n"));
+    CHECK(some.contains("service_process_resident_bytes 4096\n"));
+}
+
+TEST_CASE("the counts of several workers are added up in one reading") {
+    Books books;
+    books.page().publish(counted());
+    books.page().publish(counted());
+    const Counts all = books.read();
+    CHECK(all.received == 20);
+    CHECK(all.dropped[static_cast<std::size_t>(Kind::timeout)] == 4);
+    CHECK(all.lateness.buckets.back() == 2);
+}

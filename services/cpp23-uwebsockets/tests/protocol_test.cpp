@@ -1,0 +1,139 @@
+// The golden messages of services/testdata, which all gateways share, and what those leave out.
+#include "protocol.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidjson/document.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+using namespace gateway;
+
+namespace {
+
+/// A list of the golden messages.
+const rapidjson::Value& golden(const char* list) {
+    static const rapidjson::Document document = [] {
+        std::ostringstream text;
+        text << std::ifstream(GOLDEN).rdbuf();
+        rapidjson::Document parsed;
+        parsed.Parse(text.str().c_str());
+        return parsed;
+    }();
+    REQUIRE(document.IsObject());
+    return document[list];
+}
+
+std::string_view text(const rapidjson::Value& value) { return {value.GetString(), value.GetStringLength()}; }
+
+Clock::duration duration(const rapidjson::Value& of) {
+    return std::chrono::round<Clock::duration>(std::chrono::duration<double, std::milli>(of.GetDouble()));
+}
+
+Kind kind_named(std::string_view wanted) {
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+        if (name(static_cast<Kind>(kind)) == wanted) {
+            return static_cast<Kind>(kind);
+        }
+    }
+    FAIL("no kind has this name");
+    return Kind::timeout;
+}
+
+constexpr std::string_view answer =
+    R"({"rms":2425.5,"zero_crossings":7,"checksum":1745339397,"samples":1280,"transcript":"now","audio_bytes":640})";
+
+}  // namespace
+
+TEST_CASE("a first text is taken as start exactly where the golden messages say so") {
+    int texts = 0;
+    for (const auto& entry : golden("client").GetArray()) {
+        if (text(entry["state"]) == "first" && entry.HasMember("text")) {
+            CAPTURE(text(entry["name"]));
+            CHECK(is_start(text(entry["text"])) == (text(entry["means"]) == "start"));
+            ++texts;
+        }
+    }
+    CHECK(texts > 15);
+}
+
+TEST_CASE("a start with a zero byte behind it is no start") {
+    CHECK_FALSE(is_start(std::string_view("{\"type\":\"start\"}\0x", 18)));
+    CHECK_FALSE(is_start(std::string_view("{\"type\":\"start\"}\0", 17)));
+}
+
+TEST_CASE("the inference is understood as the golden messages say") {
+    for (const auto& entry : golden("inference").GetArray()) {
+        CAPTURE(text(entry["name"]));
+        const int status = entry["status"].GetInt();
+        if (const auto failure = failure_of(status)) {
+            CHECK(text(entry["means"]) == "error");
+            CHECK(name(failure->kind) == text(entry["kind"]));
+            CHECK(failure->status == entry["inference_status"].GetInt());
+            continue;
+        }
+        const auto parsed =
+            Recognition::parse(text(entry["body"]), {1, entry["frames"].GetUint64()}, entry["cpu_passes"].GetUint());
+        CHECK(parsed.has_value() == (text(entry["means"]) == "partial"));
+    }
+}
+
+TEST_CASE("partials are the golden ones byte for byte") {
+    for (const auto& entry : golden("partial").GetArray()) {
+        const auto& of = entry["of"];
+        const Span span{of["oldest_frame_seq"].GetUint64(), of["frames"].GetUint64()};
+        const Echo echo{of["cpu_passes"].GetUint(), of["model_delay_ms"].GetUint64()};
+        const auto parsed = Recognition::parse(text(of["body"]), span, echo.cpu_passes);
+        REQUIRE(parsed);
+        CHECK(partial(span, *parsed, echo, duration(of["flush_lateness_ms"])) == text(entry["text"]));
+    }
+}
+
+TEST_CASE("errors are the golden ones byte for byte") {
+    for (const auto& entry : golden("error").GetArray()) {
+        const auto& of = entry["of"];
+        Failure failure{kind_named(text(of["kind"])), {}, std::string(text(of["message"]))};
+        if (of["inference_status"].IsInt()) {
+            failure.status = of["inference_status"].GetInt();
+        }
+        Wait wait{duration(of["oldest_age_ms"]),
+                  duration(of["newest_age_ms"]),
+                  duration(of["flush_lateness_ms"]),
+                  {},
+                  of["gateway_buffer_frames"].GetUint64()};
+        if (of["inference_elapsed_ms"].IsNumber()) {
+            wait.inference_elapsed = duration(of["inference_elapsed_ms"]);
+        }
+        const Span span{of["oldest_frame_seq"].GetUint64(), of["frames"].GetUint64()};
+        CHECK(error(span, failure, wait) == text(entry["text"]));
+    }
+}
+
+TEST_CASE("a status tells whether to try again") {
+    const Span span{1, 1};
+    for (const auto& entry : golden("inference").GetArray()) {
+        if (const auto failure = failure_of(entry["status"].GetInt())) {
+            const auto wanted = entry["retryable"].GetBool() ? R"("retryable":true)" : R"("retryable":false)";
+            CHECK(error(span, *failure, {}).contains(wanted));
+        }
+    }
+}
+
+TEST_CASE("no prefix of an answer and no answer with a changed byte crashes the parser") {
+    std::mt19937 random(1);
+    for (std::size_t length = 0; length < answer.size(); ++length) {
+        CHECK_FALSE(Recognition::parse(answer.substr(0, length), {1, 1}, 4));
+        std::string changed(answer);
+        changed[length] = static_cast<char>(random());
+        const auto parsed = Recognition::parse(changed, {1, 1}, 4);
+        // Only what isn't compared with the batch may have become something else.
+        CHECK((!parsed || (parsed->samples == 1280 && parsed->audio_bytes == 640 && !parsed->transcript.empty())));
+    }
+}
+
+TEST_CASE("text that is no UTF-8 is no answer") {
+    std::string bad(answer);
+    bad.replace(bad.find("now"), 3, "\xff\xfe!");
+    CHECK_FALSE(Recognition::parse(bad, {1, 1}, 4));
+}
