@@ -1,0 +1,5 @@
+"""`python -m python_fastapi`."""
+
+from python_fastapi.main import main
+
+main()

@@ -1,0 +1,75 @@
+"""The inference behind the gateway: one POST per batch, over HTTP/2 without TLS."""
+
+import time
+from datetime import timedelta
+from itertools import cycle
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
+
+from python_fastapi.config import Config
+from python_fastapi.protocol import Failure, InvalidAnswerError, Recognition, failure_of_status
+
+# Requests of 32 KB and answers of 200 bytes: the receive windows only have to hold many small answers.
+_WINDOW_BYTES = 1 << 20
+_CONNECT_TIMEOUT = timedelta(seconds=1)
+
+
+class Inference:
+    """Connections to the inference, one per client; batches take them in turn."""
+
+    def __init__(self, config: Config) -> None:
+        self._url = f"{config.inference_url}/infer"
+        self._passes = str(config.cpu_passes)
+        self._cpu_passes = config.cpu_passes
+        self._timeout_ms = config.inference_timeout_ms
+        self._clients = [_client(config) for _ in range(config.inference_http_clients)]
+        self._next = cycle(self._clients).__next__
+
+    async def recognise(self, audio: bytes, frames: int) -> Recognition | Failure:
+        """Sends a batch; what became of it. It never raises for what the inference does."""
+        began = time.monotonic()
+        try:
+            request = self._next().post(self._url).header("x-cpu-passes", self._passes).body_bytes(audio).build()
+            response = await request.send()
+            failure = failure_of_status(response.status)
+            if failure is not None:
+                return failure
+            body = await response.bytes()
+        except RequestTimeoutError:
+            return Failure("timeout", f"no answer within {self._timeout_ms} ms")
+        except PyreqwestError as error:
+            return _transport_failure(error, time.monotonic() - began, self._timeout_ms)
+        try:
+            return Recognition.parse(bytes(body), frames, self._cpu_passes)
+        except InvalidAnswerError as error:
+            return Failure("parse_error", str(error), response.status)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients:
+            await client.close()
+
+
+def _client(config: Config) -> Client:
+    return (
+        ClientBuilder()
+        .http2(True)
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(_WINDOW_BYTES)
+        .http2_initial_connection_window_size(_WINDOW_BYTES)
+        .tcp_nodelay(True)
+        .no_proxy()
+        .follow_redirects(False)
+        .connect_timeout(min(_CONNECT_TIMEOUT, timedelta(milliseconds=config.inference_timeout_ms)))
+        .timeout(timedelta(milliseconds=config.inference_timeout_ms))
+        .pool_idle_timeout(None)
+        .build()
+    )
+
+
+def _transport_failure(error: PyreqwestError, elapsed: float, timeout_ms: int) -> Failure:
+    text = str(error)
+    if elapsed * 1e3 >= timeout_ms:
+        return Failure("timeout", f"no answer within {timeout_ms} ms")
+    return Failure("connection_reset", f"the request failed: {text}")

@@ -1,0 +1,178 @@
+"""What is said on the wire: the client's start, the inference's answers, partials and errors. Pure functions.
+
+Integers are strict: a number with a point is none, and a key that appears twice makes the object invalid.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+FRAME_BYTES: Final = 640
+FRAME_SAMPLES: Final = 320
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+# What a frame of audio takes on the wire: 4 bytes of header, 4 of mask.
+FRAME_WIRE_BYTES: Final = FRAME_BYTES + 8
+
+FIRST_MUST_BE_START: Final = "first message must be start"
+EXPECTED_AUDIO: Final = "expected binary PCM frames after start"
+EXPECTED_640: Final = "expected 640 byte PCM frame"
+TOO_BIG: Final = "message too big"
+
+STAGES: Final = {"overflow": "websocket_receive", "parse_error": "inference_response_parse"}
+KINDS: Final = ("overflow", "timeout", "connection_reset", "http_429", "http_5xx", "parse_error")
+_RETRYABLE: Final = frozenset({"timeout", "connection_reset", "http_429"})
+_KEYS: Final = {"rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"}
+
+
+class InvalidAnswerError(Exception):
+    """An answer of the inference that breaks its contract."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key appears twice")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
+
+
+def is_start(text: str) -> bool:
+    """Whether `text` is exactly the object `{"type":"start"}`."""
+    try:
+        return bool(_decode.decode(text) == {"type": "start"})
+    except (ValueError, RecursionError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """The inference's answer to one batch."""
+
+    rms: float
+    zero_crossings: int
+    checksum: int
+    samples: int
+    transcript: str
+    audio_bytes: int
+
+    @classmethod
+    def parse(cls, body: bytes, frames: int, cpu_passes: int) -> "Recognition":
+        """Reads an answer about so many frames; raises `InvalidAnswerError`."""
+        try:
+            value = _decode.decode(body.decode())
+        except (ValueError, RecursionError) as error:
+            raise InvalidAnswerError(f"the inference's answer is no JSON: {error}") from error
+        if not isinstance(value, dict) or value.keys() != _KEYS:
+            raise InvalidAnswerError("the inference's answer has other keys than the six")
+        _check(value, frames, cpu_passes)
+        return cls(**value)
+
+
+def _check(value: dict[str, Any], frames: int, cpu_passes: int) -> None:
+    rms, transcript = value["rms"], value["transcript"]
+    if type(rms) not in (float, int) or not math.isfinite(rms):
+        raise InvalidAnswerError("the inference's answer has an rms that is no finite number")
+    for key, bits in (("zero_crossings", 64), ("checksum", 32), ("samples", 64), ("audio_bytes", 64)):
+        number = value[key]
+        if type(number) is not int or not 0 <= number < 1 << bits:
+            raise InvalidAnswerError(f"the inference's answer has a {key} that is no integer of {bits} bits")
+    if type(transcript) is not str or not transcript:
+        raise InvalidAnswerError("the inference's answer has no transcript")
+    for key, expected in (("samples", cpu_passes * FRAME_SAMPLES * frames), ("audio_bytes", FRAME_BYTES * frames)):
+        if value[key] != expected:
+            raise InvalidAnswerError(f"the inference's answer has {value[key]} {key} instead of {expected}")
+
+
+def milliseconds(seconds: float) -> float:
+    """Seconds as milliseconds, never negative, to the nanosecond."""
+    return round(max(0.0, seconds) * 1e3, 6)
+
+
+def partial(
+    oldest: int, frames: int, answer: Recognition, cpu_passes: int, model_delay_ms: int, flush_lateness_ms: float
+) -> str:
+    """The partial about `frames` frames from number `oldest` on."""
+    return (
+        f'{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{oldest + frames - 1},"frames":{frames},'
+        f'"rms":{answer.rms!r},"zero_crossings":{answer.zero_crossings},"checksum":{answer.checksum},'
+        f'"samples":{answer.samples},"transcript":{json.dumps(answer.transcript, ensure_ascii=False)},'
+        f'"audio_bytes":{answer.audio_bytes},"cpu_passes":{cpu_passes},"model_delay_ms":{model_delay_ms},'
+        f'"flush_lateness_ms":{flush_lateness_ms!r},"inflight_model_jobs":0}}'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why frames got no partial."""
+
+    kind: str
+    message: str
+    status: int | None = None
+
+    @property
+    def stage(self) -> str:
+        """Where it went wrong."""
+        return STAGES.get(self.kind, "inference_request")
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same might work later."""
+        return self.kind in _RETRYABLE or (self.kind == "http_5xx" and 500 <= (self.status or 0) < 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The frames that an error is about: their numbers, and how long ago they were read, in milliseconds."""
+
+    oldest: int
+    frames: int
+    oldest_age_ms: float
+    newest_age_ms: float
+
+
+def error(
+    failure: Failure,
+    covered: Covered,
+    *,
+    flush_lateness_ms: float,
+    inference_elapsed_ms: float | None,
+    waiting_frames: int,
+) -> str:
+    """The error about these frames."""
+    return json.dumps(
+        {
+            "type": "error",
+            "stage": failure.stage,
+            "kind": failure.kind,
+            "message": failure.message,
+            "oldest_frame_seq": covered.oldest,
+            "newest_frame_seq": covered.oldest + covered.frames - 1,
+            "frames": covered.frames,
+            "audio_bytes": covered.frames * FRAME_BYTES,
+            "oldest_age_ms": covered.oldest_age_ms,
+            "newest_age_ms": covered.newest_age_ms,
+            "flush_lateness_ms": flush_lateness_ms,
+            "inference_elapsed_ms": inference_elapsed_ms,
+            "inflight_gateway_batches": 0 if failure.kind == "overflow" else 1,
+            "gateway_buffer_frames": waiting_frames,
+            "inference_status": failure.status,
+            "retryable": failure.retryable,
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+def failure_of_status(status: int) -> Failure | None:
+    """What a status of the inference means; `None` for success."""
+    if 200 <= status < 300:
+        return None
+    kind = "http_429" if status == 429 else "http_5xx"
+    return Failure(kind, f"the inference answered {status}", status)
