@@ -13,7 +13,7 @@ libpython := python + " -c 'import sysconfig; print(sysconfig.get_config_var(\"L
 
 # What ladder needs on one machine, and what clusters need. Another set has other features, so crates are compiled again:
 # with BUILD_SET=all, where both are wanted in turn, they are one set.
-common := "-p operator -p wse-bench -p stt-bench -p inference-sim -p rust-axum -p rust-sync"
+common := "-p operator -p wse-bench -p stt-bench -p inference-sim -p rust-axum -p rust-axum-plain -p rust-sync"
 machine := common + " -p self-test-service -p floor"
 cluster := common + " -p operator-kubernetes"
 one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }

@@ -1,0 +1,148 @@
+//! The settings: flags, and environment variables of the same meaning. A flag wins over its variable.
+
+use std::{net::IpAddr, str::FromStr, thread, time::Duration};
+
+use clap::{Parser, value_parser};
+use reqwest::Url;
+
+/// The gateway's settings. `services/README.md` ("Gateways") lists them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "rust-axum-plain", version, about = "Speech-to-text gateway on axum's own WebSocket extractor")]
+pub(crate) struct Config {
+    /// Address to listen on
+    #[arg(long, env = "HOST", default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Port of the WebSocket; 0 lets the kernel pick
+    #[arg(long, env = "PORT", default_value_t = 3000)]
+    pub(crate) port: u16,
+    /// Port of /stats and /metrics; 0 lets the kernel pick
+    #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
+    pub(crate) metrics_port: u16,
+    /// The inference, as http://host:port
+    #[arg(long, env = "INFERENCE_URL", default_value = "http://127.0.0.1:9000")]
+    pub(crate) inference_url: InferenceUrl,
+    /// Passes that the inference makes over each batch
+    #[arg(long, env = "CPU_PASSES", default_value_t = 4, value_parser = value_parser!(u32).range(1..=65_536))]
+    pub(crate) cpu_passes: u32,
+    /// The model's delay that partials report, in milliseconds; it has no other effect
+    #[arg(long, env = "MODEL_DELAY_MS", default_value_t = 75)]
+    pub(crate) model_delay_ms: u64,
+    /// Time between two flush ticks of a session, in milliseconds
+    #[arg(long, env = "FLUSH_INTERVAL_MS", default_value = "1000", value_parser = milliseconds::<10, 60_000>)]
+    pub(crate) flush_interval_ms: Duration,
+    /// A session's ticks are shifted once by a random time of 0 to this, in milliseconds
+    #[arg(long, env = "FLUSH_PHASE_JITTER_MS", default_value = "0", value_parser = milliseconds::<0, 60_000>)]
+    pub(crate) flush_phase_jitter_ms: Duration,
+    /// Longest time from a tick to the end of the inference's answer, in milliseconds
+    #[arg(long, env = "INFERENCE_TIMEOUT_MS", default_value = "2000", value_parser = milliseconds::<1, 600_000>)]
+    pub(crate) inference_timeout_ms: Duration,
+    /// Clients for the inference, of one HTTP/2 connection each; every session uses one of them
+    #[arg(long, env = "INFERENCE_HTTP_CLIENTS", default_value_t = 4, value_parser = value_parser!(u16).range(1..=4096))]
+    pub(crate) inference_http_clients: u16,
+    /// Threads that serve sessions; 0: as many as there are CPUs to use
+    #[arg(long, env = "WORKER_THREADS", default_value_t = 0, value_parser = value_parser!(u16).range(..=1024))]
+    pub(crate) worker_threads: u16,
+    /// Frames that may wait in a session, beside the batch in flight; the oldest are dropped beyond that
+    #[arg(long, env = "MAX_BUFFERED_FRAMES", default_value_t = 200, value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) max_buffered_frames: u32,
+    /// Connections that may be open; 0: no limit
+    #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 0)]
+    pub(crate) max_connections: u64,
+}
+
+impl Config {
+    /// Threads that serve sessions.
+    pub(crate) fn threads(&self) -> usize {
+        match self.worker_threads {
+            // Respects affinity and the quota of the cgroup.
+            0 => thread::available_parallelism().map_or(1, |threads| threads.get()),
+            threads => threads.into(),
+        }
+    }
+}
+
+/// A duration in whole milliseconds, within bounds.
+fn milliseconds<const MIN: u64, const MAX: u64>(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(count) if (MIN..=MAX).contains(&count) => Ok(Duration::from_millis(count)),
+        _ => Err(format!("not a whole number from {MIN} to {MAX}")),
+    }
+}
+
+/// `http://host:port`, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct InferenceUrl(Url);
+
+impl InferenceUrl {
+    /// Where batches are sent.
+    pub(crate) fn infer(&self) -> Url {
+        self.0.join("/infer").expect("an absolute path fits behind any host")
+    }
+}
+
+impl FromStr for InferenceUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = || "expected http://host:port".to_owned();
+        let authority = text.strip_prefix("http://").ok_or_else(expected)?;
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        let (host, port) = authority.rsplit_once(':').ok_or_else(expected)?;
+        if host.is_empty() || authority.contains(['/', '?', '#', '@']) || port.parse::<u16>().map_or(0, u16::from) == 0
+        {
+            return Err(expected());
+        }
+        Url::parse(text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
+        Config::try_parse_from([&["rust-axum-plain"], arguments].concat())
+    }
+
+    #[test]
+    fn the_inference_is_a_host_and_a_port() {
+        for good in ["http://127.0.0.1:9000", "http://inference-sim:80/", "http://[::1]:9000"] {
+            let config = parse(&["--inference-url", good]).unwrap();
+            assert_eq!(config.inference_url.infer().path(), "/infer", "{good}");
+        }
+        for bad in
+            ["https://a:1", "http://a", "http://a:0", "http://a:x", "http://:1", "http://a:1/b", "http://u@a:1", ""]
+        {
+            assert!(parse(&["--inference-url", bad]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_an_error_that_names_it() {
+        for (flag, value) in [
+            ("--port", "65536"),
+            ("--host", "localhost"),
+            ("--cpu-passes", "0"),
+            ("--model-delay-ms", "-1"),
+            ("--flush-interval-ms", "9"),
+            ("--flush-interval-ms", "60001"),
+            ("--flush-phase-jitter-ms", "60001"),
+            ("--inference-timeout-ms", "0"),
+            ("--inference-http-clients", "0"),
+            ("--worker-threads", "many"),
+            ("--max-buffered-frames", "0"),
+            ("--max-connections", "1.5"),
+        ] {
+            let error = parse(&[&format!("{flag}={value}")]).expect_err(flag);
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            assert!(text.contains(flag) && text.contains(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_number_of_threads_there_is_at_least_one() {
+        assert!(parse(&[]).unwrap().threads() >= 1);
+        assert_eq!(parse(&["--worker-threads", "3"]).unwrap().threads(), 3);
+    }
+}

@@ -1,0 +1,318 @@
+//! The messages: what starts a session, what the inference answers, and what clients get: partials and errors.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits.
+pub(crate) const FRAME_BYTES: usize = 640;
+/// Time of one frame.
+pub(crate) const FRAME_TIME: Duration = Duration::from_millis(20);
+/// Samples of one frame.
+const FRAME_SAMPLES: u64 = 320;
+/// The longest message that clients may send.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Whether `text` is exactly the object `{"type":"start"}`.
+pub(crate) fn is_start(text: &str) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Start {
+        r#type: String,
+    }
+    object(text.as_bytes()).is_some_and(|start: Start| start.r#type == "start")
+}
+
+/// Reads a JSON object. serde takes an array for a struct, too, which is none.
+fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
+    text.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(text).ok()).flatten()
+}
+
+/// Consecutive frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Sequence number of the first; the first of a session is 1.
+    pub(crate) oldest: u64,
+    /// How many; at least one.
+    pub(crate) frames: u64,
+}
+
+impl Span {
+    fn newest(&self) -> u64 {
+        self.oldest + self.frames - 1
+    }
+
+    fn audio_bytes(&self) -> u64 {
+        self.frames * FRAME_BYTES as u64
+    }
+}
+
+/// The inference's answer to one batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Recognition {
+    rms: f64,
+    zero_crossings: u64,
+    checksum: u32,
+    samples: u64,
+    transcript: String,
+    audio_bytes: u64,
+}
+
+impl Recognition {
+    /// Reads an answer about `span`; the error says what is wrong with it.
+    pub(crate) fn parse(body: &[u8], span: Span, cpu_passes: u32) -> Result<Self, String> {
+        let answer: Self = object(body).ok_or("the answer is not a JSON object with exactly the six keys")?;
+        let samples = u64::from(cpu_passes) * FRAME_SAMPLES * span.frames;
+        if answer.samples != samples {
+            return Err(format!("the answer has {} samples instead of {samples}", answer.samples));
+        }
+        if answer.audio_bytes != span.audio_bytes() {
+            return Err(format!("the answer has {} audio bytes instead of {}", answer.audio_bytes, span.audio_bytes()));
+        }
+        if answer.transcript.is_empty() {
+            return Err("the answer has an empty transcript".into());
+        }
+        Ok(answer)
+    }
+}
+
+/// What partials repeat of the gateway's settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    /// Passes over each batch.
+    pub(crate) cpu_passes: u32,
+    /// The model's delay, in milliseconds.
+    pub(crate) model_delay_ms: u64,
+}
+
+/// The partial about `span`, as JSON.
+pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> String {
+    #[derive(Serialize)]
+    struct Partial<'a> {
+        r#type: &'static str,
+        oldest_frame_seq: u64,
+        newest_frame_seq: u64,
+        frames: u64,
+        #[serde(flatten)]
+        answer: &'a Recognition,
+        cpu_passes: u32,
+        model_delay_ms: u64,
+        flush_lateness_ms: f64,
+        inflight_model_jobs: u64,
+    }
+    json(&Partial {
+        r#type: "partial",
+        oldest_frame_seq: span.oldest,
+        newest_frame_seq: span.newest(),
+        frames: span.frames,
+        answer,
+        cpu_passes: echo.cpu_passes,
+        model_delay_ms: echo.model_delay_ms,
+        flush_lateness_ms: milliseconds(flush_lateness),
+        inflight_model_jobs: 0,
+    })
+}
+
+/// Why frames got no partial. Its name on the wire and in the books is [`Kind::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// More frames waited than may wait.
+    Overflow,
+    /// No whole answer in time.
+    Timeout,
+    /// No connection to the inference, or it failed.
+    ConnectionReset,
+    /// Status 429.
+    Http429,
+    /// Any other status but success.
+    Http5xx,
+    /// An answer that can't be read.
+    ParseError,
+}
+
+impl Kind {
+    /// All kinds of failed requests.
+    pub(crate) const OF_REQUESTS: [Self; 5] =
+        [Self::Timeout, Self::ConnectionReset, Self::Http429, Self::Http5xx, Self::ParseError];
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Overflow => "overflow",
+            Self::Timeout => "timeout",
+            Self::ConnectionReset => "connection_reset",
+            Self::Http429 => "http_429",
+            Self::Http5xx => "http_5xx",
+            Self::ParseError => "parse_error",
+        }
+    }
+
+    fn stage(self) -> &'static str {
+        match self {
+            Self::Overflow => "websocket_receive",
+            Self::ParseError => "inference_response_parse",
+            Self::Timeout | Self::ConnectionReset | Self::Http429 | Self::Http5xx => "inference_request",
+        }
+    }
+}
+
+/// A batch without a partial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What kind of failure.
+    pub(crate) kind: Kind,
+    /// The status of the inference's answer, if there was one.
+    pub(crate) status: Option<u16>,
+    /// What happened, for a reader.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    fn is_retryable(&self) -> bool {
+        match self.kind {
+            Kind::Timeout | Kind::ConnectionReset | Kind::Http429 => true,
+            Kind::Http5xx => matches!(self.status, Some(500..600)),
+            Kind::Overflow | Kind::ParseError => false,
+        }
+    }
+}
+
+/// How long the frames of an error have waited, and what waits behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ages {
+    /// Since the first was read.
+    pub(crate) oldest: Duration,
+    /// Since the last was read.
+    pub(crate) newest: Duration,
+    /// From the time at which the tick was due to the time at which it ran.
+    pub(crate) flush_lateness: Duration,
+    /// Since the request began, if there was one.
+    pub(crate) inference_elapsed: Option<Duration>,
+    /// Frames that wait now.
+    pub(crate) buffered_frames: u64,
+}
+
+/// The error about `span`, as JSON.
+pub(crate) fn error(span: Span, failure: &Failure, ages: Ages) -> String {
+    #[derive(Serialize)]
+    struct Error<'a> {
+        r#type: &'static str,
+        stage: &'static str,
+        kind: &'static str,
+        message: &'a str,
+        oldest_frame_seq: u64,
+        newest_frame_seq: u64,
+        frames: u64,
+        audio_bytes: u64,
+        oldest_age_ms: f64,
+        newest_age_ms: f64,
+        flush_lateness_ms: f64,
+        inference_elapsed_ms: Option<f64>,
+        inflight_gateway_batches: u64,
+        gateway_buffer_frames: u64,
+        inference_status: Option<u16>,
+        retryable: bool,
+    }
+    json(&Error {
+        r#type: "error",
+        stage: failure.kind.stage(),
+        kind: failure.kind.name(),
+        message: &failure.message,
+        oldest_frame_seq: span.oldest,
+        newest_frame_seq: span.newest(),
+        frames: span.frames,
+        audio_bytes: span.audio_bytes(),
+        oldest_age_ms: milliseconds(ages.oldest),
+        newest_age_ms: milliseconds(ages.newest),
+        flush_lateness_ms: milliseconds(ages.flush_lateness),
+        inference_elapsed_ms: ages.inference_elapsed.map(milliseconds),
+        inflight_gateway_batches: ages.inference_elapsed.is_some().into(),
+        gateway_buffer_frames: ages.buffered_frames,
+        inference_status: failure.status,
+        retryable: failure.is_retryable(),
+    })
+}
+
+fn json(message: &impl Serialize) -> String {
+    serde_json::to_string(message).expect("plain fields can always be written")
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Divided once: 1.5 ms are 1.5 and not 1.4999….
+    duration.as_nanos() as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn golden(list: &str) -> Vec<Value> {
+        let mut golden: Value = serde_json::from_str(include_str!("../../testdata/stt-messages.json")).unwrap();
+        serde_json::from_value(golden[list].take()).unwrap()
+    }
+
+    fn number(value: &Value) -> u64 {
+        value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    }
+
+    fn duration(value: &Value) -> Duration {
+        Duration::from_secs_f64(value.as_f64().unwrap() / 1e3)
+    }
+
+    #[test]
+    fn a_first_message_starts_a_session_as_the_golden_messages_say() {
+        let messages = golden("client");
+        let texts = messages.iter().filter(|entry| entry["state"] == "first" && entry["text"].is_string());
+        for entry in texts {
+            assert_eq!(is_start(entry["text"].as_str().unwrap()), entry["means"] == "start", "{}", entry["name"]);
+        }
+    }
+
+    #[test]
+    fn answers_of_the_inference_are_read_as_the_golden_messages_say() {
+        for entry in golden("inference").iter().filter(|entry| number(&entry["status"]) < 300) {
+            let span = Span { oldest: 1, frames: number(&entry["frames"]) };
+            let body = entry["body"].as_str().unwrap();
+            let answer = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
+            assert_eq!(answer.is_ok(), entry["means"] == "partial", "{}: {answer:?}", entry["name"]);
+        }
+    }
+
+    #[test]
+    fn partials_are_the_golden_ones_byte_for_byte() {
+        for entry in golden("partial") {
+            let of = &entry["of"];
+            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
+            let cpu_passes = number(&of["cpu_passes"]) as u32;
+            let echo = Echo { cpu_passes, model_delay_ms: number(&of["model_delay_ms"]) };
+            let answer = Recognition::parse(of["body"].as_str().unwrap().as_bytes(), span, cpu_passes).unwrap();
+            let text = partial(span, &answer, echo, duration(&of["flush_lateness_ms"]));
+            assert_eq!(text, entry["text"], "{}", entry["name"]);
+        }
+    }
+
+    #[test]
+    fn errors_are_the_golden_ones_byte_for_byte() {
+        let kinds = || Kind::OF_REQUESTS.into_iter().chain([Kind::Overflow]);
+        for entry in golden("error") {
+            let of = &entry["of"];
+            let failure = Failure {
+                kind: kinds().find(|kind| of["kind"] == kind.name()).unwrap(),
+                status: of["inference_status"].as_u64().map(|status| status as u16),
+                message: of["message"].as_str().unwrap().into(),
+            };
+            let ages = Ages {
+                oldest: duration(&of["oldest_age_ms"]),
+                newest: duration(&of["newest_age_ms"]),
+                flush_lateness: duration(&of["flush_lateness_ms"]),
+                inference_elapsed: Some(&of["inference_elapsed_ms"]).filter(|value| value.is_number()).map(duration),
+                buffered_frames: number(&of["gateway_buffer_frames"]),
+            };
+            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
+            assert_eq!(error(span, &failure, ages), entry["text"], "{}", entry["name"]);
+        }
+    }
+}

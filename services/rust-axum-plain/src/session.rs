@@ -1,0 +1,402 @@
+//! One session: one task from the upgrade to the last byte, which shares nothing but the books.
+
+mod audio;
+mod outbox;
+
+use std::{
+    future::{Future, pending},
+    pin::{Pin, pin},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use futures_util::{
+    StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use tokio::{
+    select,
+    time::{Interval, MissedTickBehavior, interval_at, sleep_until, timeout},
+};
+use tungstenite::error::{CapacityError, Error as LibraryError, ProtocolError};
+
+use self::{
+    audio::{Audio, Frames},
+    outbox::{Outbox, SlowConsumer},
+};
+use crate::{
+    inference::Inference,
+    metrics::Counts,
+    protocol::{self, Ages, FRAME_BYTES, Failure, Kind, Recognition},
+    server::Gateway,
+};
+
+/// How long the close frame may take to reach the client, with what waits before it.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a session may take for its last batch when the gateway stops. With the farewell: within 4 s.
+const DRAIN: Duration = Duration::from_millis(2_900);
+
+/// Why a session ended.
+#[derive(Debug)]
+enum End {
+    /// The client closed. The library answers that.
+    Client,
+    /// The client sent a message that it may not send.
+    Refused(u16, &'static str),
+    /// The client sent a text that is no UTF-8: the library reads nothing after that.
+    NoText(&'static str),
+    /// The client broke another rule of WebSocket: the library reads nothing after that.
+    Violation(u16, &'static str),
+    /// The client doesn't read.
+    SlowConsumer,
+    /// The gateway stops.
+    Shutdown,
+    /// The stream ended without a close frame.
+    Eof,
+    /// The socket failed.
+    Error,
+}
+
+impl End {
+    /// Its name in the books.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Violation(1009, _) => "too_big",
+            Self::Refused(..) | Self::NoText(_) | Self::Violation(..) => "protocol",
+            Self::SlowConsumer => "slow_consumer",
+            Self::Shutdown => "shutdown",
+            Self::Eof => "eof",
+            Self::Error => "error",
+        }
+    }
+
+    /// The close frame that the client gets of us.
+    fn close(&self) -> Option<Message> {
+        let (code, reason) = match *self {
+            Self::Refused(code, reason) | Self::Violation(code, reason) => (code, reason),
+            Self::NoText(reason) => (1002, reason),
+            Self::SlowConsumer => (1013, "client does not read"),
+            Self::Shutdown => (1001, "gateway stops"),
+            Self::Client | Self::Eof | Self::Error => return None,
+        };
+        Some(Message::Close(Some(CloseFrame { code, reason: reason.into() })))
+    }
+}
+
+impl From<SlowConsumer> for End {
+    fn from(SlowConsumer: SlowConsumer) -> Self {
+        Self::SlowConsumer
+    }
+}
+
+/// What an error in reading means. `text_refused` is the reason with which text is refused in the session's state.
+fn end_of(error: axum::Error, text_refused: &'static str) -> End {
+    match error.into_inner().downcast_ref() {
+        // The client may be there still, but no close frame reaches a stream that has ended.
+        Some(LibraryError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Eof,
+        Some(LibraryError::Protocol(_)) => End::Violation(1002, "protocol error"),
+        Some(LibraryError::Capacity(CapacityError::MessageTooLong { .. })) => End::Violation(1009, "message too big"),
+        Some(LibraryError::Utf8(_)) => End::NoText(text_refused),
+        _ => End::Error,
+    }
+}
+
+const NO_START: &str = "first message must be start";
+const NO_FRAME: &str = "expected binary PCM frames after start";
+
+/// The request in flight.
+struct Flight {
+    frames: Frames,
+    began: Instant,
+    flush_lateness: Duration,
+    answer: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
+}
+
+/// The answer to the request in flight; pending for ever if there is none.
+async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
+    match flight {
+        Some(flight) => flight.answer.as_mut().await,
+        None => pending().await,
+    }
+}
+
+/// Serves a client until its connection ends.
+pub(crate) async fn run(socket: WebSocket, gateway: Arc<Gateway>) {
+    let (mut sink, mut stream) = socket.split();
+    let mut session = Session::new(gateway);
+    let end = session.serve(&mut sink, &mut stream).await;
+    session.account(&end);
+    // The client gets no more time than this, whatever is left.
+    let _ = timeout(FAREWELL, session.farewell(&mut sink, &mut stream, &end)).await;
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+type Stream = SplitStream<WebSocket>;
+
+struct Session {
+    gateway: Arc<Gateway>,
+    inference: Inference,
+    audio: Audio,
+    outbox: Outbox,
+    /// At most one request: there is no place for another.
+    flight: Option<Flight>,
+}
+
+impl Session {
+    fn new(gateway: Arc<Gateway>) -> Self {
+        Self {
+            inference: gateway.clients.next(),
+            audio: Audio::new(gateway.max_buffered_frames, gateway.flush_interval),
+            outbox: Outbox::default(),
+            flight: None,
+            gateway,
+        }
+    }
+
+    async fn serve(&mut self, sink: &mut Sink, stream: &mut Stream) -> End {
+        let stop = self.gateway.stop.clone();
+        let end = match stop.run_until_cancelled(self.open(stream)).await {
+            Some(Ok(ticks)) => self.exchange(sink, stream, ticks).await,
+            Some(Err(end)) => Err(end),
+            None => Err(End::Shutdown),
+        };
+        match end {
+            Ok(()) => self.drain(sink).await.err().unwrap_or(End::Shutdown),
+            Err(end) => end,
+        }
+    }
+
+    /// Waits for the start message. Returns the session's ticks.
+    async fn open(&mut self, stream: &mut Stream) -> Result<Interval, End> {
+        loop {
+            let message = stream.next().await.ok_or(End::Eof)?.map_err(|error| end_of(error, NO_START))?;
+            self.gateway.books.with(|counts| count_bytes(counts, &message));
+            match message {
+                Message::Text(text) if protocol::is_start(&text) => break,
+                Message::Text(_) | Message::Binary(_) => return Err(End::Refused(1002, NO_START)),
+                Message::Ping(_) | Message::Pong(_) => {}
+                Message::Close(_) => return Err(End::Client),
+            }
+        }
+        let interval = self.gateway.flush_interval;
+        let mut ticks = interval_at((Instant::now() + self.gateway.random_phase() + interval).into(), interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        self.gateway.books.with(|counts| {
+            counts.received += 1;
+            counts.consumed += 1;
+        });
+        Ok(ticks)
+    }
+
+    /// Takes audio, has it recognised and says what came out, until the gateway stops.
+    async fn exchange(&mut self, sink: &mut Sink, stream: &mut Stream, mut ticks: Interval) -> Result<(), End> {
+        let stop = self.gateway.stop.clone();
+        let mut stopped = pin!(stop.cancelled());
+        loop {
+            let deadline = self.outbox.deadline();
+            select! {
+                message = stream.next() => self.receive(message.ok_or(End::Eof)?)?,
+                due = ticks.tick() => self.tick(due.elapsed())?,
+                answer = answer(&mut self.flight) => self.land(answer)?,
+                written = self.outbox.flush(sink), if !self.outbox.is_empty() => written.map_err(|_| End::Error)?,
+                () = patience(deadline), if deadline.is_some() => return Err(End::SlowConsumer),
+                () = &mut stopped => return Ok(()),
+            }
+        }
+    }
+
+    fn receive(&mut self, message: Result<Message, axum::Error>) -> Result<(), End> {
+        let message = message.map_err(|error| end_of(error, NO_FRAME))?;
+        match &message {
+            Message::Binary(frame) if frame.len() == FRAME_BYTES => {
+                let dropped = self.audio.push(frame, Instant::now());
+                self.gateway.books.with(|counts| {
+                    count_bytes(counts, &message);
+                    counts.received += 1;
+                    counts.waiting += 1 - dropped;
+                    counts.drop(Kind::Overflow.name(), dropped);
+                });
+            }
+            Message::Binary(_) => return Err(End::Refused(1003, "expected 640 byte PCM frame")),
+            Message::Text(_) => return Err(End::Refused(1002, NO_FRAME)),
+            Message::Ping(_) | Message::Pong(_) => self.gateway.books.with(|counts| count_bytes(counts, &message)),
+            Message::Close(_) => return Err(End::Client),
+        }
+        Ok(())
+    }
+
+    /// A tick that runs so late.
+    fn tick(&mut self, lateness: Duration) -> Result<(), End> {
+        self.gateway.books.with(|counts| {
+            counts.lateness.record(lateness);
+            match (&self.flight, self.audio.frames()) {
+                (Some(_), _) => counts.ticks.skipped += 1,
+                (None, 0) => counts.ticks.empty += 1,
+                (None, _) => counts.ticks.flushed += 1,
+            }
+        });
+        if self.flight.is_none() { self.flush(lateness) } else { Ok(()) }
+    }
+
+    /// Reports the frames that were dropped, and sends those that wait.
+    fn flush(&mut self, flush_lateness: Duration) -> Result<(), End> {
+        if let Some(dropped) = self.audio.take_dropped() {
+            let (limit, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
+            let message = format!("{limit} frames waited: the oldest {frames} were dropped");
+            self.report(dropped, &Failure { kind: Kind::Overflow, status: None, message }, flush_lateness, None)?;
+        }
+        let Some((frames, audio)) = self.audio.take() else { return Ok(()) };
+        let count = frames.span.frames;
+        let answer = Box::pin(self.inference.clone().recognise(frames.span, audio));
+        let before = self.flight.replace(Flight { frames, began: Instant::now(), flush_lateness, answer });
+        self.gateway.books.with(|counts| {
+            counts.waiting -= count;
+            counts.in_flight += count;
+            counts.requests += 1;
+            counts.requests_in_flight += 1;
+            counts.in_flight_per_connection_max =
+                counts.in_flight_per_connection_max.max(1 + before.iter().count() as u64);
+        });
+        Ok(())
+    }
+
+    /// The request in flight ended like this.
+    fn land(&mut self, answer: Result<Recognition, Failure>) -> Result<(), End> {
+        let Some(flight) = self.flight.take() else { return Ok(()) };
+        let count = flight.frames.span.frames;
+        self.gateway.books.with(|counts| {
+            counts.in_flight -= count;
+            counts.requests_in_flight -= 1;
+            match &answer {
+                Ok(_) => {
+                    counts.answered += 1;
+                    counts.delivered += count;
+                }
+                Err(failure) => counts.fail(failure.kind.name(), count),
+            }
+        });
+        match answer {
+            Ok(answer) => {
+                self.say(protocol::partial(flight.frames.span, &answer, self.gateway.echo, flight.flush_lateness))
+            }
+            Err(failure) => self.report(flight.frames, &failure, flight.flush_lateness, Some(flight.began.elapsed())),
+        }
+    }
+
+    /// Tells the client why frames get no partial.
+    fn report(
+        &mut self,
+        frames: Frames,
+        failure: &Failure,
+        flush_lateness: Duration,
+        inference_elapsed: Option<Duration>,
+    ) -> Result<(), End> {
+        let ages = Ages {
+            oldest: frames.oldest_read.elapsed(),
+            newest: frames.newest_read.elapsed(),
+            flush_lateness,
+            inference_elapsed,
+            buffered_frames: self.audio.frames(),
+        };
+        self.say(protocol::error(frames.span, failure, ages))
+    }
+
+    fn say(&mut self, text: String) -> Result<(), End> {
+        let bytes = frame_bytes(text.len());
+        self.outbox.put(text)?;
+        self.gateway.books.with(|counts| {
+            counts.sent += 1;
+            counts.bytes_sent += bytes;
+        });
+        Ok(())
+    }
+
+    /// The gateway stops: waits for what is in flight, sends what waits once more, and waits for that.
+    async fn drain(&mut self, sink: &mut Sink) -> Result<(), End> {
+        let drained = async {
+            loop {
+                if self.flight.is_none() {
+                    self.flush(Duration::ZERO)?;
+                }
+                if self.flight.is_none() {
+                    return Ok(());
+                }
+                let answer = answer(&mut self.flight).await;
+                self.land(answer)?;
+                self.outbox.flush(sink).await.map_err(|_| End::Error)?;
+            }
+        };
+        timeout(DRAIN, drained).await.unwrap_or(Ok(()))
+    }
+
+    /// Closes the books of the session. A request in flight is abandoned.
+    fn account(&mut self, end: &End) {
+        let waiting = self.audio.frames();
+        let in_flight = self.flight.take().map(|flight| flight.frames.span.frames);
+        self.gateway.books.with(|counts| {
+            counts.waiting -= waiting;
+            counts.drop("closed", waiting);
+            if let Some(frames) = in_flight {
+                counts.in_flight -= frames;
+                counts.requests_in_flight -= 1;
+                counts.abandoned += 1;
+                counts.drop("closed", frames);
+            }
+            if matches!(end, End::Refused(..) | End::NoText(_)) {
+                counts.received += 1;
+                counts.drop("protocol", 1);
+            }
+            counts.close(end.reason());
+        });
+    }
+
+    /// Sends the close frame behind what waits. Then reads on until the client has closed, too: with bytes left unread
+    /// the kernel would reset the connection, and the close frame might be lost.
+    async fn farewell(&mut self, sink: &mut Sink, stream: &mut Stream, end: &End) -> Result<(), axum::Error> {
+        if let Some(close) = end.close() {
+            self.outbox.put_last(close);
+            self.outbox.flush(sink).await?;
+        }
+        if let End::Violation(..) | End::NoText(_) = end {
+            // The library reads no more; all that is left is time for the close frame to arrive.
+            pending::<()>().await;
+        }
+        // Behind a close of the client this is also what writes the library's answer.
+        while stream.next().await.is_some() {}
+        Ok(())
+    }
+}
+
+async fn patience(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+/// Counts the bytes of a message, and those of the pong with which the library answers a ping.
+fn count_bytes(counts: &mut Counts, message: &Message) {
+    /// Bytes of the mask in a client's frame.
+    const MASK: u64 = 4;
+    let bytes = frame_bytes(match message {
+        Message::Text(text) => text.len(),
+        Message::Binary(data) | Message::Pong(data) | Message::Ping(data) => data.len(),
+        Message::Close(_) => return,
+    });
+    counts.bytes_received += bytes + MASK;
+    if let Message::Ping(_) = message {
+        counts.bytes_sent += bytes;
+    }
+}
+
+/// Bytes of a frame without a mask.
+fn frame_bytes(payload: usize) -> u64 {
+    let header = match payload {
+        ..=125 => 2,
+        ..=0xffff => 4,
+        _ => 10,
+    };
+    header + payload as u64
+}

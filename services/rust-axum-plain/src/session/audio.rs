@@ -1,0 +1,162 @@
+//! The frames of a session that wait for its next tick. Pure.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::protocol::{FRAME_BYTES, FRAME_TIME, Span};
+
+/// Frames that left together, and when the first and the last of them were read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Frames {
+    pub(super) span: Span,
+    pub(super) oldest_read: Instant,
+    pub(super) newest_read: Instant,
+}
+
+/// Frames that wait, contiguous, oldest first.
+#[derive(Debug)]
+pub(super) struct Audio {
+    bytes: BytesMut,
+    /// When each frame that waits was read.
+    read: VecDeque<Instant>,
+    /// Frames that have left.
+    left: u64,
+    max_frames: usize,
+    batch_bytes: usize,
+    /// Frames that were dropped and not reported yet.
+    dropped: Option<Frames>,
+}
+
+impl Audio {
+    /// Keeps at most `max_frames`, and expects a batch each `interval`.
+    pub(super) fn new(max_frames: usize, interval: Duration) -> Self {
+        let batch = interval.as_millis().div_ceil(FRAME_TIME.as_millis()) as usize + 1;
+        Self {
+            bytes: BytesMut::new(),
+            read: VecDeque::new(),
+            left: 0,
+            max_frames,
+            batch_bytes: batch.min(max_frames) * FRAME_BYTES,
+            dropped: None,
+        }
+    }
+
+    /// Frames that wait.
+    pub(super) fn frames(&self) -> u64 {
+        self.read.len() as u64
+    }
+
+    /// Adds a frame that was read at `now`. Returns how many old frames were dropped for it.
+    pub(super) fn push(&mut self, frame: &[u8], now: Instant) -> u64 {
+        let dropped = (self.read.len() == self.max_frames).then(|| self.drop_oldest());
+        if self.bytes.capacity() - self.bytes.len() < FRAME_BYTES {
+            // Takes the memory of the last batch again if its request is over.
+            self.bytes.reserve(self.batch_bytes);
+        }
+        self.bytes.extend_from_slice(frame);
+        self.read.push_back(now);
+        dropped.is_some().into()
+    }
+
+    /// Takes all frames.
+    pub(super) fn take(&mut self) -> Option<(Frames, Bytes)> {
+        let frames = Frames {
+            span: Span { oldest: self.left + 1, frames: self.frames() },
+            oldest_read: *self.read.front()?,
+            newest_read: *self.read.back()?,
+        };
+        self.left += frames.span.frames;
+        self.read.clear();
+        Some((frames, self.bytes.split().freeze()))
+    }
+
+    /// Takes what is known of dropped frames.
+    pub(super) fn take_dropped(&mut self) -> Option<Frames> {
+        self.dropped.take()
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some(read) = self.read.pop_front() else { return };
+        self.bytes.advance(FRAME_BYTES);
+        self.left += 1;
+        // A batch leaves only after what was dropped before it was reported, so dropped frames are consecutive.
+        let dropped = self.dropped.get_or_insert(Frames {
+            span: Span { oldest: self.left, frames: 0 },
+            oldest_read: read,
+            newest_read: read,
+        });
+        dropped.span.frames += 1;
+        dropped.newest_read = read;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    fn frame(number: u64) -> [u8; FRAME_BYTES] {
+        [number as u8; FRAME_BYTES]
+    }
+
+    #[test]
+    fn frames_leave_in_order_with_the_times_at_which_they_were_read() {
+        let (first, last) = (Instant::now(), Instant::now() + INTERVAL);
+        let mut audio = Audio::new(10, INTERVAL);
+        assert_eq!(audio.take(), None);
+        audio.push(&frame(1), first);
+        audio.push(&frame(2), last);
+        let (frames, bytes) = audio.take().unwrap();
+        let span = Span { oldest: 1, frames: 2 };
+        assert_eq!(frames, Frames { span, oldest_read: first, newest_read: last });
+        assert_eq!(bytes, [frame(1), frame(2)].concat());
+        assert_eq!(audio.take(), None);
+    }
+
+    #[test]
+    fn frames_beyond_the_limit_push_the_oldest_out() {
+        let (first, second) = (Instant::now(), Instant::now() + INTERVAL);
+        let mut audio = Audio::new(3, INTERVAL);
+        let dropped: u64 =
+            (1..=5).map(|number| audio.push(&frame(number), if number == 1 { first } else { second })).sum();
+        assert_eq!(dropped, 2);
+        let span = Span { oldest: 1, frames: 2 };
+        assert_eq!(audio.take_dropped(), Some(Frames { span, oldest_read: first, newest_read: second }));
+        assert_eq!(audio.take_dropped(), None);
+        let (frames, bytes) = audio.take().unwrap();
+        assert_eq!((frames.span, bytes.len()), (Span { oldest: 3, frames: 3 }, 3 * FRAME_BYTES));
+        assert_eq!(bytes[0], 3);
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_leaves_once_and_in_order(limit in 1_usize..8, bursts in prop::collection::vec(0_u64..12, 1..12)) {
+            let mut audio = Audio::new(limit, INTERVAL);
+            let (mut sent, mut covered) = (0, 0);
+            for burst in bursts {
+                for _ in 0..burst {
+                    sent += 1;
+                    audio.push(&frame(sent), Instant::now());
+                }
+                let dropped = audio.take_dropped().map(|dropped| dropped.span);
+                let batch = audio.take();
+                let span = batch.as_ref().map(|(frames, _)| frames.span);
+                for span in [dropped, span].into_iter().flatten() {
+                    prop_assert_eq!(span.oldest, covered + 1);
+                    covered += span.frames;
+                }
+                let bytes = batch.map(|(_, bytes)| bytes).unwrap_or_default();
+                prop_assert!(bytes.chunks(FRAME_BYTES).zip(covered + 1 - bytes.len() as u64 / 640..)
+                    .all(|(bytes, number)| bytes == frame(number)));
+            }
+            prop_assert_eq!(covered, sent);
+        }
+    }
+}

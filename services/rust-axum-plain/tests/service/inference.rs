@@ -1,0 +1,127 @@
+//! An inference that does what a test tells it: HTTP/2 without an upgrade, one reply per request.
+
+use std::{
+    io,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, body::Bytes, body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// It is answered as it should be.
+    Answer,
+    /// So, after this time.
+    After(Duration),
+    /// With this status.
+    Status(u16),
+    /// With success and this body.
+    Body(&'static str),
+    /// Its stream is reset.
+    Reset,
+}
+
+/// An inference that runs until the test process ends.
+pub(crate) struct Inference {
+    /// `http://host:port`.
+    pub(crate) url: String,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Inference {
+    /// Replies to request `n`, from 0, as `script` says.
+    pub(crate) fn start(script: impl Fn(u64) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let counts: Arc<Counts> = Arc::default();
+        let serve = serve(listener, Arc::new(script), counts.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        thread::spawn(move || runtime.block_on(serve));
+        Self { url, counts }
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.counts.requests.load(Ordering::SeqCst)
+    }
+
+    /// The most requests that were ever open at once.
+    pub(crate) fn most_at_once(&self) -> u64 {
+        self.counts.most.load(Ordering::SeqCst)
+    }
+}
+
+type Script = Arc<dyn Fn(u64) -> Reply + Send + Sync>;
+
+async fn serve(listener: TcpListener, script: Script, counts: Arc<Counts>) {
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let (script, counts) = (script.clone(), counts.clone());
+        let service = service_fn(move |request| reply(request, script.clone(), counts.clone()));
+        tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service));
+    }
+}
+
+/// Counts a request as open for as long as it lives, also when its stream is cancelled.
+struct Open(Arc<Counts>);
+
+impl Open {
+    fn new(counts: Arc<Counts>) -> Self {
+        let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
+        counts.most.fetch_max(now, Ordering::SeqCst);
+        Self(counts)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn reply(
+    request: Request<Incoming>,
+    script: Script,
+    counts: Arc<Counts>,
+) -> Result<Response<Full<Bytes>>, io::Error> {
+    let number = counts.requests.fetch_add(1, Ordering::SeqCst);
+    let _open = Open::new(counts);
+    assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/infer"));
+    let header = |name: &str| request.headers()[name].to_str().unwrap().parse::<u64>().unwrap();
+    let (passes, length) = (header("x-cpu-passes"), header("content-length"));
+    let audio = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+    assert_eq!(audio.len() as u64, length);
+    let body = format!(
+        r#"{{"rms":0.0,"zero_crossings":0,"checksum":1,"samples":{},"transcript":"now","audio_bytes":{length}}}"#,
+        passes * length / 2,
+    );
+    let (status, body) = match script(number) {
+        Reply::Answer => (200, body),
+        Reply::After(time) => {
+            tokio::time::sleep(time).await;
+            (200, body)
+        }
+        Reply::Status(status) => (status, String::new()),
+        Reply::Body(body) => (200, body.to_owned()),
+        Reply::Reset => return Err(io::Error::other("as the script says")),
+    };
+    Ok(Response::builder().status(status).body(Full::from(body)).unwrap())
+}
