@@ -179,11 +179,11 @@ def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(f"cluster {name}", pin["version"], found, mend)
 
 
-def debian(pins: dict[str, Any]) -> Iterator[Finding]:
+def debian(pins: dict[str, Any], mend: str) -> Iterator[Finding]:
     for name, pin in pins.items():
         found = version_in(output("dpkg-query", "-W", "-f", "${Version}", name))
         good = at_least(found, pin["version"].removeprefix(">="))
-        yield Finding(name, pin["version"], found or "not installed yet", "" if good else "just e2e-up (installs it)")
+        yield Finding(name, pin["version"], found or "not installed yet", "" if good else mend)
 
 
 def images(pins: dict[str, Any]) -> Iterator[Finding]:
@@ -221,7 +221,8 @@ def main() -> int:
         *npm_packages(pins.get("npm", {})),
         *images(pins.get("images", {})),
         *cluster(pins.get("cluster", {})),
-        *debian(pins.get("debian", {})),
+        *debian(pins.get("debian", {}), "just e2e-up (installs it)"),
+        *debian(pins.get("debian-clang", {}), "tools/toolchains/clang (installs it)"),
         *services(),
     ]
     for finding in findings:
