@@ -4,12 +4,14 @@
 //! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
 //! → [`driver`] (one trial, and what its workers talk to) → [`judge`]
 //! (what a trial is worth: pure) → [`store`] (the bundle) →
-//! [`print`], [`watcher`], [`report`] and [`assert`]. [`rejudge`] judges again what the store kept.
+//! [`print`], [`watcher`], [`report`] and [`assert`]. [`rejudge`] judges again what the store kept; [`contract`] calls the program
+//! that checks a service's protocol.
 
 pub mod assert;
 pub mod backend;
 pub mod cli;
 pub mod climb;
+pub mod contract;
 pub mod evidence;
 pub mod outside;
 pub mod plan;

@@ -90,6 +90,8 @@ pub struct Ladder {
     pub repeats: u32,
     /// Load before the window: until all of it is offered, and the plan's warm-up after that.
     pub warmup: Duration,
+    /// The same for services that need longer than the plan says, by name.
+    pub longer_warmups: BTreeMap<String, Duration>,
     /// The measured window.
     pub window: Duration,
     /// Whether raw rows are kept.
@@ -128,7 +130,7 @@ impl Plan {
     fn resolve(wire: WirePlan, registry: &Registry) -> Self {
         let mut services = wire.services.iter().filter_map(|name| registry.services.get(name));
         let has_inference = services.any(|service| registry.inference_of(service).is_some());
-        let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire)).collect();
+        let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire, registry)).collect();
         Self {
             workers: wire.workers,
             drain: Duration::from_secs_f64(wire.drain_seconds),
@@ -190,8 +192,10 @@ impl Plan {
 
     /// Seconds of warm-up and window over all trials: the least that a climb takes.
     pub fn seconds(&self) -> f64 {
-        let of =
-            |trial: &TrialId| self.ladder_of(trial).map_or(0.0, |ladder| (ladder.warmup + ladder.window).as_secs_f64());
+        let of = |trial: &TrialId| {
+            let ladder = self.ladder_of(trial);
+            ladder.map_or(0.0, |ladder| (ladder.warmup_of(&trial.service) + ladder.window).as_secs_f64())
+        };
         // The sum of nothing is -0.
         self.trials().iter().map(of).fold(0.0, |sum, seconds| sum + seconds)
     }
@@ -203,8 +207,15 @@ impl Plan {
 }
 
 impl Ladder {
-    fn resolve(wire: &WireLadder, plan: &WirePlan) -> Self {
+    fn resolve(wire: &WireLadder, plan: &WirePlan, registry: &Registry) -> Self {
         let climbs = |name: &&String| wire.services.is_empty() || wire.services.contains(name);
+        let services: Vec<String> = plan.services.iter().filter(climbs).cloned().collect();
+        let ramp = Duration::from_secs_f64(wire.load.ramp_seconds());
+        let warmup = ramp + Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds));
+        let needs = |name: &String| Some((name.clone(), ramp + registry.services.get(name)?.warmup()));
+        // What is sent before the window of a load that ends by itself is missing in it.
+        let longer = services.iter().filter(|_| !wire.load.ends_by_itself()).filter_map(needs);
+        let longer_warmups = longer.filter(|(_, needed)| *needed > warmup).collect();
         Self {
             workload: wire.workload.clone(),
             variant: wire.variant.clone(),
@@ -213,11 +224,10 @@ impl Ladder {
             message: wire.message.clone(),
             service_env: wire.service_env.clone(),
             inference_env: wire.inference_env.clone(),
-            services: plan.services.iter().filter(climbs).cloned().collect(),
+            services,
             repeats: wire.repeats.unwrap_or(plan.repeats),
-            warmup: Duration::from_secs_f64(
-                wire.load.ramp_seconds() + wire.warmup_seconds.unwrap_or(plan.warmup_seconds),
-            ),
+            warmup,
+            longer_warmups,
             window: Duration::from_secs_f64(wire.window_seconds.unwrap_or(plan.window_seconds)),
             samples: wire.samples,
             objectives: wire.objectives.clone(),
@@ -228,6 +238,11 @@ impl Ladder {
 }
 
 impl Ladder {
+    /// Load before the window of a service.
+    pub fn warmup_of(&self, service: &str) -> Duration {
+        self.longer_warmups.get(service).copied().unwrap_or(self.warmup)
+    }
+
     /// The ladder as a trial climbs it: a search's has a window of its own, and its load may be a rate.
     pub fn for_trial(&self, entry: &TrialEntry) -> Self {
         let mut ladder = self.clone();
@@ -326,6 +341,29 @@ mod tests {
         let [own, plans] = ["standard", "plain"].map(|variant| format!("ours/throughput/{variant}/10-p1-r"));
         let own = (1..=3).map(|repeat| format!("{own}{repeat}"));
         assert_eq!(order, own.chain((1..=2).map(|repeat| format!("{plans}{repeat}"))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_service_that_needs_longer_is_warmed_up_for_as_long_as_it_needs() {
+        let warmups = |seconds: Option<f64>, change: fn(&mut WirePlan)| {
+            let mut registry = registry();
+            registry.services.get_mut("theirs").unwrap().warmup_seconds = seconds;
+            let mut wire = minimal();
+            wire.services = vec!["ours".into(), "theirs".into()];
+            wire.warmup_seconds = 2.0;
+            change(&mut wire);
+            let plan = Plan::check(wire, Path::new("plan.yaml"), &registry, &surroundings()).unwrap();
+            let of = |service| plan.ladders[0].warmup_of(service).as_secs_f64();
+            (of("ours"), of("theirs"), plan.seconds())
+        };
+        assert_eq!(warmups(None, |_| ()), (2.0, 2.0, 6.0));
+        assert_eq!(warmups(Some(10.0), |_| ()), (2.0, 10.0, 14.0));
+        assert_eq!(warmups(Some(1.0), |_| ()), (2.0, 2.0, 6.0));
+        let counted = |wire: &mut WirePlan| {
+            wire.warmup_seconds = 0.0;
+            wire.ladders[0].load = Load::Closed { messages_per_connection: Some(10), in_flight: 1 };
+        };
+        assert_eq!(warmups(Some(10.0), counted), (0.0, 0.0, 2.0));
     }
 
     #[test]

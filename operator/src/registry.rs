@@ -6,64 +6,18 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use bench_format::plan::Load;
 pub use bench_format::trial_file::BookKeeping;
 use serde::Deserialize;
 
-/// Why a registry can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file can't be read.
-    #[error("failed to read the registry {path}; give another with --registry")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is no registry.
-    #[error("{path}: {message}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Place and reason.
-        message: String,
-    },
-    /// A service names a protocol that isn't there.
-    #[error("{path}: services.{service}.protocol: no protocol \"{protocol}\"; known: {known}")]
-    UnknownProtocol {
-        /// The file.
-        path: PathBuf,
-        /// The service.
-        service: String,
-        /// What it asks for.
-        protocol: String,
-        /// What there is.
-        known: String,
-    },
-    /// A protocol names an inference simulator that isn't there.
-    #[error("{path}: protocols.{protocol}.inference: no inference \"{inference}\"; known: {known}")]
-    UnknownInference {
-        /// The file.
-        path: PathBuf,
-        /// The protocol.
-        protocol: String,
-        /// What it asks for.
-        inference: String,
-        /// What there is.
-        known: String,
-    },
-    /// A service or an inference simulator has no command.
-    #[error("{path}: {place}.command: empty; it is the program and its arguments")]
-    NoCommand {
-        /// The file.
-        path: PathBuf,
-        /// Its table.
-        place: String,
-    },
-}
+pub use build::{Build, Image};
+pub use error::Error;
+
+mod build;
+mod error;
 
 /// The registry, checked.
 #[derive(Clone, Debug)]
@@ -183,6 +137,28 @@ pub struct Service {
     /// Whether its protocol is checked around each trial.
     #[serde(default)]
     pub protocol_check: ProtocolCheck,
+    /// The entry whose program this one starts, too: it takes build, image and exceptions of that one where it has none.
+    #[serde(default)]
+    pub like: Option<String>,
+    /// At least so long it is loaded before each window: some runtimes need longer than others until they are at full speed.
+    #[serde(default)]
+    pub warmup_seconds: Option<f64>,
+    /// How it is built and tested; tools read it.
+    #[serde(default)]
+    pub build: Option<Build>,
+    /// How its image is made; tools read it.
+    #[serde(default)]
+    pub image: Option<Image>,
+    /// What it does instead, by the case of its protocol's conformance test that it is known to fail.
+    #[serde(default)]
+    pub exceptions: BTreeMap<String, String>,
+}
+
+impl Service {
+    /// At least so long it is loaded before each window.
+    pub fn warmup(&self) -> Duration {
+        self.warmup_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+    }
 }
 
 /// Whether a worker checks a service's protocol around each trial.
@@ -243,7 +219,15 @@ impl Registry {
             }
             complete(&mut service.command, &mut service.version, bin)
                 .ok_or_else(|| Error::NoCommand { path: path.into(), place: format!("services.{name}") })?;
+            build::check(service).map_err(|(field, message)| Error::Value {
+                path: path.into(),
+                service: name.clone(),
+                field,
+                message,
+            })?;
         }
+        let like = |(service, message)| Error::Like { path: path.into(), service, message };
+        build::complete(&mut services).map_err(like)?;
         for (name, inference) in &mut inference {
             complete(&mut inference.command, &mut inference.version, bin)
                 .ok_or_else(|| Error::NoCommand { path: path.into(), place: format!("inference.{name}") })?;
@@ -294,12 +278,12 @@ pub fn worker_program(name: &str) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const PROTOCOL: &str = "[protocols.wse]\nworker = \"wse-bench\"\nworkloads = [\"throughput\"]\n";
 
-    fn parse(services: &str) -> Result<Registry, Error> {
+    pub(in crate::registry) fn parse(services: &str) -> Result<Registry, Error> {
         let text = format!("{PROTOCOL}{services}");
         Registry::parse(&text, Path::new("services.toml"), "/root".into(), Path::new("/target/debug"))
     }

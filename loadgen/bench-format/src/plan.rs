@@ -138,6 +138,11 @@ impl Load {
         !matches!(self, Self::Closed { .. })
     }
 
+    /// Whether connections stop after a number of messages each: what is sent before the window is then missing in it.
+    pub fn ends_by_itself(&self) -> bool {
+        matches!(self, Self::Closed { messages_per_connection: Some(_), .. })
+    }
+
     /// Seconds from the start of the load until all of it is offered: they come before the warm-up.
     pub fn ramp_seconds(&self) -> f64 {
         match *self {

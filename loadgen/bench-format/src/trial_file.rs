@@ -42,6 +42,10 @@ pub struct TrialFile {
     pub keeping: BookKeeping,
     /// Workers that were to take part.
     pub workers: u32,
+    /// Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
+    /// from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_ns: Option<u64>,
     /// Length of the window by the plan, in nanoseconds.
     pub window_ns: u64,
     /// Connections that were open when load started: 0 where they are opened in the window.

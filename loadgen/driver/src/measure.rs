@@ -231,6 +231,7 @@ impl<S: Stage> Trial<'_, S> {
             terms,
             keeping: plan.keeping,
             workers: plan.workers,
+            warmup_ns: Some(plan.warmup.as_nanos() as u64),
             window_ns: plan.window.as_nanos() as u64,
             open_at_start,
             rss_peak_bytes: self.rss_peak_bytes,

@@ -139,6 +139,7 @@ pub fn flood() -> Files {
         terms: Terms { witness: Witness::Application, ..Terms::default() },
         keeping: BookKeeping::Connections,
         workers: 1,
+        warmup_ns: None,
         window_ns: 2 * SECOND,
         open_at_start: 10,
         rss_peak_bytes: 3000,

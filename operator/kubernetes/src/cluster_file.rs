@@ -61,6 +61,9 @@ pub struct ClusterService {
     /// Whether its protocol is checked around each trial.
     #[serde(default)]
     pub protocol_check: ProtocolCheck,
+    /// At least so long it is loaded before each window.
+    #[serde(default)]
+    pub warmup_seconds: Option<f64>,
     /// Its environment, as the values give it; the ladder's comes on top.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -299,6 +302,11 @@ impl ClusterFile {
             env: service.env.clone(),
             books: service.books,
             protocol_check: service.protocol_check,
+            like: None,
+            warmup_seconds: service.warmup_seconds,
+            build: None,
+            image: None,
+            exceptions: BTreeMap::new(),
         };
         let inference = |entry: &ClusterInference| Inference {
             description: entry.description.clone(),

@@ -3,21 +3,19 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::{
+    contract::{self, Level, SELF_TEST},
     plan::read::closest,
-    registry::{Registry, Service, worker_program},
+    registry::{Registry, Service},
 };
 
 /// The exit code when nothing could be checked, as that of the programs.
 const UNUSABLE: u8 = 2;
-/// Services of the harness's own tests: what is wrong with them is wanted.
-const SELF_TEST: &str = "self-test-";
 
 #[derive(Debug, Args)]
 pub(super) struct Conformance {
@@ -27,27 +25,39 @@ pub(super) struct Conformance {
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
     registry: PathBuf,
+    /// How much of the contract is checked: `core` is what a measurement needs and what an application decides through
+    /// its library; `strict` is all of it, but for the exceptions that the registry declares.
+    #[arg(long, value_enum, default_value_t)]
+    level: Level,
     /// Folder that gets `<service>.json` and `<service>.xml` (JUnit) of each service.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "json_folder")]
     results: Option<PathBuf>,
+    /// Folder that gets `<service>.json` of each service.
+    #[arg(long, value_name = "FOLDER")]
+    json_folder: Option<PathBuf>,
+}
+
+impl Conformance {
+    /// The folder that keeps what was found, and in which forms.
+    fn kept(&self) -> Option<(&Path, &'static [&'static str])> {
+        let both = self.results.as_deref().map(|folder| (folder, ["json", "junit"].as_slice()));
+        both.or(self.json_folder.as_deref().map(|folder| (folder, ["json"].as_slice())))
+    }
 }
 
 /// Checks the services one after the other; the worst of their exit codes.
 pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.registry)?;
     let chosen = choose(&registry, &arguments.services)?;
-    if let Some(folder) = &arguments.results {
+    if let Some((folder, _)) = arguments.kept() {
         fs::create_dir_all(folder).with_context(|| format!("failed to make the folder {}", folder.display()))?;
     }
     let mut worst = 0;
     for (name, service, program) in chosen {
-        let Some(path) = worker_program(program) else {
-            bail!("no program \"{program}\" beside ladder or on PATH; build it: cargo build --release -p stt-bench");
-        };
-        let mut command = Command::new(&path);
-        command.args(results(arguments.results.as_deref(), name)?).args(["--start", name, "--"]).args(&service.command);
-        let ended = command.envs(&service.env).current_dir(&registry.root).status();
-        let ended = ended.with_context(|| format!("failed to run {}", path.display()))?;
+        let path = contract::find(program)?;
+        let results = results(arguments.kept(), name)?;
+        let mut command = contract::command(&path, &registry, (name, service), arguments.level, &results);
+        let ended = command.status().with_context(|| format!("failed to run {}", path.display()))?;
         // A program that died of a signal has checked nothing.
         worst = worst.max(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNUSABLE));
     }
@@ -55,12 +65,15 @@ pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
 }
 
 /// The options that keep results.
-fn results(folder: Option<&Path>, name: &str) -> anyhow::Result<Vec<String>> {
-    let Some(folder) = folder else { return Ok(Vec::new()) };
+fn results(kept: Option<(&Path, &[&str])>, name: &str) -> anyhow::Result<Vec<String>> {
+    let Some((folder, forms)) = kept else { return Ok(Vec::new()) };
     // The program runs in the checkout's root.
     let folder = fs::canonicalize(folder).with_context(|| format!("failed to find {}", folder.display()))?;
-    let file = |extension: &str| folder.join(format!("{name}.{extension}")).display().to_string();
-    Ok(vec!["--json".into(), file("json"), "--junit".into(), file("xml")])
+    let file = |form: &str| {
+        let extension = if form == "junit" { "xml" } else { form };
+        folder.join(format!("{name}.{extension}")).display().to_string()
+    };
+    Ok(forms.iter().flat_map(|form| [format!("--{form}"), file(form)]).collect())
 }
 
 /// The services that were asked for, each with the program that checks it.
@@ -134,6 +147,21 @@ mod tests {
     fn without_names_it_is_all_whose_protocol_has_a_test_but_for_the_harness_s_own() {
         assert_eq!(chosen(&[]).unwrap(), ["one by stt-conformance"]);
         assert_eq!(chosen(&["self-test-gateway"]).unwrap(), ["self-test-gateway by stt-conformance"]);
+    }
+
+    #[test]
+    fn the_program_is_told_the_level_and_the_exceptions_of_the_registry() {
+        let mut registry = registry();
+        let exceptions = &mut registry.services.get_mut("one").unwrap().exceptions;
+        exceptions.insert("unmasked".into(), "it ends = no Close".into());
+        let folder = tempfile::tempdir().unwrap();
+        let results = results(Some((folder.path(), &["json"])), "one").unwrap();
+        let one = ("one", &registry.services["one"]);
+        let command = contract::command(Path::new("program"), &registry, one, Level::Core, &results);
+        let words: Vec<&str> = command.get_args().filter_map(|word| word.to_str()).collect();
+        let file = fs::canonicalize(folder.path()).unwrap().join("one.json").display().to_string();
+        let told = ["--level", "core", "--except", "unmasked=it ends = no Close", "--json", &file];
+        assert_eq!(words, [&told[..], &["--start", "one", "--", "one"]].concat());
     }
 
     #[test]

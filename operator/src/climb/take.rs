@@ -223,6 +223,7 @@ impl<B: Backend> Climb<'_, B> {
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
         let service = &self.registry.services[&entry.trial.service];
+        let warmup = ladder.warmup_of(&entry.trial.service);
         Some(TrialPlan {
             run: self.run.id.clone(),
             trial: entry.trial.clone(),
@@ -235,7 +236,7 @@ impl<B: Backend> Climb<'_, B> {
             load: ladder.load,
             message: ladder.message,
             seed: seed(self.plan.wire.seed, &entry.trial),
-            warmup: ladder.warmup,
+            warmup,
             window: ladder.window,
             drain: self.plan.drain,
             opening: OPENING,

@@ -30,6 +30,11 @@ pub(crate) fn registry() -> Registry {
         env: Default::default(),
         books: BookKeeping::Connections,
         protocol_check: ProtocolCheck::AroundTheLoad,
+        like: None,
+        warmup_seconds: None,
+        build: None,
+        image: None,
+        exceptions: Default::default(),
     };
     Registry {
         root: "/".into(),

@@ -39,9 +39,8 @@ impl Check<'_> {
             self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
         }
         let warmup = ladder.warmup_seconds.unwrap_or(plan.warmup_seconds);
-        let ends_by_itself = matches!(ladder.load, Load::Closed { messages_per_connection: Some(_), .. });
         self.unless(
-            !ends_by_itself || warmup == 0.0,
+            !ladder.load.ends_by_itself() || warmup == 0.0,
             format!("{place}.warmup_seconds"),
             format!("{warmup} s in which counted messages would go unmeasured; give this ladder `warmup_seconds: 0`"),
         );

@@ -1,0 +1,188 @@
+//! How a service is built and put into an image, and what entries of one program have in common.
+//!
+//! `ladder` builds nothing: it checks that what tools read makes sense.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Service, names};
+use crate::plan::read::closest;
+
+/// How a service is built and tested. Each command is a line for a shell, run in the service's folder.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// What it is built with: `tools/toolchains/<name>` installs it.
+    pub toolchain: String,
+    /// Builds it.
+    #[serde(default)]
+    pub build: Option<String>,
+    /// Runs its unit tests.
+    #[serde(default)]
+    pub test: Option<String>,
+    /// Checks its format and lints it.
+    #[serde(default)]
+    pub lint: Option<String>,
+}
+
+/// What its image needs beside a Dockerfile.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    /// The base image: a key of `[images]` in `versions.lock.toml`.
+    pub base: String,
+    /// What goes into it, relative to the service's folder, or with a leading `/` to the root of the checkout.
+    pub files: Vec<String>,
+    /// Memory that its pods ask for, as Kubernetes spells it.
+    pub memory: String,
+    /// CPU that its pods ask for, as Kubernetes spells it.
+    pub cpu: String,
+    /// Its Dockerfile; `Dockerfile` in the service's folder without this.
+    #[serde(default)]
+    pub dockerfile: Option<String>,
+    /// The service's folder; `services/<name>` without this.
+    #[serde(default)]
+    pub folder: Option<String>,
+}
+
+/// The field that makes no sense, and why.
+pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
+    let wrong = |field: &str, message: String| Err((field.to_owned(), message));
+    if let Some(seconds) = service.warmup_seconds.filter(|seconds| !(seconds.is_finite() && *seconds > 0.0)) {
+        return wrong(
+            "warmup_seconds",
+            format!("{seconds} is no time to warm up; give seconds above 0, or leave it out"),
+        );
+    }
+    if let Some((field, _)) = texts(service).into_iter().find(|(_, text)| text.trim().is_empty()) {
+        return wrong(&field, "empty; say it, or leave it out".into());
+    }
+    let quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
+    for (field, text) in quantities.filter(|(_, text)| !is_quantity(text)) {
+        let message = format!("\"{text}\" is no quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
+        return wrong(&format!("image.{field}"), message);
+    }
+    Ok(())
+}
+
+/// The texts that must say something, by their fields.
+fn texts(service: &Service) -> Vec<(String, &str)> {
+    let mut texts: Vec<(String, &str)> = Vec::new();
+    if let Some(Build { toolchain, build, test, lint }) = &service.build {
+        texts.push(("build.toolchain".into(), toolchain));
+        let lines = [("build", build), ("test", test), ("lint", lint)];
+        texts.extend(lines.into_iter().filter_map(|(name, line)| Some((format!("build.{name}"), line.as_deref()?))));
+    }
+    if let Some(Image { base, files, dockerfile, folder, .. }) = &service.image {
+        texts.push(("image.base".into(), base));
+        texts.extend(files.iter().enumerate().map(|(at, file)| (format!("image.files[{at}]"), file.as_str())));
+        let paths = [("dockerfile", dockerfile), ("folder", folder)];
+        texts.extend(paths.into_iter().filter_map(|(name, path)| Some((format!("image.{name}"), path.as_deref()?))));
+    }
+    texts.extend(service.exceptions.iter().map(|(case, text)| (format!("exceptions.{case}"), text.as_str())));
+    texts
+}
+
+/// Digits, perhaps with a fraction, and a unit.
+fn is_quantity(text: &str) -> bool {
+    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let units = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi"];
+    units.contains(&&text[number.len()..])
+        && number.starts_with(|c: char| c.is_ascii_digit())
+        && number.parse::<f64>().is_ok()
+}
+
+/// Gives entries what they take of others; the entry that can't, and why.
+pub(super) fn complete(services: &mut BTreeMap<String, Service>) -> Result<(), (String, String)> {
+    let alike: Vec<(String, String)> =
+        services.iter().filter_map(|(name, service)| Some((name.clone(), service.like.clone()?))).collect();
+    for (name, other) in alike {
+        let Some(of) = services.get(&other).cloned() else {
+            let hint = closest(&other, services.keys().map(String::as_str));
+            let hint = hint.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            return Err((name, format!("no service \"{other}\"{hint}; known: {}", names(services))));
+        };
+        if let Some(further) = of.like {
+            let way_out = if further == name || other == name { "leave it out" } else { "name that one" };
+            return Err((name, format!("{other} is itself like {further}; {way_out}")));
+        }
+        if let Some(service) = services.get_mut(&name) {
+            service.build = service.build.take().or(of.build);
+            service.image = service.image.take().or(of.image);
+            if service.exceptions.is_empty() {
+                service.exceptions = of.exceptions;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::parse;
+
+    /// A service `a`, with these lines, and `b` with all that tools read.
+    fn services(lines: &str) -> String {
+        let entry =
+            |name: &str| format!("[services.{name}]\ndescription = \"\"\nprotocol = \"wse\"\ncommand = [\"{name}\"]\n");
+        let b = "warmup_seconds = 2.5\n[services.b.build]\ntoolchain = \"go\"\ntest = \"go test ./...\"\n\
+                 [services.b.image]\nbase = \"debian\"\nfiles = [\"b\"]\nmemory = \"256Mi\"\ncpu = \"0.5\"\n\
+                 [services.b.exceptions]\nunmasked = \"it ends\"\n";
+        format!("{}{b}{}{lines}", entry("b"), entry("a"))
+    }
+
+    fn refusal(lines: &str) -> String {
+        parse(&services(lines)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_entry_like_another_takes_build_image_and_exceptions_of_it_and_nothing_else() {
+        let registry = parse(&services("like = \"b\"\n")).unwrap();
+        let (a, b) = (&registry.services["a"], &registry.services["b"]);
+        assert_eq!((&a.build, &a.image, &a.exceptions), (&b.build, &b.image, &b.exceptions));
+        assert_eq!(b.build.as_ref().unwrap().toolchain, "go");
+        assert_eq!((a.warmup_seconds, b.warmup().as_secs_f64()), (None, 2.5));
+    }
+
+    #[test]
+    fn what_an_entry_has_itself_it_keeps() {
+        let own = "like = \"b\"\n[services.a.build]\ntoolchain = \"java\"\n[services.a.exceptions]\nreserved = \"x\"\n";
+        let registry = parse(&services(own)).unwrap();
+        let a = &registry.services["a"];
+        assert_eq!(a.build.as_ref().unwrap().toolchain, "java");
+        assert_eq!(a.exceptions.keys().collect::<Vec<_>>(), ["reserved"]);
+        assert!(a.image.is_some());
+    }
+
+    #[test]
+    fn an_entry_is_like_one_that_is_there_and_stands_for_itself() {
+        assert_eq!(
+            refusal("like = \"bb\""),
+            "services.toml: services.a.like: no service \"bb\"; did you mean b?; known: a, b"
+        );
+        assert_eq!(refusal("like = \"a\""), "services.toml: services.a.like: a is itself like a; leave it out");
+        let chain =
+            "like = \"b\"\n[services.c]\ndescription = \"\"\nprotocol = \"wse\"\ncommand = [\"c\"]\nlike = \"a\"\n";
+        assert_eq!(refusal(chain), "services.toml: services.c.like: a is itself like b; name that one");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named_with_their_place() {
+        for seconds in ["0", "-1.0", "nan", "inf"] {
+            let words = refusal(&format!("warmup_seconds = {seconds}"));
+            assert!(
+                words.starts_with("services.toml: services.a.warmup_seconds: ") && words.contains("above 0"),
+                "{words}"
+            );
+        }
+        let image = |rest: &str| refusal(&format!("[services.a.image]\nbase = \"x\"\n{rest}"));
+        let words = image("files = []\nmemory = \"much\"\ncpu = \"1\"");
+        assert!(words.contains("services.a.image.memory: \"much\" is no quantity"), "{words}");
+        assert!(image("files = [\"a\", \"\"]\nmemory = \"1Gi\"\ncpu = \"1\"").contains("image.files[1]: empty"));
+        assert!(image("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nports = 1").contains("ports"));
+        assert!(refusal("[services.a.build]\ntoolchain = \" \"").contains("services.a.build.toolchain: empty"));
+        assert!(refusal("[services.a.build]\ntool = \"go\"").contains("tool"));
+        assert!(refusal("[services.a.exceptions]\nunmasked = \"\"").contains("exceptions.unmasked: empty"));
+    }
+}
