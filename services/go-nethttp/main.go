@@ -19,6 +19,8 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -47,17 +49,28 @@ func main() {
 }
 
 // tune sets what the environment doesn't set otherwise. The heap is small and most of it is audio that lives for a second:
-// collecting it less often costs some megabytes.
+// collecting it less often costs some megabytes, and the limit of a container comes first.
 func tune(c config) {
 	if _, isSet := os.LookupEnv("GOGC"); !isSet {
 		debug.SetGCPercent(200)
 	}
 	if _, isSet := os.LookupEnv("GOMEMLIMIT"); !isSet {
-		debug.SetMemoryLimit(192 << 20)
+		if limit, err := containerMemory(); err == nil {
+			debug.SetMemoryLimit(limit / 5 * 4)
+		}
 	}
 	if c.workerThreads > 0 {
 		runtime.GOMAXPROCS(c.workerThreads)
 	}
+}
+
+// containerMemory is the limit of this container's memory; an error where there is none.
+func containerMemory() (int64, error) {
+	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
 // run serves until SIGTERM or SIGINT.
