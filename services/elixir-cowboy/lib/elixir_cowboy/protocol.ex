@@ -153,6 +153,8 @@ defmodule ElixirCowboy.Protocol do
   defp milliseconds(nanoseconds), do: number(nanoseconds / 1_000_000)
 
   defp number(integer) when is_integer(integer), do: Integer.to_string(integer)
+  # The shortest digits. Erlang writes 4000.0 as 4.0e3; whole numbers that a reader counts are written out.
+  defp number(float) when trunc(float) == float and abs(float) < 1.0e15, do: Integer.to_string(trunc(float)) <> ".0"
   defp number(float), do: :erlang.float_to_binary(float, [:short])
 
   # JSON with all pairs of its objects, in the order in which they came.
