@@ -19,9 +19,10 @@ defmodule ElixirCowboy.SessionsTest do
   end
 
   test "golden messages of clients mean what they should" do
-    Golden.messages("client")
-    |> Task.async_stream(&expect/1, timeout: @patience_ms, max_concurrency: 8)
-    |> Enum.each(&assert {:ok, :ok} == &1)
+    for message <- Golden.messages("client") do
+      {message["name"], Task.async(fn -> expect(message) end)}
+    end
+    |> Enum.each(fn {name, task} -> assert {name, Task.yield(task, @patience_ms)} == {name, {:ok, :ok}} end)
   end
 
   test "what is no upgrade of version 13 gets 426, another method 405, another path 404" do
@@ -78,6 +79,10 @@ defmodule ElixirCowboy.SessionsTest do
     assert {message["name"], opcode in [1, 10]} == {message["name"], true}
     :ok
   end
+
+  # Cowboy adds up fragments when their bytes are there, not from their headers (README.md, "Decisions").
+  defp bytes(%{"name" => "fragments beyond 64 KiB", "wire" => hex}),
+    do: Base.decode16!(hex, case: :lower) <> :binary.copy(<<0>>, 65_530)
 
   defp bytes(%{"wire" => hex}), do: Base.decode16!(hex, case: :lower)
   defp bytes(%{"text" => text}), do: frame({:text, text})
