@@ -7,6 +7,9 @@ defmodule ElixirCowboy.MixProject do
       version: "0.1.0",
       elixir: "~> 1.18",
       start_permanent: Mix.env() == :prod,
+      elixirc_paths: if(Mix.env() == :test, do: ["lib", "test/support"], else: ["lib"]),
+      # Tests start what they need: the application wants settings.
+      aliases: [test: "test --no-start"],
       # Cowboy is Debian's, beside Erlang's own applications: nothing is fetched.
       deps: []
     ]

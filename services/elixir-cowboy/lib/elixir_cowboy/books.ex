@@ -12,7 +12,18 @@ defmodule ElixirCowboy.Books do
   @rejected [:full, :draining, :handshake]
 
   # waiting and in_flight count frames; both make up what is queued.
-  @fields [:received, :consumed, :delivered, :sent, :waiting, :in_flight, :bytes_received, :bytes_sent, :accepted, :open] ++
+  @fields [
+            :received,
+            :consumed,
+            :delivered,
+            :sent,
+            :waiting,
+            :in_flight,
+            :bytes_received,
+            :bytes_sent,
+            :accepted,
+            :open
+          ] ++
             [:requests, :answered, :abandoned, :requests_in_flight, :in_flight_per_connection_max] ++
             [:flushed, :skipped, :empty, :lateness_ns] ++
             for(kind <- @failures, do: {:failed, kind}) ++

@@ -27,7 +27,9 @@ defmodule ElixirCowboy.Inference do
   @spec child_specs(Config.t()) :: [Supervisor.child_spec()]
   def child_specs(config) do
     :persistent_term.put({__MODULE__, :turn}, :atomics.new(1, signed: false))
-    for number <- 1..config.inference_http_clients, do: Supervisor.child_spec({__MODULE__, {config, number}}, id: number)
+
+    for number <- 1..config.inference_http_clients,
+        do: Supervisor.child_spec({__MODULE__, {config, number}}, id: number)
   end
 
   @spec start_link({Config.t(), pos_integer()}) :: GenServer.on_start()

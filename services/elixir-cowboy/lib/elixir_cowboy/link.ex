@@ -288,5 +288,7 @@ defmodule ElixirCowboy.Link do
 
   defp data_frames(parts), do: Enum.map(parts, fn {number, is_fin, parts} -> data_frames(number, is_fin, parts) end)
   defp data_frames(number, is_fin, [{:data, data}]), do: [:cow_http2.data(number, is_fin, data)]
-  defp data_frames(number, is_fin, [{:data, data} | rest]), do: [:cow_http2.data(number, :nofin, data) | data_frames(number, is_fin, rest)]
+
+  defp data_frames(number, is_fin, [{:data, data} | rest]),
+    do: [:cow_http2.data(number, :nofin, data) | data_frames(number, is_fin, rest)]
 end

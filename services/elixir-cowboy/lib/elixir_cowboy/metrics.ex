@@ -99,7 +99,9 @@ defmodule ElixirCowboy.Metrics do
   defp buffered_bytes(counts), do: (counts.waiting + counts.in_flight) * 640
   defp ticks(counts), do: [flushed: counts.flushed, skipped: counts.skipped, empty: counts.empty]
   defp each(counts, field), do: for(reason <- Books.reasons(field), do: {reason, Map.fetch!(counts, {field, reason})})
-  defp happened(counts, field), do: for({reason, count} when count > 0 <- each(counts, field), into: %{}, do: {reason, count})
+
+  defp happened(counts, field),
+    do: for({reason, count} when count > 0 <- each(counts, field), into: %{}, do: {reason, count})
 
   defp counter(name, help, value), do: [head(name, help, "counter"), "#{name} #{value}\n"]
   defp gauge(name, help, value), do: [head(name, help, "gauge"), "#{name} #{value}\n"]

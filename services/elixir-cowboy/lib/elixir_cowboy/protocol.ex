@@ -89,7 +89,7 @@ defmodule ElixirCowboy.Protocol do
       ~s(,"samples":),
       Integer.to_string(answer["samples"]),
       ~s(,"transcript":),
-      JSON.encode_to_iodata!(answer["transcript"]),
+      :json.encode_binary(answer["transcript"]),
       ~s(,"audio_bytes":),
       Integer.to_string(answer["audio_bytes"]),
       ~s(,"cpu_passes":),
@@ -114,7 +114,7 @@ defmodule ElixirCowboy.Protocol do
       ~s(","kind":"),
       Atom.to_string(kind),
       ~s(","message":),
-      JSON.encode_to_iodata!(message),
+      :json.encode_binary(message),
       ~s(,"oldest_frame_seq":),
       Integer.to_string(span.oldest),
       ~s(,"newest_frame_seq":),
@@ -153,6 +153,8 @@ defmodule ElixirCowboy.Protocol do
   defp milliseconds(nanoseconds), do: number(nanoseconds / 1_000_000)
 
   defp number(integer) when is_integer(integer), do: Integer.to_string(integer)
+  # The shortest digits. Erlang writes 4000.0 as 4.0e3; whole numbers that a reader counts are written out.
+  defp number(float) when trunc(float) == float and abs(float) < 1.0e15, do: Integer.to_string(trunc(float)) <> ".0"
   defp number(float), do: :erlang.float_to_binary(float, [:short])
 
   # JSON with all pairs of its objects, in the order in which they came.
