@@ -184,7 +184,7 @@ export class Request {
     stream.on('response', (headers) => {
       this.#status = Number(headers[HTTP2_HEADER_STATUS]);
     });
-    stream.on('data', (chunk) => {
+    stream.on('data', (/** @type {Buffer} */ chunk) => {
       this.#bodyBytes += chunk.length;
       if (this.#bodyBytes <= MAX_ANSWER_BYTES) this.#body.push(chunk);
     });

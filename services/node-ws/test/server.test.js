@@ -36,7 +36,7 @@ async function gateway(context, answer, environment = {}) {
     stream.on('data', (chunk) => {
       bytes += chunk.length;
     });
-    stream.on('end', () => answer(stream, bytes));
+    stream.on('end', () => answer(/** @type {http2.ServerHttp2Stream} */ (stream), bytes));
   });
   inference.listen(0, '127.0.0.1');
   await once(inference, 'listening');
