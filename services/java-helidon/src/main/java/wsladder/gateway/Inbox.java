@@ -20,10 +20,16 @@ final class Inbox {
   /** A batch for the inference; its audio is {@code length} bytes from {@code offset} on. */
   record Batch(Taken taken, byte[] audio, int offset, int length) {}
 
+  private static final byte[] NONE = {};
+
   private final int maxFrames;
   private final int usualBytes;
   private final ArrayDeque<Mark> marks = new ArrayDeque<>();
-  private byte[] audio = {};
+  private byte[] audio = NONE;
+
+  /** Memory of an earlier batch, for the next one. */
+  private byte[] spare = NONE;
+
   private int begin;
   private int end;
   private long left;
@@ -108,7 +114,8 @@ final class Inbox {
   /** Takes all frames, of which there is at least one and which are all marked. */
   Batch take() {
     Batch batch = new Batch(leave(frames()), audio, begin, end - begin);
-    audio = new byte[0];
+    audio = spare;
+    spare = NONE;
     begin = 0;
     end = 0;
     return batch;
@@ -116,16 +123,24 @@ final class Inbox {
 
   /** Gives the memory of a batch back, to be used for the next one. */
   void recycle(byte[] memory) {
-    // A burst must not stay in memory for the rest of the session.
-    if (end == 0 && memory.length <= usualBytes) {
+    // What a burst needed must not stay in memory for the rest of the session.
+    if (memory.length > usualBytes) {
+      return;
+    }
+    if (end == 0) {
       audio = memory;
+    } else {
+      spare = memory;
     }
   }
 
   /** Drops everything that waits; returns how many frames that are. */
   int clear() {
     int frames = frames();
-    audio = new byte[0];
+    left += frames;
+    marked = left;
+    audio = NONE;
+    spare = NONE;
     begin = 0;
     end = 0;
     marks.clear();

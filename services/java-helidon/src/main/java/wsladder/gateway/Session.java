@@ -11,6 +11,7 @@ import io.helidon.webserver.spi.ServerConnection;
 import io.helidon.webserver.websocket.WsConnection;
 import io.helidon.websocket.WsSession;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -25,8 +26,8 @@ import java.util.concurrent.locks.ReentrantLock;
  * frames, and never while it waits.
  */
 final class Session implements ServerConnection, Clock.Sleeper {
-  /** What a visit reads at most, in reads: a client that floods must not keep others waiting. */
-  private static final int MAX_READS = 32;
+  /** What a visit reads at most: a client that floods must not keep others waiting. */
+  private static final int VISIT_BYTES = 64 << 10;
 
   /** Bytes of a read that may have left some behind: the size of Helidon's buffer. */
   private static final int FULL_READ_BYTES = 8192;
@@ -71,10 +72,6 @@ final class Session implements ServerConnection, Clock.Sleeper {
   private long readAt;
 
   private int bytesRead;
-  private int reads;
-
-  /** Whether the last read may have left something in the socket. */
-  private boolean behind;
 
   /** When the clock is to look after the session. */
   private long wakeAt;
@@ -146,18 +143,17 @@ final class Session implements ServerConnection, Clock.Sleeper {
 
   /** Brings more bytes to Helidon, which has understood all that came before. */
   private byte[] read() {
-    settle();
-    if (schedule != null && !behind) {
+    admit();
+    if (schedule != null && end == null) {
+      act(System.nanoTime());
+    }
+    if (schedule != null && end == null) {
       rest();
     }
     setAlarm();
     byte[] bytes = readSocket();
     readAt = System.nanoTime();
-    if (bytes != null) {
-      bytesRead += bytes.length;
-      reads++;
-      behind = bytes.length == FULL_READ_BYTES && reads < MAX_READS;
-    }
+    bytesRead = bytes == null ? 0 : bytes.length;
     return bytes;
   }
 
@@ -170,11 +166,25 @@ final class Session implements ServerConnection, Clock.Sleeper {
     reader = Reader.READING;
     lock.unlock();
     try {
-      return socket.serverSocket().get();
+      return schedule == null ? socket.serverSocket().get() : readAll();
     } finally {
       lock.lock();
       reader = Reader.BUSY;
     }
+  }
+
+  /** Reads until nothing is left in the socket. In one piece it is understood faster. */
+  private byte[] readAll() {
+    byte[] bytes = socket.serverSocket().get();
+    byte[] last = bytes;
+    while (last != null && last.length == FULL_READ_BYTES && bytes.length < VISIT_BYTES) {
+      last = socket.serverSocket().get();
+      if (last != null) {
+        bytes = Arrays.copyOf(bytes, bytes.length + last.length);
+        System.arraycopy(last, 0, bytes, bytes.length - last.length, last.length);
+      }
+    }
+    return bytes;
   }
 
   /** Waits for the clock, unless the session is over: then its last frames are read as they come. */
@@ -182,7 +192,6 @@ final class Session implements ServerConnection, Clock.Sleeper {
     if (end != null) {
       return;
     }
-    reads = 0;
     setAlarm();
     reader = Reader.RESTING;
     lock.unlock();
@@ -203,14 +212,6 @@ final class Session implements ServerConnection, Clock.Sleeper {
     if (schedule != null && wakeAt < alarmAt) {
       alarmAt = wakeAt;
       gateway.clock().set(this, wakeAt);
-    }
-  }
-
-  /** Books what was read, and does what is due once the socket has been read empty. */
-  private void settle() {
-    admit();
-    if (schedule != null && end == null && !behind) {
-      act(System.nanoTime());
     }
   }
 

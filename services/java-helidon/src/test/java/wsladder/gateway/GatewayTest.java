@@ -1,0 +1,108 @@
+package wsladder.gateway;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.BufferedReader;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.WebSocket;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+/** The process as it is started in earnest, in front of an inference that answers at once. */
+final class GatewayTest {
+  private static final long PATIENCE_SECONDS = 60;
+
+  /** What a client gets: texts, and its close frame as "close CODE REASON". */
+  private static final class Client implements WebSocket.Listener {
+    private final BlockingQueue<String> got = new LinkedBlockingQueue<>();
+
+    @Override
+    public CompletionStage<?> onText(WebSocket socket, CharSequence text, boolean last) {
+      got.add(text.toString());
+      socket.request(1);
+      return null;
+    }
+
+    @Override
+    public CompletionStage<?> onClose(WebSocket socket, int code, String reason) {
+      got.add("close " + code + " " + reason);
+      return null;
+    }
+
+    String next() throws InterruptedException {
+      String message = got.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      return message == null ? "nothing" : message;
+    }
+  }
+
+  private static Process start(String inference) throws Exception {
+    String java = System.getProperty("java.home") + "/bin/java";
+    ProcessBuilder builder =
+        new ProcessBuilder(
+            java,
+            "@java.options",
+            // No cache at all: the JVM must say so on standard error only.
+            "-XX:AOTCache=pom.xml",
+            "-cp",
+            System.getProperty("java.class.path"),
+            "wsladder.gateway.Main",
+            "--port=0",
+            "--flush-interval-ms=200",
+            "--inference-url=" + inference);
+    return builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+  }
+
+  @Test
+  void aSessionIsAnsweredAndDrainedAndNothingButTheReadyLineIsPrinted() throws Exception {
+    try (FakeInference inference = new FakeInference();
+        HttpClient http = HttpClient.newHttpClient()) {
+      Process gateway = start(inference.url());
+      try {
+        BufferedReader out = gateway.inputReader(StandardCharsets.UTF_8);
+        String ready = out.readLine();
+        assertTrue(ready.startsWith("{\"event\":\"ready\",\"address\":\"127.0.0.1:"), ready);
+        String address = ready.split("\"", -1)[7];
+        Client client = new Client();
+        WebSocket socket =
+            http.newWebSocketBuilder()
+                .buildAsync(URI.create("ws://" + address + "/ws/stt"), client)
+                .join();
+        socket.sendText("{\"type\":\"start\"}", true).join();
+        socket.sendBinary(ByteBuffer.allocate(Protocol.FRAME_BYTES), true).join();
+        String partial = client.next();
+        assertTrue(partial.startsWith("{\"type\":\"partial\",\"oldest_frame_seq\":1,"), partial);
+        gateway.destroy();
+        assertEquals("close 1001 gateway stops", client.next());
+        assertTrue(gateway.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS));
+        assertEquals(0, gateway.exitValue());
+        assertEquals(List.of(), out.lines().toList());
+      } finally {
+        gateway.destroyForcibly();
+      }
+    }
+  }
+
+  @Test
+  void aBadSettingEndsTheProcessWithTwoAndNamesIt() throws Exception {
+    String java = System.getProperty("java.home") + "/bin/java";
+    Process gateway =
+        new ProcessBuilder(
+                java,
+                "-cp",
+                System.getProperty("java.class.path"),
+                "wsladder.gateway.Main",
+                "--flush-interval-ms=soon")
+            .start();
+    String said = new String(gateway.getErrorStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertEquals(2, gateway.waitFor());
+    assertTrue(said.contains("--flush-interval-ms"), said);
+  }
+}

@@ -1,0 +1,80 @@
+package wsladder.gateway;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.util.TreeMap;
+import org.junit.jupiter.api.Test;
+import wsladder.gateway.Books.Admission;
+import wsladder.gateway.Protocol.Kind;
+
+final class MetricsTest {
+  private static Books busy() {
+    Books books = new Books(2);
+    assertEquals(Admission.ADMITTED, books.admit());
+    assertEquals(Admission.ADMITTED, books.admit());
+    assertEquals(Admission.FULL, books.admit());
+    books.enter(
+        counts -> {
+          counts.received += 7;
+          counts.consumed += 1;
+          counts.waiting += 6;
+          counts.depart(3, 1);
+          counts.deliver(3);
+          counts.depart(2, 1);
+          counts.fail(Kind.TIMEOUT, 2);
+          counts.tick(1_500_000);
+          counts.close("client", 1);
+        });
+    return books;
+  }
+
+  @Test
+  void theStatsBalance() throws IOException {
+    JsonNode stats = new ObjectMapper().readTree(new Metrics(busy()).stats());
+    JsonNode messages = stats.get("messages");
+    long dropped = 0;
+    for (JsonNode count : messages.get("dropped")) {
+      dropped += count.asLong();
+    }
+    assertEquals(
+        messages.get("received").asLong(),
+        messages.get("consumed").asLong()
+            + messages.get("delivered").asLong()
+            + dropped
+            + messages.get("queued").asLong());
+    assertEquals(1, stats.at("/inference/failed/timeout").asInt());
+    assertEquals(1, stats.at("/connections/rejected/full").asInt());
+  }
+
+  @Test
+  void theMetricsHaveAllFailuresFromTheStart() {
+    String text = new Metrics(new Books(0)).prometheus();
+    assertTrue(text.contains("service_inference_failed_total{kind=\"http_429\"} 0\n"), text);
+    assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.0005\"} 0\n"), text);
+  }
+
+  @Test
+  void aTickIsInEveryBucketThatItFits() {
+    String text = new Metrics(busy()).prometheus();
+    assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.001\"} 0\n"), text);
+    assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.002\"} 1\n"), text);
+    assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"+Inf\"} 1\n"), text);
+    assertTrue(text.contains("service_flush_lateness_seconds_sum 0.0015\n"), text);
+  }
+
+  @Test
+  void countersOfOneNameAreToldApartByTheirLabel() {
+    Exposition text = new Exposition();
+    TreeMap<String, Long> counts = new TreeMap<>();
+    counts.put("x", 1L);
+    counts.put("y", 0L);
+    text.counters("a_total", "By b", "b", counts);
+    assertEquals(
+        "# HELP a_total By b\n# TYPE a_total counter\na_total{b=\"x\"} 1\na_total{b=\"y\"} 0\n",
+        text.toString());
+  }
+}

@@ -1,0 +1,42 @@
+package wsladder.gateway;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+final class ScheduleTest {
+  private static final long MS = 1_000_000;
+  private static final long INTERVAL = 1000 * MS;
+
+  @Test
+  void theSocketIsVisitedInEqualPausesAndAtTheTick() {
+    Schedule schedule = new Schedule(INTERVAL, INTERVAL);
+    long at = 0;
+    for (int visit = 0; visit < 3; visit++) {
+      long next = schedule.wake(at);
+      assertTrue(next - at <= Schedule.PAUSE_NANOS, "visit " + visit);
+      at = next;
+    }
+    assertEquals(INTERVAL, at);
+  }
+
+  @Test
+  void aTickRunsOnceAndSaysHowLateItWas() {
+    Schedule schedule = new Schedule(0, INTERVAL);
+    assertFalse(schedule.isDue(-1));
+    assertTrue(schedule.isDue(3 * MS));
+    assertEquals(3 * MS, schedule.tick(3 * MS));
+    assertFalse(schedule.isDue(4 * MS));
+    assertEquals(0, schedule.tick(INTERVAL));
+  }
+
+  @Test
+  void missedTicksAreNotMadeUpForAndLatenessStartsOver() {
+    Schedule schedule = new Schedule(0, INTERVAL);
+    assertEquals(3400 * MS, schedule.tick(3400 * MS));
+    assertFalse(schedule.isDue(3999 * MS));
+    assertEquals(2 * MS, schedule.tick(4002 * MS));
+  }
+}
