@@ -57,7 +57,9 @@ std::string address(const std::string& host, std::uint16_t port) {
 class FreePort {
   public:
     explicit FreePort(const std::string& host) {
-        const addrinfo wanted{.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+        addrinfo wanted{};
+        wanted.ai_flags = AI_NUMERICHOST;
+        wanted.ai_socktype = SOCK_STREAM;
         addrinfo* found = nullptr;
         if (getaddrinfo(host.c_str(), "0", &wanted, &found) != 0) {
             return;
