@@ -1,15 +1,21 @@
 // Starts the threads: the metrics port, and the workers. Then waits for the signal to stop.
+#include <netdb.h>
+#include <netinet/in.h>
 #include <nghttp2/nghttp2.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <format>
 #include <future>
+#include <optional>
 #include <print>
 #include <semaphore>
 #include <thread>
+#include <vector>
 
 #include "books.hpp"
 #include "config.hpp"
@@ -46,21 +52,51 @@ std::string address(const std::string& host, std::uint16_t port) {
     return host.contains(':') ? std::format("[{}]:{}", host, port) : std::format("{}:{}", host, port);
 }
 
-struct Started {
-    Worker* worker = nullptr;
+/// Where the kernel is to pick the port: holds one that is free, which workers can share. uSockets lets them share a
+/// port only if it is told which.
+class FreePort {
+  public:
+    explicit FreePort(const std::string& host) {
+        addrinfo wanted{};
+        wanted.ai_flags = AI_NUMERICHOST;
+        wanted.ai_socktype = SOCK_STREAM;
+        addrinfo* found = nullptr;
+        if (getaddrinfo(host.c_str(), "0", &wanted, &found) != 0) {
+            return;
+        }
+        socket_ = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int yes = 1;
+        setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+        // Both kinds of address have the port in the same place.
+        sockaddr_in6 bound{};
+        socklen_t length = sizeof bound;
+        if (bind(socket_, found->ai_addr, found->ai_addrlen) == 0 &&
+            getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length) == 0) {
+            port = ntohs(bound.sin6_port);
+        }
+        freeaddrinfo(found);
+    }
+    FreePort(const FreePort&) = delete;
+    FreePort& operator=(const FreePort&) = delete;
+    ~FreePort() { close(socket_); }
+
+    /// 0 if there is none.
     std::uint16_t port = 0;
+
+  private:
+    int socket_ = -1;
 };
 
-/// Runs a worker in a thread of its own, listening on `port`; no worker if it can't be bound.
-Started start_worker(const Config& config, Books& books, std::uint16_t port, std::counting_semaphore<>& ended) {
-    std::promise<Started> promise;
+/// Runs a worker in a thread of its own, listening on `port`; null if it can't be bound.
+Worker* start_worker(const Config& config, Books& books, std::uint16_t port, std::counting_semaphore<>& ended) {
+    std::promise<Worker*> promise;
     auto started = promise.get_future();
     std::thread([&config, &books, &page = books.page(), port, &ended, promise = std::move(promise)]() mutable {
         {
             Worker worker(config, books, page);
-            const auto bound = worker.listen(port);
-            promise.set_value(bound ? Started{&worker, *bound} : Started{});
-            if (bound) {
+            const bool is_bound = worker.listen(port);
+            promise.set_value(is_bound ? &worker : nullptr);
+            if (is_bound) {
                 worker.run();
             }
         }
@@ -69,22 +105,34 @@ Started start_worker(const Config& config, Books& books, std::uint16_t port, std
     return started.get();
 }
 
+/// Runs all workers. Port 0 becomes the port that they share. Empty if one can't listen.
+std::vector<Worker*> start_workers(const Config& config, Books& books, std::uint16_t& port,
+                                   std::counting_semaphore<>& ended) {
+    std::optional<FreePort> free;
+    if (port == 0) {
+        port = free.emplace(config.host).port;
+    }
+    std::vector<Worker*> workers;
+    for (unsigned count = config.workers(); count > 0; --count) {
+        Worker* const worker = start_worker(config, books, port, ended);
+        if (!worker) {
+            return {};
+        }
+        workers.push_back(worker);
+    }
+    return workers;
+}
+
 int serve(const Config& config) {
     const sigset_t signals = block_stop_signals();
     raise_descriptor_limit();
     Books books;
     std::counting_semaphore<> ended(0);
-    std::vector<Worker*> workers;
     std::uint16_t port = config.port;
-    // The kernel deals connections out to those that listen on the same port.
-    for (unsigned count = config.workers(); count > 0; --count) {
-        const Started started = start_worker(config, books, port, ended);
-        if (!started.worker) {
-            std::println(stderr, "failed to listen on {}", address(config.host, port));
-            return 1;
-        }
-        workers.push_back(started.worker);
-        port = started.port;
+    const std::vector<Worker*> workers = start_workers(config, books, port, ended);
+    if (workers.empty()) {
+        std::println(stderr, "failed to listen on {}", address(config.host, config.port));
+        return 1;
     }
     const auto metrics_port = serve_metrics(config.host, config.metrics_port, books);
     if (!metrics_port) {

@@ -71,14 +71,14 @@ Worker::~Worker() {
     us_timer_close(timer_);
 }
 
-std::optional<std::uint16_t> Worker::listen(std::uint16_t port) {
+bool Worker::listen(std::uint16_t port) {
     app_.listen(config_.host, port, [this](us_listen_socket_t* listener) { listener_ = listener; });
     if (!listener_) {
-        return std::nullopt;
+        return false;
     }
     auto* socket = reinterpret_cast<us_socket_t*>(listener_);
     ::listen(us_poll_fd(reinterpret_cast<us_poll_t*>(socket)), listen_backlog);
-    return static_cast<std::uint16_t>(us_socket_local_port(0, socket));
+    return true;
 }
 
 void Worker::run() { loop_->run(); }

@@ -26,8 +26,8 @@ class Worker {
     Worker& operator=(const Worker&) = delete;
     ~Worker();
 
-    /// Listens on `port`, which may be 0, and returns the port; absent if it can't be bound.
-    std::optional<std::uint16_t> listen(std::uint16_t port);
+    /// Listens on `port`, which other workers may share; false if it can't be bound.
+    bool listen(std::uint16_t port);
 
     /// Serves, and returns once it was stopped and all sessions have ended.
     void run();
