@@ -21,11 +21,13 @@ from granian.server.embed import Server
 from starlette.routing import WebSocketRoute
 
 from python_fastapi import NAME, VERSION
+from python_fastapi.asgi import Receive, Send
 from python_fastapi.config import Config, parse
+from python_fastapi.gateway import Gateway
 from python_fastapi.inference import Inference
 from python_fastapi.metrics import Books, MetricsServer, resident_bytes
 from python_fastapi.rounds import Rounds
-from python_fastapi.session import Gateway, Receive, Send, Session
+from python_fastapi.session import Session
 
 BACKLOG = 8192
 VERSION_LINE = (
@@ -49,13 +51,14 @@ class Endpoint:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await receive()
         refused = self._refused()
         if refused is not None:
             with self._gateway.books.lock:
                 self._gateway.books.rejected[refused] += 1
-            return await deny(send, 503)
+            await deny(send, 503)
+            return
         await send({"type": "websocket.accept"})
         await Session(self._gateway, receive, send).run()
 
@@ -70,7 +73,7 @@ class Endpoint:
 class NotFound:
     """WebSocket paths that are not there: 404, where the router would say 403."""
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await receive()
         await deny(send, 404)
 
@@ -93,7 +96,9 @@ def application(gateway: Gateway) -> FastAPI:
     # A plain GET is no upgrade. That the path is there for GET makes every other method a 405 that says so.
     @app.get("/ws/stt")
     async def upgrade_required() -> JSONResponse:
-        return JSONResponse({"detail": "upgrade to a WebSocket"}, 426, {"Connection": "Upgrade", "Upgrade": "websocket"})
+        return JSONResponse(
+            {"detail": "upgrade to a WebSocket"}, 426, {"Connection": "Upgrade", "Upgrade": "websocket"}
+        )
 
     app.router.routes.append(WebSocketRoute("/ws/stt", Endpoint(gateway)))
     app.router.routes.append(WebSocketRoute("/{path:path}", NotFound()))
@@ -163,7 +168,7 @@ async def serve(config: Config) -> None:
         await until_served(config.host, address[1])
         gc.collect()
         gc.freeze()
-        say_ready(address, metrics.server_address[:2])
+        say_ready(address, (config.host, metrics.server_port))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         await gateway.drain()

@@ -1,7 +1,7 @@
 """The gateway's books, and the metrics port that shows them: `/healthz`, `/readyz`, `/stats`, `/metrics`.
 
-The books are one object behind one lock, so that every reading balances; a session enters all frames of a visit at once.
-The port has a thread of its own: it answers while the event loop is busy.
+The books are one object behind one lock, so that every reading balances; a session enters all frames of a
+visit at once. The port has a thread of its own: it answers while the event loop is busy.
 """
 
 import json

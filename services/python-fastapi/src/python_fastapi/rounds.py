@@ -37,7 +37,7 @@ class Rounds:
         self._entries += 1
 
     def soon(self, entry: Callable[[], None]) -> None:
-        """Runs `entry` in the next round. It is never this one, also where a stall has made several rounds due at once."""
+        """Runs `entry` in the next round. It is never this one, even if a stall made several rounds due at once."""
         self.at(time.monotonic(), entry)
 
     def _run(self) -> None:

@@ -1,194 +1,64 @@
 """One session: its audio, its flush ticks, its one request in flight, and its end.
 
 While it runs no task waits for its socket. A task switch, two hops between threads and a wake-up for each of 50 frames
-per second cost several times what the frames themselves do. So a session is visited by the clock (`rounds`): it asks the
-server for as many messages as have probably come, and takes them in the next round.
+per second cost several times what the frames themselves do. So a session is visited by the clock (`rounds`): it asks
+the server for as many messages as have probably come, and takes them in the next round.
 """
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine
+from math import ceil
+from typing import Any, Final
 
 from python_fastapi import protocol
-from python_fastapi.config import Config
-from python_fastapi.inference import Inference
-from python_fastapi.metrics import Books
-from python_fastapi.protocol import FRAME_BYTES, FRAME_WIRE_BYTES, MAX_MESSAGE_BYTES, Covered, Failure, Recognition
-from python_fastapi.rounds import ROUND_SECONDS, Rounds
+from python_fastapi.asgi import Receive, Reception, Send
+from python_fastapi.backlog import Backlog, Batch, covered
+from python_fastapi.end import EOF, SHUTDOWN, SLOW_CONSUMER, End, refusal
+from python_fastapi.gateway import DRAIN_SECONDS, FAREWELL_SECONDS, Gateway
+from python_fastapi.protocol import FRAME_BYTES, FRAME_WIRE_BYTES, Failure, Recognition
+from python_fastapi.rounds import ROUND_SECONDS
 
-VISIT_SECONDS: Final = 0.25
+VISIT_SECONDS: Final = 0.34
 """The longest time between two visits."""
-FAREWELL_SECONDS: Final = 1.0
-"""How long a close frame may take to leave."""
-DRAIN_SECONDS: Final = 2.9
-"""How long a session may take to end by itself when the gateway stops, without the farewell."""
 OUTBOX_BYTES: Final = 64 * 1024
 STALL_SECONDS: Final = 10.0
+FRAMES_PER_SECOND: Final = 50.0
+"""What a client is expected to send, until one knows better."""
+MORE: Final = 2
+"""Messages asked for beyond those expected, where all of these have come; twice as many at each turn."""
 ASK_LIMIT: Final = 64
 """Messages asked for at once."""
 TURNS_LIMIT: Final = 4
 """Turns of asking and taking in one visit: a client that floods doesn't keep others waiting."""
-
-type Message = dict[str, Any]
-type Send = Callable[[Message], Awaitable[None]]
-
-
-class Reception(Protocol):
-    """What Granian's `receive()` returns: a message to come. The server works on it without being awaited."""
-
-    def done(self) -> bool: ...
-    def result(self) -> Message: ...
-    def cancel(self) -> bool: ...
-    def __await__(self) -> Any: ...
-
-
-type Receive = Callable[[], Reception]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Why a session ends, and the close frame that says so; no code where there is nobody to tell."""
-
-    reason: str
-    code: int | None = None
-    text: str = ""
-    refused: bool = False
-    """Whether a whole message was refused."""
-
-
-EOF: Final = End("eof")
-SHUTDOWN: Final = End("shutdown", 1001, "the gateway stops")
-SLOW_CONSUMER: Final = End("slow_consumer", 1013, "the client does not read")
-# Granian reports a broken frame like a close frame without a code. What answers both is this: after a close frame it has
-# answered already, and sends no second one.
-BROKEN: Final = End("client", 1002, "protocol error")
-
-
-def refusal(message: Message, *, started: bool) -> End | None:
-    """What ends a session because of this message; `None` if it is the start, or a frame after it."""
-    if message["type"] == "websocket.disconnect":
-        code = message.get("code", 1005)
-        return BROKEN if code == 1005 else End("client", code)
-    text, data = message.get("text"), message.get("bytes")
-    size = len(data) if data is not None else len((text or "").encode())
-    if size > MAX_MESSAGE_BYTES:
-        return End("too_big", 1009, protocol.TOO_BIG, refused=True)
-    if not started:
-        if text is not None and protocol.is_start(text):
-            return None
-        return End("protocol", 1002, protocol.FIRST_MUST_BE_START, refused=True)
-    if data is None:
-        return End("protocol", 1002, protocol.EXPECTED_AUDIO, refused=True)
-    return None if size == FRAME_BYTES else End("protocol", 1003, protocol.EXPECTED_640, refused=True)
-
-
-class Backlog:
-    """The audio that waits, as the frames came, with their numbers and the times at which they were read."""
-
-    __slots__ = ("_lost", "_lost_newest_at", "_lost_oldest_at", "_oldest", "_reads", "frames")
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self._oldest = 1
-        """Number of the oldest frame that is not covered by a message."""
-        self._reads: list[tuple[int, float]] = []
-        """How many frames of `frames` each visit read, and when."""
-        self._lost = 0
-        self._lost_oldest_at = self._lost_newest_at = 0.0
-
-    def add(self, frames: list[bytes], now: float) -> None:
-        """Frames read at `now`."""
-        self.frames += frames
-        self._reads.append((len(frames), now))
-
-    def drop_oldest(self, limit: int) -> int:
-        """Drops what is beyond `limit` frames; returns how many. They stay noted until `take_lost`."""
-        excess = len(self.frames) - limit
-        if excess <= 0:
-            return 0
-        del self.frames[:excess]
-        rest = excess
-        while rest:
-            count, at = self._reads[0]
-            if not self._lost:
-                self._lost_oldest_at = at
-            self._lost_newest_at = at
-            dropped = min(rest, count)
-            self._lost += dropped
-            rest -= dropped
-            if dropped == count:
-                del self._reads[0]
-            else:
-                self._reads[0] = (count - dropped, at)
-        return excess
-
-    def take_lost(self, now: float) -> Covered | None:
-        """The frames dropped since the last call."""
-        if not self._lost:
-            return None
-        covered = _covered(self._oldest, self._lost, self._lost_oldest_at, self._lost_newest_at, now)
-        self._oldest += self._lost
-        self._lost = 0
-        return covered
-
-    def take(self) -> "Batch":
-        """All that waits; there must be something."""
-        frames = len(self.frames)
-        batch = Batch(b"".join(self.frames), self._oldest, frames, self._reads[0][1], self._reads[-1][1])
-        self._oldest += frames
-        self.frames.clear()
-        self._reads.clear()
-        return batch
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The audio of one request."""
-
-    audio: bytes
-    oldest: int
-    frames: int
-    oldest_at: float
-    newest_at: float
-
-
-def _covered(oldest: int, frames: int, oldest_at: float, newest_at: float, now: float) -> Covered:
-    return Covered(oldest, frames, protocol.milliseconds(now - oldest_at), protocol.milliseconds(now - newest_at))
-
-
-class Gateway:
-    """What all sessions share."""
-
-    def __init__(self, config: Config, books: Books, inference: Inference, rounds: Rounds) -> None:
-        self.config = config
-        self.books = books
-        self.inference = inference
-        self.rounds = rounds
-        self.sessions: set[Session] = set()
-        self.opening: set[asyncio.Task[Any]] = set()
-        self.accepting = True
-
-    async def drain(self) -> None:
-        """Takes no more connections, and returns when all sessions have ended, or should have."""
-        self.accepting = False
-        deadline = time.monotonic() + DRAIN_SECONDS + FAREWELL_SECONDS
-        for task in tuple(self.opening):
-            task.cancel()
-        for session in tuple(self.sessions):
-            session.drain()
-        while self.books.open and time.monotonic() < deadline:
-            await asyncio.sleep(ROUND_SECONDS)
 
 
 class Session:
     """One session, from its upgrade to its last byte."""
 
     __slots__ = (
-        "_asked", "_backlog", "_books", "_draining", "_due", "_ended", "_flight", "_flying", "_gateway", "_interval", "_outbox",
-        "_progress_at", "_receive", "_rounds", "_send", "_tasks", "_turns", "_want",
+        "_asked",
+        "_backlog",
+        "_books",
+        "_draining",
+        "_due",
+        "_emptied_at",
+        "_ended",
+        "_flight",
+        "_flying",
+        "_gateway",
+        "_interval",
+        "_outbox",
+        "_progress_at",
+        "_rate",
+        "_receive",
+        "_rounds",
+        "_send",
+        "_taken",
+        "_tasks",
+        "_turns",
     )  # fmt: skip
 
     def __init__(self, gateway: Gateway, receive: Receive, send: Send) -> None:
@@ -199,7 +69,11 @@ class Session:
         self._send = send
         self._interval = gateway.config.flush_interval_ms / 1e3
         self._asked: list[Reception] = []
-        self._want = 1
+        self._rate = FRAMES_PER_SECOND
+        """Messages per second, from tick to tick."""
+        self._emptied_at = 0.0
+        """When there was last nothing left to take, and how many were taken since."""
+        self._taken = 0
         self._turns = 0
         self._backlog = Backlog()
         self._due = 0.0
@@ -232,8 +106,7 @@ class Session:
     async def _open(self) -> End | None:
         """Waits for the start message."""
         task = asyncio.current_task()
-        assert task is not None
-        if not self._gateway.accepting:
+        if task is None or not self._gateway.accepting:
             return SHUTDOWN
         self._gateway.opening.add(task)
         try:
@@ -254,36 +127,59 @@ class Session:
             self._books.consumed += 1
         jitter_ms = self._gateway.config.flush_phase_jitter_ms
         self._due = now + random.uniform(0, jitter_ms / 1e3) + self._interval  # noqa: S311
+        self._emptied_at = now
         self._gateway.sessions.add(self)
-        self._ask()
+        self._after_visit()
         return await self._ended
 
     # A visit: `_ask` in one round, `_take` in the next.
 
     def _ask(self) -> None:
-        if self._draining is None and not self._ended.done():
-            receive, asked = self._receive, self._asked
-            for _ in range(self._want - len(asked)):
-                asked.append(receive())
-            self._rounds.soon(self._take)
-
-    def _take(self) -> None:
         if self._draining is not None or self._ended.done():
             return
         now = time.monotonic()
-        is_drained = self._read(now)
-        if self._ended.done():
+        expected = self._rate * (now - self._emptied_at)
+        # At a tick one more than can have come, so that the newest frame is in the batch, and more if that doesn't
+        # suffice. Between ticks fewer: what waits for a message wakes the server's thread for a single one.
+        is_tick = now + ROUND_SECONDS >= self._due
+        self._ask_for(ceil(expected) + 1 if is_tick else max(1, int(expected - self._taken)))
+        self._rounds.soon(self._take_all if is_tick else self._take)
+
+    def _ask_for(self, count: int) -> None:
+        receive, asked = self._receive, self._asked
+        for _ in range(min(count, ASK_LIMIT) - len(asked)):
+            asked.append(receive())
+
+    def _take(self) -> None:
+        if self._draining is None and not self._ended.done():
+            self._read(time.monotonic())
+            self._after_visit()
+
+    def _take_all(self) -> None:
+        if self._draining is not None or self._ended.done():
             return
-        if self._outbox and (self._outbox > OUTBOX_BYTES or now - self._progress_at > STALL_SECONDS):
-            return self._end(SLOW_CONSUMER)
+        now = time.monotonic()
+        is_empty = self._read(now)
         self._turns += 1
-        if not is_drained and self._turns < TURNS_LIMIT:
-            return self._ask()
+        if not is_empty and self._turns < TURNS_LIMIT and not self._ended.done():
+            self._ask_for(MORE << self._turns)
+            self._rounds.soon(self._take_all)
+            return
         self._turns = 0
-        if now >= self._due:
+        self._rate += (self._taken / (now - self._emptied_at) - self._rate) / 4
+        self._emptied_at = now
+        self._taken = 0
+        if not self._ended.done() and now >= self._due:
             self._tick(now)
-        # The half round is for the wheel, which rounds up.
-        self._rounds.at(min(now + VISIT_SECONDS, self._due - ROUND_SECONDS), self._ask)
+        self._after_visit()
+
+    def _after_visit(self) -> None:
+        now = time.monotonic()
+        if self._outbox and (self._outbox > OUTBOX_BYTES or now - self._progress_at > STALL_SECONDS):
+            self._end(SLOW_CONSUMER)
+        # Ticks are visits too; the visits between two of them are evenly spread.
+        rest = self._due - ROUND_SECONDS - now
+        self._rounds.at(now + rest / max(1, ceil(rest / VISIT_SECONDS)), self._ask)
 
     def _read(self, now: float) -> bool:
         """Takes the messages that have come. Whether there are no more, as far as one can tell."""
@@ -293,8 +189,8 @@ class Session:
             if not reception.done():
                 break
             count += 1
-        is_drained = count < len(asked)
-        self._want = min(ASK_LIMIT, count + 1 if is_drained else 2 * count + 1)
+        is_empty = count < len(asked)
+        self._taken += count
         if count:
             try:
                 frames = [reception.result()["bytes"] for reception in asked[:count]]
@@ -305,7 +201,7 @@ class Session:
             else:
                 self._read_one_by_one(asked[:count], now)
             del asked[:count]
-        return is_drained
+        return is_empty
 
     def _read_one_by_one(self, receptions: list[Reception], now: float) -> None:
         """The general path: up to the first message that is no frame."""
@@ -385,7 +281,7 @@ class Session:
         else:
             text = protocol.error(
                 outcome,
-                _covered(batch.oldest, batch.frames, batch.oldest_at, batch.newest_at, now),
+                covered(batch.oldest, batch.frames, batch.oldest_at, batch.newest_at, now),
                 flush_lateness_ms=lateness_ms,
                 inference_elapsed_ms=protocol.milliseconds(now - began),
                 waiting_frames=len(self._backlog.frames),
@@ -443,11 +339,13 @@ class Session:
             return
         now = time.monotonic()
         if now >= self._draining:
-            return self._end(SHUTDOWN)
+            self._end(SHUTDOWN)
+            return
         if not self._flight:
             self._flush(now, 0.0)
         if not self._flight and not self._outbox and not self._tasks:
-            return self._end(SHUTDOWN)
+            self._end(SHUTDOWN)
+            return
         self._rounds.soon(self._drain_on)
 
     def _end(self, end: End) -> None:
@@ -481,13 +379,10 @@ class Session:
 
     async def _farewell(self, end: End) -> None:
         """Sends the close frame behind what waits, for as long as it may take."""
-        try:
+        # However it goes, nothing of the session is left to do.
+        with contextlib.suppress(RuntimeError, OSError):
             if end.code is not None:
                 async with asyncio.timeout(FAREWELL_SECONDS):
                     await self._send({"type": "websocket.close", "code": end.code, "reason": end.text})
-        except (RuntimeError, OSError, TimeoutError):
-            # However it goes, nothing of the session is left to do.
-            pass
-        finally:
-            for task in tuple(self._tasks):
-                task.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()

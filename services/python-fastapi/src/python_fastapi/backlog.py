@@ -1,0 +1,81 @@
+"""The audio that waits in a session, and what leaves it: batches, and frames that were too many."""
+
+from dataclasses import dataclass
+
+from python_fastapi import protocol
+from python_fastapi.protocol import Covered
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The audio of one request."""
+
+    audio: bytes
+    oldest: int
+    frames: int
+    oldest_at: float
+    newest_at: float
+
+
+def covered(oldest: int, frames: int, oldest_at: float, newest_at: float, now: float) -> Covered:
+    """Frames that a message at `now` is about."""
+    return Covered(oldest, frames, protocol.milliseconds(now - oldest_at), protocol.milliseconds(now - newest_at))
+
+
+class Backlog:
+    """The audio that waits, as the frames came, with their numbers and the times at which they were read."""
+
+    __slots__ = ("_lost", "_lost_newest_at", "_lost_oldest_at", "_oldest", "_reads", "frames")
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self._oldest = 1
+        """Number of the oldest frame that is not covered by a message."""
+        self._reads: list[tuple[int, float]] = []
+        """How many frames of `frames` each visit read, and when."""
+        self._lost = 0
+        self._lost_oldest_at = self._lost_newest_at = 0.0
+
+    def add(self, frames: list[bytes], now: float) -> None:
+        """Frames read at `now`."""
+        self.frames += frames
+        self._reads.append((len(frames), now))
+
+    def drop_oldest(self, limit: int) -> int:
+        """Drops what is beyond `limit` frames; returns how many. They stay noted until `take_lost`."""
+        excess = len(self.frames) - limit
+        if excess <= 0:
+            return 0
+        del self.frames[:excess]
+        rest = excess
+        while rest:
+            count, at = self._reads[0]
+            if not self._lost:
+                self._lost_oldest_at = at
+            self._lost_newest_at = at
+            dropped = min(rest, count)
+            self._lost += dropped
+            rest -= dropped
+            if dropped == count:
+                del self._reads[0]
+            else:
+                self._reads[0] = (count - dropped, at)
+        return excess
+
+    def take_lost(self, now: float) -> Covered | None:
+        """The frames dropped since the last call."""
+        if not self._lost:
+            return None
+        lost = covered(self._oldest, self._lost, self._lost_oldest_at, self._lost_newest_at, now)
+        self._oldest += self._lost
+        self._lost = 0
+        return lost
+
+    def take(self) -> Batch:
+        """All that waits; there must be something."""
+        frames = len(self.frames)
+        batch = Batch(b"".join(self.frames), self._oldest, frames, self._reads[0][1], self._reads[-1][1])
+        self._oldest += frames
+        self.frames.clear()
+        self._reads.clear()
+        return batch
