@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 use serde_json::Value;
 
-const SERVICES: [&str; 5] = ["inference-sim", "rust-axum", "rust-sync", "wse-binding", "wse-engine"];
+const SERVICES: [&str; 6] = ["inference-sim", "rust-axum", "rust-axum-plain", "rust-sync", "wse-binding", "wse-engine"];
 /// The harness's folders.
 const HARNESS: [&str; 2] = ["loadgen", "operator"];
 

@@ -177,8 +177,10 @@ async fn upgrade(
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
         .read_buffer_size(READ_BUFFER_BYTES)
-        // Messages are written when they are sent; those that can't be are counted by the session.
+        // Messages are written when they are sent. What the socket doesn't take is the outbox's to hold and to limit;
+        // this limit is for the library's own pongs.
         .write_buffer_size(0)
+        .max_write_buffer_size(2 * MAX_MESSAGE_BYTES)
         .on_failed_upgrade(move |_| books.with(|counts| counts.close("eof")))
         .on_upgrade(|socket| async move {
             session::run(socket, gateway).await;

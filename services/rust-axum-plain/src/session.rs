@@ -1,6 +1,7 @@
 //! One session: one task from the upgrade to the last byte, which shares nothing but the books.
 
 mod audio;
+mod end;
 mod outbox;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use axum::extract::ws::{Message, WebSocket};
 use futures_util::{
     StreamExt,
     stream::{SplitSink, SplitStream},
@@ -19,11 +20,11 @@ use tokio::{
     select,
     time::{Interval, MissedTickBehavior, interval_at, sleep_until, timeout},
 };
-use tungstenite::error::{CapacityError, Error as LibraryError, ProtocolError};
 
 use self::{
     audio::{Audio, Frames},
-    outbox::{Outbox, SlowConsumer},
+    end::End,
+    outbox::Outbox,
 };
 use crate::{
     inference::Inference,
@@ -36,72 +37,6 @@ use crate::{
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long a session may take for its last batch when the gateway stops. With the farewell: within 4 s.
 const DRAIN: Duration = Duration::from_millis(2_900);
-
-/// Why a session ended.
-#[derive(Debug)]
-enum End {
-    /// The client closed. The library answers that.
-    Client,
-    /// The client sent a message that it may not send.
-    Refused(u16, &'static str),
-    /// The client sent a text that is no UTF-8: the library reads nothing after that.
-    NoText(&'static str),
-    /// The client broke another rule of WebSocket: the library reads nothing after that.
-    Violation(u16, &'static str),
-    /// The client doesn't read.
-    SlowConsumer,
-    /// The gateway stops.
-    Shutdown,
-    /// The stream ended without a close frame.
-    Eof,
-    /// The socket failed.
-    Error,
-}
-
-impl End {
-    /// Its name in the books.
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Violation(1009, _) => "too_big",
-            Self::Refused(..) | Self::NoText(_) | Self::Violation(..) => "protocol",
-            Self::SlowConsumer => "slow_consumer",
-            Self::Shutdown => "shutdown",
-            Self::Eof => "eof",
-            Self::Error => "error",
-        }
-    }
-
-    /// The close frame that the client gets of us.
-    fn close(&self) -> Option<Message> {
-        let (code, reason) = match *self {
-            Self::Refused(code, reason) | Self::Violation(code, reason) => (code, reason),
-            Self::NoText(reason) => (1002, reason),
-            Self::SlowConsumer => (1013, "client does not read"),
-            Self::Shutdown => (1001, "gateway stops"),
-            Self::Client | Self::Eof | Self::Error => return None,
-        };
-        Some(Message::Close(Some(CloseFrame { code, reason: reason.into() })))
-    }
-}
-
-impl From<SlowConsumer> for End {
-    fn from(SlowConsumer: SlowConsumer) -> Self {
-        Self::SlowConsumer
-    }
-}
-
-/// What an error in reading means. `text_refused` is the reason with which text is refused in the session's state.
-fn end_of(error: axum::Error, text_refused: &'static str) -> End {
-    match error.into_inner().downcast_ref() {
-        // The client may be there still, but no close frame reaches a stream that has ended.
-        Some(LibraryError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Eof,
-        Some(LibraryError::Protocol(_)) => End::Violation(1002, "protocol error"),
-        Some(LibraryError::Capacity(CapacityError::MessageTooLong { .. })) => End::Violation(1009, "message too big"),
-        Some(LibraryError::Utf8(_)) => End::NoText(text_refused),
-        _ => End::Error,
-    }
-}
 
 const NO_START: &str = "first message must be start";
 const NO_FRAME: &str = "expected binary PCM frames after start";
@@ -171,7 +106,7 @@ impl Session {
     /// Waits for the start message. Returns the session's ticks.
     async fn open(&mut self, stream: &mut Stream) -> Result<Interval, End> {
         loop {
-            let message = stream.next().await.ok_or(End::Eof)?.map_err(|error| end_of(error, NO_START))?;
+            let message = stream.next().await.ok_or(End::Eof)?.map_err(|error| End::of_error(error, NO_START))?;
             self.gateway.books.with(|counts| count_bytes(counts, &message));
             match message {
                 Message::Text(text) if protocol::is_start(&text) => break,
@@ -200,7 +135,7 @@ impl Session {
                 message = stream.next() => self.receive(message.ok_or(End::Eof)?)?,
                 due = ticks.tick() => self.tick(due.elapsed())?,
                 answer = answer(&mut self.flight) => self.land(answer)?,
-                written = self.outbox.flush(sink), if !self.outbox.is_empty() => written.map_err(|_| End::Error)?,
+                written = self.outbox.flush(sink), if !self.outbox.is_empty() => written.map_err(End::of_write)?,
                 () = patience(deadline), if deadline.is_some() => return Err(End::SlowConsumer),
                 () = &mut stopped => return Ok(()),
             }
@@ -208,7 +143,7 @@ impl Session {
     }
 
     fn receive(&mut self, message: Result<Message, axum::Error>) -> Result<(), End> {
-        let message = message.map_err(|error| end_of(error, NO_FRAME))?;
+        let message = message.map_err(|error| End::of_error(error, NO_FRAME))?;
         match &message {
             Message::Binary(frame) if frame.len() == FRAME_BYTES => {
                 let dropped = self.audio.push(frame, Instant::now());
@@ -325,7 +260,7 @@ impl Session {
                 }
                 let answer = answer(&mut self.flight).await;
                 self.land(answer)?;
-                self.outbox.flush(sink).await.map_err(|_| End::Error)?;
+                self.outbox.flush(sink).await.map_err(End::of_write)?;
             }
         };
         timeout(DRAIN, drained).await.unwrap_or(Ok(()))

@@ -99,3 +99,59 @@ impl Outbox {
 fn text_bytes(message: &Message) -> usize {
     if let Message::Text(text) = message { text.len() } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc};
+
+    use super::*;
+
+    /// A socket that takes two messages at most, and what has left it.
+    fn socket() -> (impl Sink<Message, Error = Error> + Unpin, impl Stream<Item = Message> + Unpin) {
+        let (sender, receiver) = mpsc::channel(1);
+        (sender.sink_map_err(Error::new), receiver)
+    }
+
+    #[test]
+    fn messages_leave_in_order_and_none_is_lost_when_writing_is_interrupted() {
+        let (mut socket, mut client) = socket();
+        let mut outbox = Outbox::default();
+        (0..5).for_each(|number| outbox.put(format!("{number}")).unwrap());
+        let mut seen = vec![];
+        for _ in 0..20 {
+            // Each time the future is dropped where it waits.
+            let _ = outbox.flush(&mut socket).now_or_never();
+            seen.extend(client.next().now_or_never().flatten());
+        }
+        assert_eq!(seen, (0..5).map(|number| Message::from(format!("{number}"))).collect::<Vec<_>>());
+        assert!(outbox.is_empty() && outbox.deadline().is_none());
+    }
+
+    #[test]
+    fn no_more_than_64_kib_wait_and_the_close_frame_behind_them() {
+        let mut outbox = Outbox::default();
+        outbox.put("x".repeat(MAX_BYTES - 1)).unwrap();
+        outbox.put("y".into()).unwrap();
+        assert_eq!(outbox.put("z".into()), Err(SlowConsumer));
+        outbox.put_last(Message::Close(None));
+        let (mut socket, client) = socket();
+        outbox.flush(&mut socket).now_or_never();
+        drop(socket);
+        let left: Vec<_> = client.collect().now_or_never().unwrap();
+        assert_eq!(left.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_begins_again_with_each_message_that_the_client_takes() {
+        let (mut socket, mut client) = socket();
+        let mut outbox = Outbox::default();
+        let begun = Instant::now();
+        (0..4).for_each(|number| outbox.put(format!("{number}")).unwrap());
+        assert_eq!(outbox.deadline(), Some(begun + PATIENCE));
+        let _ = outbox.flush(&mut socket).now_or_never();
+        tokio::time::advance(PATIENCE / 2).await;
+        client.next().await.unwrap();
+        let _ = outbox.flush(&mut socket).now_or_never();
+        assert_eq!(outbox.deadline(), Some(begun + PATIENCE / 2 + PATIENCE));
+    }
+}
