@@ -64,6 +64,9 @@ defmodule ElixirCowboy.Inference do
 
   @impl true
   def init(config) do
+    # All sessions wait for this process, and each send to a socket gives its turn away: at a session's priority, a few
+    # hundred sessions that have something to do at once would let one request pass per round.
+    Process.flag(:priority, :high)
     # Bodies are large and pass through: without full collections they would be kept for long.
     Process.flag(:fullsweep_after, 8)
     {:ok, %__MODULE__{config: config}}

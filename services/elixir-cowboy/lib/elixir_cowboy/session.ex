@@ -24,7 +24,7 @@ defmodule ElixirCowboy.Session do
   @drain_ms 2_900
   @frame Protocol.frame_bytes()
 
-  # active: the socket tells of the next bytes; tick: one that waits for the read, as its lateness; flight: the one request
+  # active: the socket tells of the next bytes; tick: one that waits for the read; flight: the one request
   defstruct [:config, :socket, :client, :schedule, :flight, :tick, :ending] ++
               [backlog: %Backlog{}, active: true, draining: false, traffic: nil]
 
@@ -109,7 +109,7 @@ defmodule ElixirCowboy.Session do
 
   def websocket_info(:look, {frames, %{draining: false} = session}), do: look(frames, session)
 
-  def websocket_info({:flush, tick}, {frames, %{tick: tick} = session}) do
+  def websocket_info({:timeout, timer, :flush}, {frames, %{tick: %{timer: timer}} = session}) do
     {commands, session} = flush(settle(frames, session))
     {commands, {[], session}}
   end
@@ -135,8 +135,7 @@ defmodule ElixirCowboy.Session do
   def websocket_info(:drain, {frames, session}) do
     # What the client has sent by now still counts: as at a tick, but there is none.
     Process.send_after(self(), :drained, @drain_ms)
-    {commands, state} = await_read(frames, %{session | draining: true}, 0)
-    {commands, state}
+    await_read(frames, %{session | draining: true}, 0)
   end
 
   def websocket_info(:drained, {frames, session}), do: close(1001, "going away", :shutdown, frames, session)
@@ -209,13 +208,12 @@ defmodule ElixirCowboy.Session do
   # The socket is asked for what it has; the flush follows that read, or comes when there was nothing to read.
   defp await_read([], %{active: true} = session, lateness) do
     # It was asked before and had nothing.
-    {commands, session} = flush(%{session | tick: {lateness, now()}})
+    {commands, session} = flush(%{session | tick: %{lateness: lateness, at: now(), timer: nil}})
     {commands, {[], session}}
   end
 
   defp await_read(frames, session, lateness) do
-    tick = {lateness, now()}
-    Process.send_after(self(), {:flush, tick}, @read_ms)
+    tick = %{lateness: lateness, at: now(), timer: :erlang.start_timer(@read_ms, self(), :flush)}
     {[active: true], {frames, %{session | tick: tick, active: true}}}
   end
 
@@ -232,7 +230,8 @@ defmodule ElixirCowboy.Session do
   end
 
   # A tick without a request in flight, once the socket was read.
-  defp flush(%{tick: {lateness, at}, flight: nil} = session) do
+  defp flush(%{tick: %{lateness: lateness, at: at} = tick, flight: nil} = session) do
+    if tick.timer, do: cancel(tick.timer)
     {dropped, backlog} = Backlog.take_dropped(session.backlog)
     {commands, session} = report_overflow(dropped, lateness, %{session | backlog: backlog, tick: nil})
 
@@ -299,11 +298,11 @@ defmodule ElixirCowboy.Session do
   end
 
   defp after_flight(frames, session, text) do
-    :erlang.cancel_timer(session.flight.timer, async: true, info: false)
+    cancel(session.flight.timer)
     session = %{session | flight: nil}
 
     if session.draining and session.tick == nil do
-      {commands, session} = flush(%{settle(frames, session) | tick: {0, now()}})
+      {commands, session} = flush(%{settle(frames, session) | tick: %{lateness: 0, at: now(), timer: nil}})
       {[{:text, text} | commands], {[], session}}
     else
       {[text: text], {frames, session}}
@@ -359,5 +358,6 @@ defmodule ElixirCowboy.Session do
     Books.add(waiting ++ abandoned)
   end
 
+  defp cancel(timer), do: :erlang.cancel_timer(timer, async: true, info: false)
   defp now, do: :erlang.monotonic_time(:nanosecond)
 end
