@@ -74,7 +74,7 @@ class Connection {
     const session = this.#session;
     if (!session || session.connecting || session.destroyed || this.#isProbed) return;
     this.#isProbed = true;
-    const timer = setTimeout(() => session.destroy(), PATIENCE_MS);
+    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), PATIENCE_MS);
     const settle = () => {
       clearTimeout(timer);
       this.#isProbed = false;
@@ -158,7 +158,7 @@ export class InferenceRequest {
     stream.on('close', () => {
       if (!this.#done) return;
       const isClosed = session.destroyed || session.closed;
-      if (isClosed && this.#mayReplace && this.#status === 0 && !isForeign(this.#error)) {
+      if (isClosed && this.#mayReplace && this.#status === 0 && isGone(this.#error)) {
         this.#mayReplace = false;
         this.#error = undefined;
         this.#send();
@@ -229,4 +229,9 @@ export class InferenceRequest {
 /** Whether the peer broke the rules of HTTP/2, and is no inference. All else is a matter of the connection. */
 function isForeign(error: (Error & { code?: string }) | undefined): boolean {
   return error?.code === 'ERR_HTTP2_ERROR';
+}
+
+/** Whether the connection was closed by the peer or on the way, and not given up by us. */
+function isGone(error: (Error & { code?: string }) | undefined): boolean {
+  return !error || (error.code !== undefined && !isForeign(error));
 }
