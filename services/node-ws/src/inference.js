@@ -90,7 +90,7 @@ class Connection {
     const session = this.#session;
     if (!session || session.connecting || session.destroyed || this.#isProbed) return;
     this.#isProbed = true;
-    const timer = setTimeout(() => session.destroy(), PATIENCE_MS);
+    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), PATIENCE_MS);
     const settle = () => {
       clearTimeout(timer);
       this.#isProbed = false;
@@ -197,7 +197,7 @@ export class Request {
     stream.on('close', () => {
       if (!this.#done) return;
       const isClosed = session.destroyed || session.closed;
-      if (isClosed && this.#mayReplace && this.#status === 0 && !isForeign(this.#error)) {
+      if (isClosed && this.#mayReplace && this.#status === 0 && isGone(this.#error)) {
         this.#mayReplace = false;
         this.#error = undefined;
         this.#send();
@@ -275,4 +275,13 @@ export class Request {
  */
 function isForeign(error) {
   return error?.code === 'ERR_HTTP2_ERROR';
+}
+
+/**
+ * Whether the connection was closed by the peer or on the way, and not given up by us.
+ *
+ * @param {(Error & {code?: string}) | undefined} error
+ */
+function isGone(error) {
+  return !error || (error.code !== undefined && !isForeign(error));
 }

@@ -1,0 +1,134 @@
+/**
+ * The gateway's books: numbers in shared memory, so that the thread of the metrics port reads them while this one works.
+ *
+ * A version is odd while an entry is being made. A reader that finds it odd, or changed by the end, reads again: so each
+ * reading is consistent, and the writer never waits.
+ */
+
+import { FRAME_BYTES, REQUEST_FAILURES } from './protocol.ts';
+
+/** Upper bounds of the histogram of flush lateness, in seconds. */
+export const LATENESS_BOUNDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+const DROPPED = ['protocol', 'overflow', ...REQUEST_FAILURES, 'closed'] as const;
+const CLOSED = ['client', 'eof', 'protocol', 'too_big', 'slow_consumer', 'shutdown'] as const;
+const REJECTED = ['full', 'draining', 'handshake'] as const;
+const TICKS = ['flushed', 'skipped', 'empty'] as const;
+
+export type CloseReason = (typeof CLOSED)[number];
+export type RejectReason = (typeof REJECTED)[number];
+export type DropReason = (typeof DROPPED)[number];
+
+/** Labels of each family, in the order of their numbers. */
+export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
+
+let size = 0;
+const one = (): number => size++;
+const each = <Label extends string>(labels: readonly Label[]) =>
+  Object.fromEntries(labels.map((label) => [label, one()])) as Record<Label, number>;
+
+/** Where each number stands. */
+export const AT = Object.freeze({
+  /** 1 while connections are taken. */
+  accepting: one(),
+  /** Start messages, frames, and whole messages that were refused. */
+  received: one(),
+  consumed: one(),
+  delivered: one(),
+  dropped: each(DROPPED),
+  /** Frames that wait. */
+  waiting: one(),
+  /** Frames in flight. */
+  inFlight: one(),
+  sent: one(),
+  bytesReceived: one(),
+  bytesSent: one(),
+  accepted: one(),
+  open: one(),
+  closed: each(CLOSED),
+  rejected: each(REJECTED),
+  requests: one(),
+  answered: one(),
+  failed: each(REQUEST_FAILURES),
+  abandoned: one(),
+  requestsInFlight: one(),
+  /** The largest number of requests ever in flight for one connection. */
+  inFlightPerConnectionMax: one(),
+  ticks: each(TICKS),
+  /** Ticks within each bound but not within the one before, and those beyond the last. */
+  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
+  latenessSeconds: one(),
+});
+
+/** Bytes before the numbers, for the version. */
+const VERSION_BYTES = 8;
+
+export class Books {
+  /** Share it with the reader. */
+  memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
+  #version = new Int32Array(this.memory, 0, 1);
+  #counts = new Float64Array(this.memory, VERSION_BYTES);
+
+  constructor() {
+    this.#counts[AT.accepting] = 1;
+  }
+
+  /** Makes an entry. All of it becomes visible at once. */
+  enter(change: (counts: Float64Array) => void): void {
+    Atomics.add(this.#version, 0, 1);
+    try {
+      change(this.#counts);
+    } finally {
+      Atomics.add(this.#version, 0, 1);
+    }
+  }
+
+  /** Reads one number, in the thread that writes. */
+  get(at: number): number {
+    return this.#counts[at] ?? 0;
+  }
+}
+
+/** Adds to one number. */
+export function add(counts: Float64Array, at: number, amount = 1): void {
+  counts[at] = (counts[at] ?? 0) + amount;
+}
+
+/** Notes how late a tick ran. */
+export function addLateness(counts: Float64Array, latenessMs: number): void {
+  const seconds = latenessMs / 1000;
+  const bucket = LATENESS_BOUNDS.findIndex((bound) => seconds <= bound);
+  const at = AT.lateness.at(bucket);
+  if (at !== undefined) add(counts, at);
+  add(counts, AT.latenessSeconds, seconds);
+}
+
+/** A consistent reading of books that another thread writes. */
+export function read(memory: SharedArrayBuffer): Float64Array {
+  const version = new Int32Array(memory, 0, 1);
+  for (;;) {
+    const before = Atomics.load(version, 0);
+    if (before % 2 === 0) {
+      const counts = new Float64Array(memory, VERSION_BYTES).slice();
+      if (Atomics.load(version, 0) === before) return counts;
+    }
+    // The writer may have lost its CPU in the middle of an entry: let it have this one.
+    Atomics.wait(version, 0, before, 1);
+  }
+}
+
+/** Adds readings of several processes up. */
+export function sum(readings: ArrayLike<number>[]): Float64Array {
+  const total = new Float64Array(size);
+  for (const reading of readings) {
+    for (let at = 0; at < size; at++) add(total, at, reading[at]);
+  }
+  const most = readings.map((reading) => reading[AT.inFlightPerConnectionMax] ?? 0);
+  total[AT.inFlightPerConnectionMax] = Math.max(0, ...most);
+  return total;
+}
+
+/** Audio held, in bytes. */
+export function bufferedBytes(counts: Float64Array): number {
+  return ((counts[AT.waiting] ?? 0) + (counts[AT.inFlight] ?? 0)) * FRAME_BYTES;
+}

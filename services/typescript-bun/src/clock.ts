@@ -1,0 +1,87 @@
+/** Runs the ticks of sessions when they are due, many at once: one timer serves all sessions. */
+
+/** Shortest time between two rounds, in milliseconds: under load one wake-up serves many sessions. */
+const ROUND_MS = 5;
+
+/** What is visited. It must not be in the clock twice. */
+export interface Visited {
+  /** Acts; returns when the next visit is due, if there is one. */
+  visit(now: number): number | undefined;
+}
+
+interface Entry {
+  due: number;
+  visited: Visited;
+}
+
+export class Clock {
+  /** A binary heap: no entry is due before the one at half its index. */
+  readonly #heap: Entry[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** When the timer fires. */
+  #wake = Number.POSITIVE_INFINITY;
+  /** When the last round began. */
+  #round = Number.NEGATIVE_INFINITY;
+
+  /** Has `visited` visited at `due`. */
+  add(due: number, visited: Visited): void {
+    this.#push({ due, visited });
+    this.#arm();
+  }
+
+  #arm(): void {
+    const first = this.#heap[0];
+    if (!first) return;
+    const wake = Math.max(first.due, this.#round + ROUND_MS);
+    if (wake >= this.#wake) return;
+    clearTimeout(this.#timer);
+    this.#wake = wake;
+    this.#timer = setTimeout(() => this.#run(), Math.max(1, Math.ceil(wake - performance.now())));
+  }
+
+  #run(): void {
+    this.#wake = Number.POSITIVE_INFINITY;
+    const now = performance.now();
+    this.#round = now;
+    for (let first = this.#heap[0]; first && first.due <= now; first = this.#heap[0]) {
+      this.#pop();
+      const next = first.visited.visit(now);
+      if (next !== undefined) this.#push({ due: next, visited: first.visited });
+    }
+    this.#arm();
+  }
+
+  #push(entry: Entry): void {
+    const heap = this.#heap;
+    let place = heap.length;
+    while (place > 0) {
+      const above = (place - 1) >> 1;
+      const parent = heap[above];
+      if (!parent || parent.due <= entry.due) break;
+      heap[place] = parent;
+      place = above;
+    }
+    heap[place] = entry;
+  }
+
+  /** Takes the first entry out. */
+  #pop(): void {
+    const heap = this.#heap;
+    const last = heap.pop();
+    const size = heap.length;
+    if (!last || size === 0) return;
+    let place = 0;
+    for (let below = 1; below < size; below = 2 * place + 1) {
+      const right = heap[below + 1];
+      let child = heap[below] as Entry;
+      if (right && right.due < child.due) {
+        child = right;
+        below += 1;
+      }
+      if (last.due <= child.due) break;
+      heap[place] = child;
+      place = below;
+    }
+    heap[place] = last;
+  }
+}

@@ -1,0 +1,160 @@
+/**
+ * The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`. It has a thread of its own and reads the books from shared
+ * memory, so it answers while the sessions' thread is busy. `/counts` is for the parent of several processes only.
+ */
+
+import { readFileSync } from 'node:fs';
+
+import manifest from '../package.json' with { type: 'json' };
+import { AT, bufferedBytes, LABELS, LATENESS_BOUNDS } from './books.ts';
+
+export const NAME = 'typescript-bun';
+/** Of this gateway. */
+export const VERSION = manifest.version;
+
+/** What is shown: numbers of the books, and memory. */
+export interface Reading {
+  counts: Float64Array;
+  /** Unknown where there is no /proc. */
+  residentBytes: number | undefined;
+}
+
+const TEXT = 'text/plain; version=0.0.4; charset=utf-8';
+const PAGE_BYTES = 4096;
+
+/** Memory of this process. */
+export function residentBytes(): number | undefined {
+  try {
+    return Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * PAGE_BYTES;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Answers requests to the metrics port. */
+export async function show(request: Request, reading: () => Reading | Promise<Reading>): Promise<Response> {
+  const { pathname } = new URL(request.url);
+  if (pathname === '/healthz') return new Response('ok\n');
+  const { counts, residentBytes } = await reading();
+  switch (pathname) {
+    case '/readyz':
+      return counts[AT.accepting] ? new Response('ready\n') : new Response('stopping\n', { status: 503 });
+    case '/stats':
+      return Response.json(stats(counts));
+    case '/metrics':
+      return new Response(prometheus({ counts, residentBytes }), { headers: { 'content-type': TEXT } });
+    case '/counts':
+      return Response.json({ counts: [...counts], residentBytes });
+    default:
+      return new Response('not found\n', { status: 404 });
+  }
+}
+
+/** Numbers by label. */
+function labelled(counts: Float64Array, family: keyof typeof LABELS): [string, number][] {
+  const places: Record<string, number> = AT[family];
+  return LABELS[family].map((label) => [label, counts[places[label] ?? -1] ?? 0]);
+}
+
+/** `/stats`. */
+export function stats(counts: Float64Array) {
+  const of = (at: number) => counts[at] ?? 0;
+  const happened = (family: keyof typeof LABELS) =>
+    Object.fromEntries(labelled(counts, family).filter(([, count]) => count > 0));
+  return {
+    service: NAME,
+    version: VERSION,
+    uptime_seconds: process.uptime(),
+    connections: {
+      accepted: of(AT.accepted),
+      open: of(AT.open),
+      closed: happened('closed'),
+      rejected: happened('rejected'),
+    },
+    messages: {
+      received: of(AT.received),
+      consumed: of(AT.consumed),
+      delivered: of(AT.delivered),
+      dropped: happened('dropped'),
+      queued: of(AT.waiting) + of(AT.inFlight),
+      malformed: 0,
+      sent: of(AT.sent),
+      send_dropped: {},
+    },
+    bytes: { received: of(AT.bytesReceived), sent: of(AT.bytesSent) },
+    application: null,
+    inference: {
+      requests: of(AT.requests),
+      answered: of(AT.answered),
+      failed: happened('failed'),
+      abandoned: of(AT.abandoned),
+      in_flight: of(AT.requestsInFlight),
+      ticks_skipped: of(AT.ticks.skipped),
+      buffered_bytes: bufferedBytes(counts),
+    },
+  };
+}
+
+/** Plain numbers of `/metrics`: name, help, place in the books. */
+const NUMBERS: [name: string, help: string, value: number | ((counts: Float64Array) => number)][] = [
+  ['service_messages_received_total', 'Complete data messages taken from sockets', AT.received],
+  ['service_messages_consumed_total', 'Messages that the service answered itself', AT.consumed],
+  ['service_messages_delivered_total', 'Frames answered by a partial', AT.delivered],
+  ['service_messages_queued', 'Frames that wait or are in flight', (c) => (c[AT.waiting] ?? 0) + (c[AT.inFlight] ?? 0)],
+  ['service_messages_malformed_total', 'Text passed on that was no JSON object', () => 0],
+  ['service_messages_sent_total', 'Data messages handed to sockets', AT.sent],
+  ['service_connections_accepted_total', 'Connections upgraded and registered', AT.accepted],
+  ['service_connections_open', 'Connections open now', AT.open],
+  ['service_bytes_received_total', 'WebSocket bytes read from sockets', AT.bytesReceived],
+  ['service_bytes_sent_total', 'WebSocket bytes written to sockets', AT.bytesSent],
+  ['service_inference_requests_total', 'Requests begun', AT.requests],
+  ['service_inference_answered_total', 'Requests whose answer became a partial', AT.answered],
+  ['service_inference_abandoned_total', 'Requests whose connection ended first', AT.abandoned],
+  ['service_inference_in_flight', 'Requests in flight now', AT.requestsInFlight],
+  [
+    'service_inference_in_flight_per_connection_max',
+    'The most requests that were ever in flight for one connection',
+    AT.inFlightPerConnectionMax,
+  ],
+  ['service_buffered_bytes', 'Audio held, waiting or in flight', bufferedBytes],
+];
+
+const FAMILIES: [name: string, help: string, label: string, family: keyof typeof LABELS][] = [
+  ['service_messages_dropped_total', 'Messages without a partial', 'reason', 'dropped'],
+  ['service_connections_closed_total', 'Connections that ended', 'reason', 'closed'],
+  ['service_connections_rejected_total', 'Connections refused', 'reason', 'rejected'],
+  ['service_inference_failed_total', 'Requests whose frames got an error', 'kind', 'failed'],
+  ['service_flush_ticks_total', 'Flush ticks by what they found', 'outcome', 'ticks'],
+];
+
+/** `/metrics`. */
+export function prometheus({ counts, residentBytes }: Reading): string {
+  const lines: string[] = [];
+  const head = (name: string, help: string, type: string) =>
+    lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
+  for (const [name, help, value] of NUMBERS) {
+    head(name, help, name.endsWith('_total') ? 'counter' : 'gauge');
+    lines.push(`${name} ${typeof value === 'number' ? counts[value] : value(counts)}`);
+  }
+  for (const [name, help, label, family] of FAMILIES) {
+    head(name, help, 'counter');
+    lines.push(...labelled(counts, family).map(([of, count]) => `${name}{${label}="${of}"} ${count}`));
+  }
+  head('service_messages_send_dropped_total', 'Messages not sent', 'counter');
+  head('service_flush_lateness_seconds', 'How late flush ticks ran', 'histogram');
+  lines.push(...histogram('service_flush_lateness_seconds', counts));
+  if (residentBytes !== undefined) {
+    head('service_process_resident_bytes', 'Memory of the process', 'gauge');
+    lines.push(`service_process_resident_bytes ${residentBytes}`);
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+function histogram(name: string, counts: Float64Array): string[] {
+  let count = 0;
+  const buckets = AT.lateness.map((at, bucket) => {
+    count += counts[at] ?? 0;
+    return `${name}_bucket{le="${LATENESS_BOUNDS[bucket] ?? '+Inf'}"} ${count}`;
+  });
+  return [...buckets, `${name}_sum ${counts[AT.latenessSeconds]}`, `${name}_count ${count}`];
+}

@@ -1,0 +1,294 @@
+/** One session, from its upgrade to its last byte. Everything about it happens in one thread. */
+
+import type { ServerWebSocket } from 'bun';
+
+import { Backlog, type BatchPool, type Taken } from './backlog.ts';
+import { AT, add, addLateness, type Books, type CloseReason } from './books.ts';
+import type { Clock, Visited } from './clock.ts';
+import type { Config } from './config.ts';
+import type { Inference, InferenceRequest, Outcome } from './inference.ts';
+import * as protocol from './protocol.ts';
+import { FRAME_BYTES } from './protocol.ts';
+import { Schedule } from './schedule.ts';
+
+/** Bytes that may wait for a client that doesn't read. */
+const MAX_UNREAD_BYTES = 64 * 1024;
+/** How long a client may read nothing while something waits for it, in milliseconds. */
+const PATIENCE_MS = 10_000;
+/** How long a client has to take the end of the stream, in milliseconds. */
+const FAREWELL_MS = 1000;
+/** Bytes of the mask of a client's frame. */
+const MASK_BYTES = 4;
+
+/** What all sessions have in common. */
+export interface Gateway {
+  config: Config;
+  books: Books;
+  clock: Clock;
+  inference: Inference;
+  pool: BatchPool;
+}
+
+export type Socket = ServerWebSocket<Session>;
+
+/** The request in flight, and what it is about. */
+interface Flight {
+  request: InferenceRequest;
+  audio: Buffer;
+  taken: Taken;
+  began: number;
+  latenessMs: number;
+}
+
+export class Session implements Visited {
+  readonly #gateway: Gateway;
+  #socket: Socket | undefined;
+  #backlog: Backlog;
+  /** Present from the start message on. */
+  #schedule: Schedule | undefined;
+  /** At most one request: there is no place for another. */
+  #flight: Flight | undefined;
+  #isDraining = false;
+  #hasEnded = false;
+  /** What waited when progress was last seen, and when that was; absent while nothing waits. */
+  #stall: { waiting: number; since: number } | undefined;
+
+  constructor(gateway: Gateway) {
+    this.#gateway = gateway;
+    this.#backlog = new Backlog(gateway.pool, gateway.config.maxBufferedFrames);
+  }
+
+  /** The upgrade is done. */
+  open(socket: Socket): void {
+    this.#socket = socket;
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.accepted);
+      add(counts, AT.open);
+    });
+  }
+
+  message(message: string | Buffer): void {
+    if (this.#hasEnded || this.#isDraining) return;
+    if (!this.#schedule) {
+      if (typeof message === 'string' && protocol.isStart(message)) this.#start(message.length);
+      else this.#refuse(1002, 'first message must be start');
+    } else if (typeof message === 'string') {
+      this.#refuse(1002, 'expected binary PCM frames after start');
+    } else if (message.length === FRAME_BYTES) {
+      this.#frame(message);
+    } else {
+      this.#refuse(1003, 'expected 640 byte PCM frame');
+    }
+  }
+
+  #frame(frame: Buffer): void {
+    this.#backlog.append(frame);
+    const { dropped } = this.#backlog.admit(performance.now());
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.received);
+      add(counts, AT.waiting, 1 - dropped);
+      if (dropped > 0) add(counts, AT.dropped.overflow, dropped);
+      add(counts, AT.bytesReceived, onWire(FRAME_BYTES) + MASK_BYTES);
+    });
+  }
+
+  #start(bytes: number): void {
+    const { config, books, clock } = this.#gateway;
+    const first = performance.now() + Math.random() * config.flushPhaseJitterMs + config.flushIntervalMs;
+    this.#schedule = new Schedule(first, config.flushIntervalMs);
+    books.enter((counts) => {
+      add(counts, AT.received);
+      add(counts, AT.consumed);
+      add(counts, AT.bytesReceived, onWire(bytes) + MASK_BYTES);
+    });
+    clock.add(first, this);
+  }
+
+  #refuse(code: number, reason: string): void {
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.received);
+      add(counts, AT.dropped.protocol);
+    });
+    this.#close(code, reason, 'protocol');
+  }
+
+  /** A ping, which the library has answered. */
+  ping(payload: Buffer): void {
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.bytesReceived, onWire(payload.length) + MASK_BYTES);
+      add(counts, AT.bytesSent, onWire(payload.length));
+    });
+    this.#checkUnread();
+  }
+
+  /** A tick is due. Returns when the next is, if there is one. */
+  visit(now: number): number | undefined {
+    if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
+    const latenessMs = this.#schedule.tick(now);
+    if (latenessMs !== undefined) this.#tick(latenessMs);
+    if (this.#isStalled(now)) this.#giveUp();
+    return this.#hasEnded ? undefined : this.#schedule.due;
+  }
+
+  #tick(latenessMs: number): void {
+    const found = this.#flight ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
+    this.#gateway.books.enter((counts) => {
+      addLateness(counts, latenessMs);
+      add(counts, AT.ticks[found]);
+    });
+    if (!this.#flight) this.#flush(latenessMs);
+  }
+
+  /** Says which frames were dropped, if any were, and sends all audio that waits, if any does. */
+  #flush(latenessMs: number): void {
+    const { config, inference, books } = this.#gateway;
+    const overflow = this.#backlog.takeOverflow();
+    if (overflow) {
+      const message = `${config.maxBufferedFrames} frames waited: the oldest ${overflow.span.frames} were dropped`;
+      this.#report(overflow, { kind: 'overflow', status: null, message }, latenessMs, null);
+    }
+    if (this.#hasEnded || this.#backlog.waiting === 0) return;
+    const { audio, ...taken } = this.#backlog.take();
+    const { frames } = taken.span;
+    books.enter((counts) => {
+      add(counts, AT.waiting, -frames);
+      add(counts, AT.inFlight, frames);
+      add(counts, AT.requests);
+      add(counts, AT.requestsInFlight);
+      counts[AT.inFlightPerConnectionMax] = 1;
+    });
+    const request = inference.recognise(audio, frames, (outcome) => this.#land(outcome));
+    this.#flight = { request, audio, taken, began: performance.now(), latenessMs };
+  }
+
+  #land(outcome: Outcome): void {
+    const { books, config, pool } = this.#gateway;
+    const flight = this.#leaveFlight();
+    if (!flight) return;
+    const { span } = flight.taken;
+    const { failure } = outcome;
+    books.enter((counts) => {
+      add(counts, failure ? AT.failed[failure.kind] : AT.answered);
+      add(counts, failure ? AT.dropped[failure.kind] : AT.delivered, span.frames);
+      add(counts, AT.inFlight, -span.frames);
+      add(counts, AT.requestsInFlight, -1);
+    });
+    if (failure) {
+      this.#report(flight.taken, failure, flight.latenessMs, performance.now() - flight.began);
+    } else {
+      if (flight.request.isSent) pool.give(flight.audio);
+      this.#say(protocol.partial(span, outcome.recognition, config, flight.latenessMs));
+    }
+    if (this.#isDraining) this.#continueDrain();
+  }
+
+  #leaveFlight(): Flight | undefined {
+    const flight = this.#flight;
+    this.#flight = undefined;
+    return flight;
+  }
+
+  /** Tells the client why frames got no partial. */
+  #report(taken: Taken, failure: protocol.Failure, flushLatenessMs: number, inferenceElapsedMs: number | null): void {
+    const now = performance.now();
+    this.#say(
+      protocol.error(taken.span, failure, {
+        oldestAgeMs: now - taken.oldestRead,
+        newestAgeMs: now - taken.newestRead,
+        flushLatenessMs,
+        inferenceElapsedMs,
+        bufferedFrames: this.#backlog.waiting,
+      }),
+    );
+  }
+
+  #say(text: string): void {
+    if (this.#hasEnded) return;
+    this.#socket?.sendText(text);
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.sent);
+      add(counts, AT.bytesSent, onWire(Buffer.byteLength(text)));
+    });
+    this.#checkUnread();
+  }
+
+  #checkUnread(): void {
+    if ((this.#socket?.getBufferedAmount() ?? 0) > MAX_UNREAD_BYTES) this.#giveUp();
+  }
+
+  /** Whether the client has read nothing for too long. */
+  #isStalled(now: number): boolean {
+    const waiting = this.#socket?.getBufferedAmount() ?? 0;
+    if (waiting === 0) {
+      this.#stall = undefined;
+      return false;
+    }
+    // What is added makes it grow; only what leaves makes it shrink.
+    if (!this.#stall || waiting < this.#stall.waiting) this.#stall = { waiting, since: now };
+    this.#stall.waiting = waiting;
+    return now - this.#stall.since >= PATIENCE_MS;
+  }
+
+  /** The client doesn't read. */
+  #giveUp(): void {
+    this.#close(1013, 'client does not read', 'slow_consumer');
+  }
+
+  /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+  drain(): void {
+    if (this.#hasEnded) return;
+    this.#isDraining = true;
+    this.#continueDrain();
+  }
+
+  #continueDrain(): void {
+    if (!this.#hasEnded && !this.#flight) this.#flush(0);
+    if (!this.#flight) this.shutDown();
+  }
+
+  /** Tells the client that the gateway stops, whatever there is. */
+  shutDown(): void {
+    this.#close(1001, 'gateway stops', 'shutdown');
+  }
+
+  #close(code: number, reason: string, why: CloseReason): void {
+    if (this.#hasEnded) return;
+    const socket = this.#socket;
+    this.#end(why);
+    socket?.close(code, reason);
+    // A client that doesn't read doesn't take the end of the stream either.
+    setTimeout(() => socket?.terminate(), FAREWELL_MS).unref();
+  }
+
+  /** The connection is gone; who ended it, the library tells by the code. */
+  closed(code: number): void {
+    this.#end(
+      code === 1006 ? 'eof' : code === 1009 ? 'too_big' : code === 1002 || code === 1007 ? 'protocol' : 'client',
+    );
+  }
+
+  /** Closes the books of the session. */
+  #end(reason: CloseReason): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    const { waiting } = this.#backlog;
+    const flight = this.#leaveFlight();
+    flight?.request.abandon();
+    const inFlight = flight?.taken.span.frames ?? 0;
+    this.#gateway.books.enter((counts) => {
+      add(counts, AT.waiting, -waiting);
+      add(counts, AT.inFlight, -inFlight);
+      add(counts, AT.dropped.closed, waiting + inFlight);
+      add(counts, AT.requestsInFlight, flight ? -1 : 0);
+      add(counts, AT.abandoned, flight ? 1 : 0);
+      add(counts, AT.open, -1);
+      add(counts, AT.closed[reason]);
+    });
+    this.#backlog = new Backlog(this.#gateway.pool, 1);
+  }
+}
+
+/** Bytes of a frame on the wire, without a mask. */
+function onWire(payload: number): number {
+  return payload + (payload < 126 ? 2 : payload < 65_536 ? 4 : 10);
+}

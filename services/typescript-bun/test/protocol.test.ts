@@ -1,0 +1,81 @@
+import { test } from 'bun:test';
+import assert from 'node:assert/strict';
+
+import fc from 'fast-check';
+
+import { AnswerError, error, flatObject, isStart, parseRecognition, partial } from '../src/protocol.ts';
+import { golden } from './golden.ts';
+
+test('the start message is what the golden messages say', () => {
+  const texts = golden.client.filter((entry) => entry.state === 'first' && entry.text !== undefined);
+  assert.ok(texts.length >= 15);
+  for (const entry of texts) {
+    assert.equal(isStart(entry.text), entry.means === 'start', entry.name);
+  }
+});
+
+test('the inference is understood as the golden messages say', () => {
+  for (const entry of golden.inference.filter(({ status }) => status < 300)) {
+    const parse = () => parseRecognition(Buffer.from(entry.body), entry.frames, entry.cpu_passes);
+    if (entry.means === 'partial') assert.ok(parse(), entry.name);
+    else assert.throws(parse, AnswerError, entry.name);
+  }
+});
+
+test('partials are the golden ones byte for byte', () => {
+  for (const { name, text, of } of golden.partial) {
+    const answer = parseRecognition(Buffer.from(of.body), of.frames, of.cpu_passes);
+    const echo = { cpuPasses: of.cpu_passes, modelDelayMs: of.model_delay_ms };
+    const span = { oldest: of.oldest_frame_seq, frames: of.frames };
+    assert.equal(partial(span, answer, echo, of.flush_lateness_ms), text, name);
+  }
+});
+
+test('errors are the golden ones byte for byte', () => {
+  for (const { name, text, of } of golden.error) {
+    const wait = {
+      oldestAgeMs: of.oldest_age_ms,
+      newestAgeMs: of.newest_age_ms,
+      flushLatenessMs: of.flush_lateness_ms,
+      inferenceElapsedMs: of.inference_elapsed_ms,
+      bufferedFrames: of.gateway_buffer_frames,
+    };
+    const failure = { kind: of.kind, status: of.inference_status, message: of.message };
+    assert.equal(error({ oldest: of.oldest_frame_seq, frames: of.frames }, failure, wait), text, name);
+  }
+});
+
+/** The members by name: objects put names that are numbers first. */
+function sorted<Value>(members: Record<string, Value>, read: (value: Value) => unknown): [string, unknown][] {
+  return Object.keys(members)
+    .sort()
+    .map((key) => [key, read(members[key] as Value)]);
+}
+
+test('a flat object is read as JSON.parse reads it, whatever its members', () => {
+  const value = fc.oneof(
+    fc.string({ unit: 'binary' }),
+    fc.integer(),
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+  );
+  fc.assert(
+    fc.property(fc.dictionary(fc.string({ unit: 'binary' }), value, { minKeys: 1 }), fc.nat(2), (object, indent) => {
+      const members = flatObject(JSON.stringify(object, null, indent));
+      assert.deepEqual(
+        sorted(members ?? {}, (raw) => JSON.parse(raw)),
+        sorted(JSON.parse(JSON.stringify(object)), (value) => value),
+      );
+    }),
+  );
+});
+
+test('what JSON.parse refuses is no flat object', () => {
+  const pieces = ['{', '}', '"a"', '"b"', ':', ',', '1', '-', '.5', 'e3', '01', 'null', '[]', ' ', '\n', '\\', '"'];
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...pieces), { maxLength: 12 }), (parts) => {
+      const text = parts.join('');
+      if (flatObject(text) !== undefined) JSON.parse(text);
+    }),
+    { numRuns: 2000 },
+  );
+});
