@@ -79,7 +79,8 @@ final class GatewayTest {
         socket.sendBinary(ByteBuffer.allocate(Protocol.FRAME_BYTES), true).join();
         String partial = client.next();
         assertTrue(partial.startsWith("{\"type\":\"partial\",\"oldest_frame_seq\":1,"), partial);
-        gateway.destroy();
+        // Unlike destroy() of the process itself, this leaves its output open.
+        gateway.toHandle().destroy();
         assertEquals("close 1001 gateway stops", client.next());
         assertTrue(gateway.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS));
         assertEquals(0, gateway.exitValue());

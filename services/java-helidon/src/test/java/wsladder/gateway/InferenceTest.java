@@ -47,7 +47,7 @@ final class InferenceTest {
   void aStatusThatIsNoSuccessIsAFailure(int status, Kind kind) throws Exception {
     try (FakeInference inference = new FakeInference()) {
       QueueDispatcher queue = new QueueDispatcher();
-      queue.enqueueResponse(new MockResponse.Builder().code(status).body("no").build());
+      queue.enqueue(new MockResponse.Builder().code(status).body("no").build());
       inference.server().setDispatcher(queue);
       Failure failure = assertInstanceOf(Failure.class, ask(inference.url(), "5000"));
       assertEquals(kind, failure.kind());
