@@ -2,33 +2,27 @@
 #include "protocol.hpp"
 
 #include <doctest/doctest.h>
-#include <rapidjson/document.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 using namespace gateway;
 
 namespace {
 
+using nlohmann::json;
+
 /// A list of the golden messages.
-const rapidjson::Value& golden(const char* list) {
-    static const rapidjson::Document document = [] {
-        std::ostringstream text;
-        text << std::ifstream(GOLDEN).rdbuf();
-        rapidjson::Document parsed;
-        parsed.Parse(text.str().c_str());
-        return parsed;
-    }();
-    REQUIRE(document.IsObject());
-    return document[list];
+const json& golden(const char* list) {
+    static const json document = json::parse(std::ifstream(GOLDEN));
+    return document.at(list);
 }
 
-std::string_view text(const rapidjson::Value& value) { return {value.GetString(), value.GetStringLength()}; }
+std::string text(const json& value) { return value.get<std::string>(); }
 
-Clock::duration duration(const rapidjson::Value& of) {
-    return std::chrono::round<Clock::duration>(std::chrono::duration<double, std::milli>(of.GetDouble()));
+Clock::duration duration(const json& of) {
+    return std::chrono::round<Clock::duration>(std::chrono::duration<double, std::milli>(of.get<double>()));
 }
 
 Kind kind_named(std::string_view wanted) {
@@ -48,8 +42,8 @@ constexpr std::string_view answer =
 
 TEST_CASE("a first text is taken as start exactly where the golden messages say so") {
     int texts = 0;
-    for (const auto& entry : golden("client").GetArray()) {
-        if (text(entry["state"]) == "first" && entry.HasMember("text")) {
+    for (const auto& entry : golden("client")) {
+        if (text(entry["state"]) == "first" && entry.contains("text")) {
             CAPTURE(text(entry["name"]));
             CHECK(is_start(text(entry["text"])) == (text(entry["means"]) == "start"));
             ++texts;
@@ -64,26 +58,26 @@ TEST_CASE("a start with a zero byte behind it is no start") {
 }
 
 TEST_CASE("the inference is understood as the golden messages say") {
-    for (const auto& entry : golden("inference").GetArray()) {
+    for (const auto& entry : golden("inference")) {
         CAPTURE(text(entry["name"]));
-        const int status = entry["status"].GetInt();
+        const int status = entry["status"].get<int>();
         if (const auto failure = failure_of(status)) {
             CHECK(text(entry["means"]) == "error");
             CHECK(name(failure->kind) == text(entry["kind"]));
-            CHECK(failure->status == entry["inference_status"].GetInt());
+            CHECK(failure->status == entry["inference_status"].get<int>());
             continue;
         }
-        const auto parsed =
-            Recognition::parse(text(entry["body"]), {1, entry["frames"].GetUint64()}, entry["cpu_passes"].GetUint());
+        const auto parsed = Recognition::parse(text(entry["body"]), {1, entry["frames"].get<std::uint64_t>()},
+                                               entry["cpu_passes"].get<std::uint32_t>());
         CHECK(parsed.has_value() == (text(entry["means"]) == "partial"));
     }
 }
 
 TEST_CASE("partials are the golden ones byte for byte") {
-    for (const auto& entry : golden("partial").GetArray()) {
+    for (const auto& entry : golden("partial")) {
         const auto& of = entry["of"];
-        const Span span{of["oldest_frame_seq"].GetUint64(), of["frames"].GetUint64()};
-        const Echo echo{of["cpu_passes"].GetUint(), of["model_delay_ms"].GetUint64()};
+        const Span span{of["oldest_frame_seq"].get<std::uint64_t>(), of["frames"].get<std::uint64_t>()};
+        const Echo echo{of["cpu_passes"].get<std::uint32_t>(), of["model_delay_ms"].get<std::uint64_t>()};
         const auto parsed = Recognition::parse(text(of["body"]), span, echo.cpu_passes);
         REQUIRE(parsed);
         CHECK(partial(span, *parsed, echo, duration(of["flush_lateness_ms"])) == text(entry["text"]));
@@ -91,30 +85,30 @@ TEST_CASE("partials are the golden ones byte for byte") {
 }
 
 TEST_CASE("errors are the golden ones byte for byte") {
-    for (const auto& entry : golden("error").GetArray()) {
+    for (const auto& entry : golden("error")) {
         const auto& of = entry["of"];
         Failure failure{kind_named(text(of["kind"])), {}, std::string(text(of["message"]))};
-        if (of["inference_status"].IsInt()) {
-            failure.status = of["inference_status"].GetInt();
+        if (of["inference_status"].is_number()) {
+            failure.status = of["inference_status"].get<int>();
         }
         Wait wait{duration(of["oldest_age_ms"]),
                   duration(of["newest_age_ms"]),
                   duration(of["flush_lateness_ms"]),
                   {},
-                  of["gateway_buffer_frames"].GetUint64()};
-        if (of["inference_elapsed_ms"].IsNumber()) {
+                  of["gateway_buffer_frames"].get<std::uint64_t>()};
+        if (of["inference_elapsed_ms"].is_number()) {
             wait.inference_elapsed = duration(of["inference_elapsed_ms"]);
         }
-        const Span span{of["oldest_frame_seq"].GetUint64(), of["frames"].GetUint64()};
+        const Span span{of["oldest_frame_seq"].get<std::uint64_t>(), of["frames"].get<std::uint64_t>()};
         CHECK(error(span, failure, wait) == text(entry["text"]));
     }
 }
 
 TEST_CASE("a status tells whether to try again") {
     const Span span{1, 1};
-    for (const auto& entry : golden("inference").GetArray()) {
-        if (const auto failure = failure_of(entry["status"].GetInt())) {
-            const auto wanted = entry["retryable"].GetBool() ? R"("retryable":true)" : R"("retryable":false)";
+    for (const auto& entry : golden("inference")) {
+        if (const auto failure = failure_of(entry["status"].get<int>())) {
+            const auto wanted = entry["retryable"].get<bool>() ? R"("retryable":true)" : R"("retryable":false)";
             CHECK(error(span, *failure, {}).contains(wanted));
         }
     }
