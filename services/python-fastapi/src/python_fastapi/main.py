@@ -8,6 +8,7 @@ import platform
 import signal
 import socket
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import fastapi
@@ -32,7 +33,7 @@ from python_fastapi.session import Session
 BACKLOG = 8192
 VERSION_LINE = (
     f"{NAME} {VERSION} (CPython {platform.python_version()}, FastAPI {fastapi.__version__}, "
-    f"Granian {granian.__version__}, uvloop {uvloop.__version__})"
+    f"Granian {granian.__version__}, uvloop {version('uvloop')})"
 )
 # Granian's own setting logs to standard output, which belongs to the ready line; and it tells all of a healthy start.
 LOGGING: dict[str, Any] = {
@@ -172,7 +173,7 @@ async def serve(config: Config) -> None:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         await gateway.drain()
-        server.stop()
+        server.stop()  # type: ignore[no-untyped-call]
         await serving
 
 
