@@ -108,3 +108,18 @@ def test_a_handshake_is_refused_by_its_status() -> None:
         return statuses
 
     assert asyncio.run(run()) == [503, 404]
+
+
+def test_several_workers_are_one_gateway() -> None:
+    async def run() -> tuple[dict[str, Any], str]:
+        async with gateway(WORKER_THREADS="2") as (url, metrics, _):
+            for _ in range(8):
+                async with client.connect(url) as socket:
+                    await socket.send(START)
+                    await socket.send(FRAME)
+                    assert json.loads(await socket.recv())["frames"] == 1
+            return json.loads(await get(f"{metrics}/stats")), await get(f"{metrics}/readyz")
+
+    stats, ready = asyncio.run(run())
+    assert stats["messages"]["received"] == 16
+    assert ready == "ready\n"

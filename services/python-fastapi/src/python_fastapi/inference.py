@@ -60,6 +60,8 @@ def _client(config: Config) -> Client:
         .http2_initial_connection_window_size(_WINDOW_BYTES)
         .tcp_nodelay(True)
         .no_proxy()
+        # There is no TLS on the way; told so, the client doesn't ask the system for certificates, which may have none.
+        .danger_accept_invalid_certs(True)
         .follow_redirects(False)
         .connect_timeout(min(_CONNECT_TIMEOUT, timedelta(milliseconds=config.inference_timeout_ms)))
         .timeout(timedelta(milliseconds=config.inference_timeout_ms))

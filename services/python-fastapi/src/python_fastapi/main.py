@@ -8,6 +8,7 @@ import platform
 import signal
 import socket
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import fastapi
@@ -20,7 +21,7 @@ from granian.log import LogLevels
 from granian.server.embed import Server
 from starlette.routing import WebSocketRoute
 
-from python_fastapi import NAME, VERSION
+from python_fastapi import NAME, VERSION, workers
 from python_fastapi.asgi import Receive, Send
 from python_fastapi.config import Config, parse
 from python_fastapi.gateway import Gateway
@@ -32,7 +33,7 @@ from python_fastapi.session import Session
 BACKLOG = 8192
 VERSION_LINE = (
     f"{NAME} {VERSION} (CPython {platform.python_version()}, FastAPI {fastapi.__version__}, "
-    f"Granian {granian.__version__}, uvloop {uvloop.__version__})"
+    f"Granian {granian.__version__}, uvloop {version('uvloop')})"
 )
 # Granian's own setting logs to standard output, which belongs to the ready line; and it tells all of a healthy start.
 LOGGING: dict[str, Any] = {
@@ -137,14 +138,34 @@ def say_ready(address: tuple[str, int], metrics_address: tuple[str, int]) -> Non
     print(json.dumps({"event": "ready", **texts, "pid": os.getpid()}, separators=(",", ":")), flush=True)
 
 
-async def serve(config: Config) -> None:
-    """Serves until SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
+def stop_signal() -> asyncio.Event:
+    """Set when the program is asked to stop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def serve_by_workers(config: Config) -> int:
+    """Serves with several processes until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
+    with reserve(config.host, config.port) as reserved:
+        address = reserved.getsockname()[:2]
+        started = await asyncio.gather(*(workers.start(config, address[1]) for _ in range(config.workers())))
+        metrics = MetricsServer(
+            config.host, config.metrics_port, lambda: workers.read(started), lambda: not stop.is_set()
+        )
+        say_ready(address, (config.host, metrics.server_port))
+        ends = [asyncio.create_task(worker.process.wait()) for worker in started]
+        await asyncio.wait([asyncio.create_task(stop.wait()), *ends], return_when=asyncio.FIRST_COMPLETED)
+        return await workers.finish(started)
+
+
+async def serve(config: Config) -> int:
+    """Serves with one event loop until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
     books = Books()
-    gateway = Gateway(config, books, Inference(config), Rounds(loop))
+    gateway = Gateway(config, books, Inference(config), Rounds(asyncio.get_running_loop()))
     metrics = MetricsServer(
         config.host,
         config.metrics_port,
@@ -172,15 +193,16 @@ async def serve(config: Config) -> None:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         await gateway.drain()
-        server.stop()
+        server.stop()  # type: ignore[no-untyped-call]
         await serving
+    return 0 if stop.is_set() else 1
 
 
 def main() -> None:
     """Reads the settings and serves."""
     config = parse(sys.argv[1:], os.environ, VERSION_LINE)
     try:
-        uvloop.run(serve(config))
+        sys.exit(uvloop.run(serve(config) if config.workers() == 1 else serve_by_workers(config)))
     except OSError as error:
         sys.exit(f"{NAME}: {error}")
 

@@ -1,4 +1,4 @@
-"""When sessions are visited: a timer wheel with slots of 5 ms and one timer of the event loop for all of them.
+"""When sessions are visited: a timer wheel with slots of 10 ms and one timer of the event loop for all of them.
 
 A visit has two halves, one round apart. In the first the session asks for what may have come; in the second it takes
 what is there. Between them the server's own threads work on the requests of all sessions of the slot in one go.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Final
 
-ROUND_SECONDS: Final = 0.005
+ROUND_SECONDS: Final = 0.01
 
 
 class Rounds:

@@ -138,11 +138,11 @@ class Session:
         if self._draining is not None or self._ended.done():
             return
         now = time.monotonic()
-        expected = self._rate * (now - self._emptied_at)
+        expected = self._rate * (now - self._emptied_at) - self._taken
         # At a tick one more than can have come, so that the newest frame is in the batch, and more if that doesn't
         # suffice. Between ticks fewer: what waits for a message wakes the server's thread for a single one.
         is_tick = now + ROUND_SECONDS >= self._due
-        self._ask_for(ceil(expected) + 1 if is_tick else max(1, int(expected - self._taken)))
+        self._ask_for(ceil(expected) + 1 if is_tick else max(1, int(expected)))
         self._rounds.soon(self._take_all if is_tick else self._take)
 
     def _ask_for(self, count: int) -> None:

@@ -1,0 +1,63 @@
+"""Several processes behind one ready line: each is the gateway with one event loop, on the same port.
+
+The kernel deals connections out to them. This process only adds up what they count, and passes SIGTERM on.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+import urllib.request
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from python_fastapi.config import Config
+from python_fastapi.metrics import Snapshot, add, resident_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One of the processes, and where it shows its books."""
+
+    process: asyncio.subprocess.Process
+    metrics_address: str
+
+    def read(self) -> tuple[Snapshot, int]:
+        """Its books and its memory."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/reading", timeout=5) as answer:
+            reading, resident = json.load(answer)
+        return reading, resident
+
+
+async def start(config: Config, port: int) -> Worker:
+    """Starts a worker on `port`, with the same settings from the same places; returns when it serves."""
+    share = -(-config.max_connections // config.workers())
+    own = ["--port", str(port), "--metrics-port", "0", "--worker-threads", "1", "--max-connections", str(share)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "python_fastapi", *sys.argv[1:], *own, stdout=asyncio.subprocess.PIPE
+    )
+    if process.stdout is None:
+        raise RuntimeError("a worker has no standard output")
+    line = await process.stdout.readline()
+    if not line:
+        raise OSError(f"a worker ended with status {await process.wait()} before it served")
+    ready: dict[str, Any] = json.loads(line)
+    return Worker(process, ready["metrics_address"])
+
+
+def read(workers: list[Worker]) -> tuple[Snapshot, int]:
+    """The books of all workers, and the memory of all processes."""
+    readings = [worker.read() for worker in workers]
+    total: Snapshot = reduce(add, (reading for reading, _ in readings))
+    total["in_flight_per_connection_max"] = max(reading["in_flight_per_connection_max"] for reading, _ in readings)
+    return total, resident_bytes() + sum(resident for _, resident in readings)
+
+
+async def finish(workers: list[Worker]) -> int:
+    """Stops the workers; the status of the first that ended otherwise than well, else 0."""
+    for worker in workers:
+        if worker.process.returncode is None:
+            worker.process.send_signal(signal.SIGTERM)
+    statuses = [await worker.process.wait() for worker in workers]
+    return next((status for status in statuses if status), 0)
