@@ -329,8 +329,8 @@ fn count_bytes(counts: &mut Counts, message: &Message) {
 /// Bytes of a frame without a mask.
 fn frame_bytes(payload: usize) -> u64 {
     let header = match payload {
-        ..=125 => 2,
-        ..=0xffff => 4,
+        0..=125 => 2,
+        126..=0xffff => 4,
         _ => 10,
     };
     header + payload as u64
