@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -32,15 +34,15 @@ class Wheel {
     template <typename Visit>
     void turn(TimePoint now, Visit visit) {
         const std::int64_t until = (now - began_) / turn_interval;
-        // After a long stall all slots are due once.
-        turned_ = std::max(turned_, until - static_cast<std::int64_t>(slots_.size()));
-        while (turned_ < until) {
-            ++turned_;
-            auto due = std::exchange(slots_[index(turned_)], {});
-            for (auto& item : due) {
-                if (const std::optional<TimePoint> next = visit(*item)) {
-                    add(std::move(item), *next);
-                }
+        // After a long stall each slot is due once. All are emptied first: what is visited goes back into one of them.
+        std::vector<std::unique_ptr<Item>> due;
+        for (std::int64_t at = std::max(turned_, until - slots) + 1; at <= until; ++at) {
+            std::ranges::move(std::exchange(slots_[index(at)], {}), std::back_inserter(due));
+        }
+        turned_ = std::max(turned_, until);
+        for (auto& item : due) {
+            if (const std::optional<TimePoint> next = visit(*item)) {
+                add(std::move(item), *next);
             }
         }
     }
