@@ -12,6 +12,7 @@ from bench_format.histogram import Values, decode
 from bench_format.meaning import is_valid, reasons, trial_name
 from bench_format.schemas import (
     SCHEMA,
+    ContractFile,
     Run,
     ServiceFile,
     TrialEntry,
@@ -25,7 +26,7 @@ from bench_format.schemas import (
 from bench_format.wire import FormatError
 from bench_format.wire import decode as decode_as
 
-T = TypeVar("T", Run, ServiceFile, TrialFile, TrialResult, WorkerResult)
+T = TypeVar("T", ContractFile, Run, ServiceFile, TrialFile, TrialResult, WorkerResult)
 
 
 class BundleError(Exception):
@@ -76,6 +77,8 @@ class Bundle:
     trials: tuple[Trial, ...]
     # Folders with a result that `run.json` doesn't list.
     strays: tuple[str, ...]
+    # Of each service whether it kept its contract; empty where no program checks it, and in bundles from before it was.
+    contracts: tuple[ContractFile, ...] = ()
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -96,7 +99,9 @@ def read_bundle(folder: Path) -> Bundle:
     known = {trial.name for trial in trials}
     root = folder / "trials"
     found = (file.parent.relative_to(root).as_posix() for file in root.glob("*/*/*/*/result.json"))
-    return Bundle(folder, run, trials, tuple(sorted(name for name in found if name not in known)))
+    strays = tuple(sorted(name for name in found if name not in known))
+    contracts = tuple(_read(ContractFile, file) for file in sorted((folder / "conformance").glob("*.json")))
+    return Bundle(folder, run, trials, strays, contracts)
 
 
 def _trial(folder: Path, entry: TrialEntry) -> Trial:

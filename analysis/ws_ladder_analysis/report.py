@@ -23,6 +23,7 @@ from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
 from .compare import Comparison, compare
+from .contract import contract
 from .drawing import Chart
 from .frames import frames
 from .ladders import Ladder, ladders, objectives
@@ -120,7 +121,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         books_held=_books_held(bundle),
         evidence=(
             evidence.machines(bundle),
-            *filter(None, [pods(results)]),
+            *filter(None, [contract(bundle.contracts), pods(results)]),
             evidence.roles(bundle),
             evidence.versions(bundle),
             evidence.generators(found),

@@ -5,6 +5,7 @@
 use std::{fmt::Write, path::Path};
 
 use bench_format::{
+    contract::ContractOutcome,
     result::Validity,
     run::{Run, Search, SearchFound, TrialState},
     trial::TrialId,
@@ -99,7 +100,8 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     let tiers = run.trials.iter().filter(|entry| entry.search.is_none());
     let asserted = tiers.map(|entry| {
         let (standing, words) = match &entry.state {
-            TrialState::Finished { .. } => of_result(folder, &entry.trial, of_state(&entry.state)),
+            TrialState::Finished { .. } => of_contract(folder, &entry.trial.service)
+                .unwrap_or_else(|| of_result(folder, &entry.trial, of_state(&entry.state))),
             TrialState::Failed { reason } => (Standing::Invalid, format!("not measured: {reason}")),
             TrialState::Pending => (Standing::Invalid, "not climbed yet".into()),
             TrialState::Started { .. } => (Standing::Invalid, "interrupted; resume the run".into()),
@@ -107,6 +109,17 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
         Asserted { trial: entry.trial.clone(), standing, words }
     });
     Ok(asserted.chain(run.searches.iter().map(asserted_search)).collect())
+}
+
+/// Figures of a service that broke its contract after them don't count; nothing where it kept it, or nobody looked.
+fn of_contract(folder: &Path, service: &str) -> Option<(Standing, String)> {
+    let after = match store::read_contract(folder, service) {
+        Ok(file) => file?.after?,
+        Err(error) => return Some((Standing::Invalid, error.to_string())),
+    };
+    let failed: Vec<&str> = after.failed().map(|case| case.name.as_str()).collect();
+    let words = format!("its service did not keep its contract after its last trial ({})", failed.join(", "));
+    (after.outcome != ContractOutcome::Passed).then_some((Standing::Invalid, words))
 }
 
 fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, String) {

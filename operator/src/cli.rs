@@ -19,6 +19,7 @@ use crate::{
 
 mod chosen;
 mod conformance;
+mod core_check;
 mod elsewhere;
 mod judge;
 mod machine;
@@ -39,7 +40,7 @@ enum Command {
     /// Climb a plan on this machine and keep a bundle.
     ///
     /// Exit code 0: all trials are valid and passed (or have no objectives); 1: one failed; 2: one is invalid or could
-    /// not be measured; 130 or 143: stopped by a signal, to be resumed.
+    /// not be measured, or a service breaks the contract of its protocol; 130 or 143: stopped by a signal, to be resumed.
     Run(run::Run),
     /// Search the largest load that meets the objectives, and keep a bundle.
     ///

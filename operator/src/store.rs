@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bench_format::{SchemaTooNew, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId};
+use bench_format::{
+    SchemaTooNew, contract::ContractFile, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
+};
 use driver::measure::Measured;
 use judge::Judged;
 use serde::Serialize;
@@ -160,6 +162,17 @@ impl<F: Files> Store<F> {
         self.write_json(&folder.join("result.json"), result)
     }
 
+    /// Writes what became of a service's contract.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn save_contract(&self, file: &ContractFile) -> Result<(), Error> {
+        let path = contract_path(&self.folder, &file.service);
+        let folder = path.parent().unwrap_or(&self.folder);
+        self.files.make_folder(folder).map_err(|source| failed("make", folder, source))?;
+        self.write_json(&path, file)
+    }
+
     /// Adds a line to `timeline.jsonl`. A kill may leave half a line, which readers skip.
     ///
     /// # Errors
@@ -211,6 +224,26 @@ pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error>
         serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
     bench_format::check_schema(result.schema).map_err(|source| Error::Schema { path, source })?;
     Ok(result)
+}
+
+/// Reads what is known of a service's contract; nothing where it wasn't looked at.
+///
+/// # Errors
+/// When it is there and can't be understood.
+pub fn read_contract(bundle: &Path, service: &str) -> Result<Option<ContractFile>, Error> {
+    let path = contract_path(bundle, service);
+    let text = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|source| failed("read", &path, source))?,
+    };
+    let file: ContractFile =
+        serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
+    bench_format::check_schema(file.schema).map_err(|source| Error::Schema { path, source })?;
+    Ok(Some(file))
+}
+
+fn contract_path(bundle: &Path, service: &str) -> PathBuf {
+    bundle.join("conformance").join(format!("{service}.json"))
 }
 
 fn failed(verb: &'static str, path: &Path, source: io::Error) -> Error {

@@ -13,12 +13,14 @@
 //! | [`histogram`] | a worker | everyone: merging is addition |
 //! | [`environment`] | whoever runs on a machine | the analysis |
 //! | [`pod`] | the operator in a cluster | the analysis |
+//! | [`contract`] | `ladder run` | the analysis |
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
 //! Every file carries a `schema` number. Unknown fields are errors, and a number newer than [`SCHEMA`] is refused
 //! with a message that says so, so that an old program never half-understands a new file.
 
+pub mod contract;
 pub mod environment;
 pub mod histogram;
 pub mod plan;

@@ -15,6 +15,12 @@ export type BookKeeping = "connections" | "totals" | "none";
 /** What limited a closed-loop trial or one of sessions. */
 export type BoundBy = "service" | "generator" | "both" | "neither" | "inference";
 
+/** What became of a case. */
+export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
+
+/** How a check ended. */
+export type ContractOutcome = "passed" | "failed" | "not-checked";
+
 /** What failing an objective looks like. */
 export type Edge = "latency" | "errors";
 
@@ -237,6 +243,52 @@ export interface ConnectionStats {
   closed: Record<string, number>;
   /** Refused, by reason. */
   rejected: Record<string, number>;
+}
+
+/** One case. */
+export interface ContractCase {
+  /** Its name. */
+  name: string;
+  /** What became of it. */
+  status: CaseStatus;
+  /** What the contract asks for; absent where it wasn't run. */
+  expected?: string | null;
+  /** Why it was skipped. */
+  reason?: string | null;
+  /** What was seen; absent where it wasn't run. */
+  seen?: string | null;
+}
+
+/** One run of the program. */
+export interface ContractCheck {
+  /** When it began, RFC 3339. */
+  at: string;
+  /** How it ended. */
+  outcome: ContractOutcome;
+  /** Each case; empty where nothing could be checked. */
+  cases: ContractCase[];
+  /** Why nothing could be checked; absent where it could. */
+  problem?: string | null;
+}
+
+/** What became of a service's contract. */
+export interface ContractFile {
+  /** See `SCHEMA`. */
+  schema: number;
+  /** The service. */
+  service: string;
+  /** The program that checks it: `conformance` of its protocol in the registry. */
+  program: string;
+  /** How much of the contract it checks, as its `--level` spells it. */
+  level: string;
+  /** The check after the last trial; absent until then, and where nothing was measured. */
+  after?: ContractCheck | null;
+  /** The check before the first trial. */
+  before?: ContractCheck | null;
+  /** Exceptions that the registry declares, used at this level or not: what the service does instead, by case. */
+  exceptions?: Record<string, string>;
+  /** Why nothing was checked; absent where it was. */
+  left_out?: string | null;
 }
 
 /** How much CPU one process of a role may use. */
@@ -1011,6 +1063,11 @@ export interface TrialFile {
   problems?: Reason[];
   /** Resident memory of this service process before its first connection, in bytes; absent where it isn't known. */
   rss_at_rest_bytes?: number | null;
+  /**
+   * Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
+   * from before it was kept.
+   */
+  warmup_ns?: number | null;
 }
 
 /** Which trial, within a run. */

@@ -13,9 +13,13 @@ use bench_format::{
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
 
-use super::{chosen::Chosen, machine, outside};
+use super::{
+    chosen::Chosen,
+    core_check::{self, CoreCheck},
+    machine, outside,
+};
 use crate::{
-    assert,
+    assert::{self, Standing},
     backend::{
         Backend,
         local::Local,
@@ -41,6 +45,9 @@ pub(super) struct Run {
     /// Go on with a run that was interrupted, by the plan that it began with.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<String>,
+    /// Don't check before a service's first trial and after its last whether it keeps the core of its contract.
+    #[arg(long)]
+    no_conformance: bool,
     #[command(flatten)]
     outside: outside::Flags,
     #[command(flatten)]
@@ -100,8 +107,11 @@ struct Prepared {
 
 pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.shared.registry)?;
+    let check = if arguments.no_conformance { CoreCheck::LeftOut } else { CoreCheck::AroundTheTrials };
     if let Some(id) = &arguments.resume {
-        return execute(&arguments.shared, &registry, |allowed| resume(&arguments.shared, id, &registry, allowed));
+        return execute(&arguments.shared, &registry, check, |allowed| {
+            resume(&arguments.shared, id, &registry, allowed)
+        });
     }
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
     let Chosen { plan_argument, path, services } =
@@ -110,24 +120,39 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let again = format!("ladder run {plan_argument}");
     let outside = arguments.outside.place();
     let wanted = Wanted { wire, path, services, again, searches: false, outside };
-    begin_and_execute(&arguments.shared, &registry, wanted)
+    begin_and_execute(&arguments.shared, &registry, check, wanted)
 }
 
 /// Starts a run and climbs it to its end; the exit code.
-pub(super) fn begin_and_execute(shared: &Shared, registry: &Registry, wanted: Wanted<'_>) -> anyhow::Result<u8> {
-    execute(shared, registry, |allowed| begin(shared, wanted, registry, allowed))
+pub(super) fn begin_and_execute(
+    shared: &Shared,
+    registry: &Registry,
+    check: CoreCheck,
+    wanted: Wanted<'_>,
+) -> anyhow::Result<u8> {
+    execute(shared, registry, check, |allowed| begin(shared, wanted, registry, allowed))
 }
 
 fn execute(
     shared: &Shared,
     registry: &Registry,
+    check: CoreCheck,
     prepare: impl FnOnce(&[usize]) -> anyhow::Result<Prepared>,
 ) -> anyhow::Result<u8> {
     let allowed = machine::allowed_cpus()?;
     machine::raise_open_files().context("failed to raise the limit of open files")?;
-    let prepared = prepare(&allowed)?;
+    let mut prepared = prepare(&allowed)?;
+    // The program may use all CPUs, as no trial is under way.
+    core_check::before(check, registry, &prepared.store, &mut prepared.file)?;
     machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
     let (bundle, file, end) = climb(prepared, registry)?;
+    let broken = match end {
+        End::Finished => {
+            machine::stay_on(&allowed).context("failed to give ladder its CPUs back")?;
+            core_check::after(registry, &bundle, &file)?
+        }
+        End::Stopped(_) => Vec::new(),
+    };
     print!("{}", print::table(&bundle, &file));
     file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
     println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
@@ -141,6 +166,10 @@ fn execute(
             // The measurement stands without it.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
         }
+    }
+    if !broken.is_empty() {
+        eprintln!("ladder: {}: the contract is broken after the trials; their figures don't count", broken.join(", "));
+        return Ok(Standing::Invalid.exit_code());
     }
     Ok(assert::of_run(&file).exit_code())
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::{
     chosen::Chosen,
+    core_check::CoreCheck,
     run::{Shared, Wanted, begin_and_execute},
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
     begin_and_execute(
         &arguments.shared,
         &registry,
+        CoreCheck::Never,
         Wanted { wire, path, services, again, searches: true, outside: None },
     )
 }

@@ -45,6 +45,30 @@ class BoundBy(StrEnum):
     INFERENCE = "inference"
 
 
+class CaseStatus(StrEnum):
+    """What became of a case."""
+
+    # As the contract says.
+    PASSED = "passed"
+    # Not as the contract says.
+    FAILED = "failed"
+    # Not as the contract says, as the registry declares.
+    EXCEPTED = "excepted"
+    # Not run.
+    SKIPPED = "skipped"
+
+
+class ContractOutcome(StrEnum):
+    """How a check ended."""
+
+    # No case failed.
+    PASSED = "passed"
+    # A case failed.
+    FAILED = "failed"
+    # Nothing could be checked.
+    NOT_CHECKED = "not-checked"
+
+
 class Edge(StrEnum):
     """What failing an objective looks like."""
 
@@ -370,6 +394,61 @@ class ConnectionStats:
     closed: dict[str, int]
     # Refused, by reason.
     rejected: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ContractCase:
+    """One case."""
+
+    # Its name.
+    name: str
+    # What became of it.
+    status: CaseStatus
+    _: KW_ONLY
+    # What the contract asks for; absent where it wasn't run.
+    expected: str | None = None
+    # Why it was skipped.
+    reason: str | None = None
+    # What was seen; absent where it wasn't run.
+    seen: str | None = None
+
+
+@dataclass(frozen=True)
+class ContractCheck:
+    """One run of the program."""
+
+    # When it began, RFC 3339.
+    at: str
+    # How it ended.
+    outcome: ContractOutcome
+    # Each case; empty where nothing could be checked.
+    cases: list[ContractCase]
+    _: KW_ONLY
+    # Why nothing could be checked; absent where it could.
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class ContractFile:
+    """What became of a service's contract."""
+
+    # See `SCHEMA`.
+    schema: int
+    # The service.
+    service: str
+    # The program that checks it: `conformance` of its protocol in the registry.
+    program: str
+    # How much of the contract it checks, as its `--level` spells it.
+    level: str
+    _: KW_ONLY
+    # The check after the last trial; absent until then, and where nothing was measured.
+    after: ContractCheck | None = None
+    # The check before the first trial.
+    before: ContractCheck | None = None
+    # Exceptions that the registry declares, used at this level or not: what the service does instead, by case.
+    exceptions: dict[str, str] = field(default_factory=dict)
+    # Why nothing was checked; absent where it was.
+    left_out: str | None = None
 
 
 @dataclass(frozen=True)
@@ -1244,6 +1323,9 @@ class TrialFile:
     problems: list[Reason] = field(default_factory=list)
     # Resident memory of this service process before its first connection, in bytes; absent where it isn't known.
     rss_at_rest_bytes: int | None = None
+    # Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
+    # from before it was kept.
+    warmup_ns: int | None = None
 
 
 @dataclass(frozen=True)

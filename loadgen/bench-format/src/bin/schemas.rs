@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
-use bench_format::{plan, result, run, service, timeline, trial, trial_file};
+use bench_format::{contract, plan, result, run, service, timeline, trial, trial_file};
 use schemars::{JsonSchema, schema_for};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("worker-result", of::<result::WorkerResult>())?;
     write("trial-result", of::<result::TrialResult>())?;
     write("service-file", of::<result::ServiceFile>())?;
+    write("contract-file", of::<contract::ContractFile>())?;
     write("timeline-entry", of::<timeline::TimelineEntry>())?;
     write("service-stats", of::<service::ServiceStats>())?;
     write("service-publisher", of::<service::PublisherStats>())?;

@@ -1,0 +1,267 @@
+//! Before a service's first trial and after its last, `ladder run` checks whether it keeps the core of its contract: figures
+//! of a service that does something else than its protocol says are worth nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::Context;
+use bench_format::{
+    SCHEMA,
+    contract::{CaseStatus, ContractCase, ContractCheck, ContractFile, ContractOutcome},
+    run::{Run, TrialState},
+};
+use driver::clock;
+use serde::Deserialize;
+
+use crate::{
+    contract::{self, Level, SELF_TEST},
+    registry::{Registry, Service},
+    step,
+    store::{Store, read_contract},
+};
+
+/// Whether the contract is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CoreCheck {
+    /// Before the first trial of a service and after its last.
+    AroundTheTrials,
+    /// Not, because somebody said so.
+    LeftOut,
+    /// Not, and nobody needs to say so: a search is climbed, whose services are checked apart from it.
+    Never,
+}
+
+/// The flag that leaves it out.
+pub(super) const LEAVE_OUT: &str = "--no-conformance";
+
+/// Checks each service that has trials before it and was not checked yet. What can't be measured is noted in the run.
+pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: &mut Run) -> anyhow::Result<()> {
+    if check == CoreCheck::Never || !run.searches.is_empty() {
+        return Ok(());
+    }
+    if run.outside.is_some() {
+        eprintln!(
+            "the contract is not checked: ladder did not start the service; stt-conformance --service checks one that runs"
+        );
+        return Ok(());
+    }
+    for (name, program) in services(registry, run) {
+        if read_contract(store.folder(), &name)?.is_some_and(|file| file.before.is_some() || file.left_out.is_some()) {
+            continue;
+        }
+        let mut file = ContractFile {
+            schema: SCHEMA,
+            service: name.clone(),
+            program: program.clone(),
+            level: Level::Core.to_string(),
+            exceptions: registry.services[&name].exceptions.clone(),
+            left_out: (check == CoreCheck::LeftOut).then(|| LEAVE_OUT.into()),
+            before: None,
+            after: None,
+        };
+        if check == CoreCheck::AroundTheTrials {
+            let path = contract::find(&program)
+                .with_context(|| format!("{name} can't be checked ({LEAVE_OUT} leaves it out)"))?;
+            let checked = run_program(&path, registry, &name, store.folder())?;
+            tell(&name, "before its first trial", &checked);
+            refuse(run, &name, &checked);
+            file.before = Some(checked);
+        }
+        store.save_contract(&file)?;
+    }
+    Ok(store.save_run(run)?)
+}
+
+/// Checks each service again that was measured; those whose contract is broken now.
+pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Result<Vec<String>> {
+    let (store, _) = Store::open(bundle.parent().unwrap_or(bundle), &run.id)?;
+    let mut broken = Vec::new();
+    let mut names: Vec<&String> = run.trials.iter().map(|entry| &entry.trial.service).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let Some(mut file) = read_contract(store.folder(), name)? else { continue };
+        if file.before.as_ref().is_none_or(|before| before.outcome != ContractOutcome::Passed) {
+            continue;
+        }
+        let checked = match file.after.take() {
+            Some(checked) => checked,
+            None => run_program(&contract::find(&file.program)?, registry, name, store.folder())?,
+        };
+        tell(name, "after its last trial", &checked);
+        if checked.outcome != ContractOutcome::Passed {
+            broken.push(name.clone());
+        }
+        file.after = Some(checked);
+        store.save_contract(&file)?;
+    }
+    Ok(broken)
+}
+
+/// The services that have a trial before them, whose protocol has a program, each once, with the program.
+fn services(registry: &Registry, run: &Run) -> Vec<(String, String)> {
+    let mut services: Vec<(String, String)> = Vec::new();
+    for entry in run.trials.iter().filter(|entry| step::is_open(&entry.state)) {
+        let name = &entry.trial.service;
+        let known = services.iter().any(|(known, _)| known == name) || name.starts_with(SELF_TEST);
+        let of = |service: &Service| registry.protocol_of(service).conformance.clone();
+        if let (false, Some(program)) = (known, registry.services.get(name).and_then(of)) {
+            services.push((name.clone(), program));
+        }
+    }
+    services
+}
+
+/// A service that breaks its contract is not measured.
+fn refuse(run: &mut Run, name: &str, checked: &ContractCheck) {
+    if checked.outcome == ContractOutcome::Passed {
+        return;
+    }
+    let reason = format!("not tried: {}", in_words(checked));
+    for entry in run.trials.iter_mut().filter(|entry| entry.trial.service == name && step::is_open(&entry.state)) {
+        entry.state = TrialState::Failed { reason: reason.clone() };
+    }
+}
+
+fn tell(name: &str, when: &str, checked: &ContractCheck) {
+    eprintln!("{name}: {when}, {}", in_words(checked));
+    for ContractCase { name, expected, seen, .. } in checked.failed() {
+        let said = |text: &Option<String>| text.clone().unwrap_or_default();
+        eprintln!("  {name}: expected: {}; seen: {}", said(expected), said(seen));
+    }
+}
+
+fn in_words(checked: &ContractCheck) -> String {
+    let failed: Vec<&str> = checked.failed().map(|case| case.name.as_str()).collect();
+    match checked.outcome {
+        ContractOutcome::Passed => {
+            let passed = checked.cases.iter().filter(|case| case.status == CaseStatus::Passed).count();
+            format!("it keeps the core of its contract ({passed} passed)")
+        }
+        ContractOutcome::Failed => format!("it breaks the core of its contract ({})", failed.join(", ")),
+        ContractOutcome::NotChecked => {
+            format!(
+                "the core of its contract could not be checked: {}",
+                checked.problem.as_deref().unwrap_or("no reason")
+            )
+        }
+    }
+}
+
+/// What of the program's JSON is kept.
+#[derive(Deserialize)]
+struct Report {
+    services: Vec<ServiceReport>,
+}
+
+#[derive(Deserialize)]
+struct ServiceReport {
+    cases: Vec<CaseReport>,
+}
+
+#[derive(Deserialize)]
+struct CaseReport {
+    name: String,
+    status: CaseStatus,
+    reason: Option<String>,
+    evidence: Option<Evidence>,
+}
+
+#[derive(Deserialize)]
+struct Evidence {
+    expected: String,
+    seen: String,
+}
+
+impl From<CaseReport> for ContractCase {
+    fn from(case: CaseReport) -> Self {
+        let CaseReport { name, status, reason, evidence } = case;
+        let (expected, seen) = evidence.map(|evidence| (evidence.expected, evidence.seen)).unzip();
+        Self { name, status, expected, seen, reason }
+    }
+}
+
+/// Runs the program on a service; it starts the service itself.
+fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> anyhow::Result<ContractCheck> {
+    let at = clock::rfc3339(clock::unix_ns());
+    let kept: PathBuf = bundle.join(".conformance.json");
+    let results = ["--json".to_owned(), kept.display().to_string()];
+    let mut command = contract::command(path, registry, (name, &registry.services[name]), Level::Core, &results);
+    let ended = command.stdin(Stdio::null()).output().with_context(|| format!("failed to run {}", path.display()))?;
+    let read =
+        fs::read(&kept).context("it left no results").and_then(|text| Ok(serde_json::from_slice::<Report>(&text)?));
+    let _ = fs::remove_file(&kept);
+    let cases =
+        |report: Report| report.services.into_iter().flat_map(|service| service.cases).map(Into::into).collect();
+    Ok(match (ended.status.code(), read) {
+        (Some(0), Ok(report)) => {
+            ContractCheck { at, outcome: ContractOutcome::Passed, problem: None, cases: cases(report) }
+        }
+        (Some(1), Ok(report)) => {
+            ContractCheck { at, outcome: ContractOutcome::Failed, problem: None, cases: cases(report) }
+        }
+        (_, read) => {
+            let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+            let why = read.err().filter(|_| said.is_empty()).map(|error| format!(" ({error:#})")).unwrap_or_default();
+            let problem = if said.is_empty() { format!("it ended with {}{why}", ended.status) } else { said };
+            ContractCheck { at, outcome: ContractOutcome::NotChecked, problem: Some(problem), cases: Vec::new() }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::plan::check::fixture;
+
+    /// A conformance program that says this and ends with this code.
+    fn program(folder: &TempDir, results: &str, code: i32) -> PathBuf {
+        let path = folder.path().join("program");
+        // The fourth argument is the file of the results.
+        let text =
+            format!("#!/bin/sh\n[ -z '{results}' ] || echo '{results}' > \"$4\"\necho no gateway >&2\nexit {code}\n");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn checked(results: &str, code: i32) -> ContractCheck {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(&folder, results, code);
+        let checked = run_program(&program, &fixture::registry(), "ours", folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the program is left");
+        checked
+    }
+
+    fn results(status: &str) -> String {
+        format!(
+            r#"{{"schema":2,"services":[{{"service":"ours","level":"core","cases":[
+            {{"name":"batches","status":"{status}","evidence":{{"expected":"all","seen":"some"}},"seconds":1}}]}}]}}"#
+        )
+    }
+
+    #[test]
+    fn what_the_program_found_is_kept_case_by_case() {
+        let passed = checked(&results("passed"), 0);
+        assert_eq!((passed.outcome, passed.cases[0].status), (ContractOutcome::Passed, CaseStatus::Passed));
+        assert_eq!(in_words(&passed), "it keeps the core of its contract (1 passed)");
+        let failed = checked(&results("failed"), 1);
+        assert_eq!((failed.outcome, failed.cases[0].seen.as_deref()), (ContractOutcome::Failed, Some("some")));
+        assert_eq!(in_words(&failed), "it breaks the core of its contract (batches)");
+    }
+
+    #[test]
+    fn a_program_that_checked_nothing_says_why() {
+        let none = checked("", 2);
+        assert_eq!((none.outcome, none.problem.as_deref()), (ContractOutcome::NotChecked, Some("no gateway")));
+        // What it says with success, but without results, is worth nothing either.
+        assert_eq!(checked("", 0).outcome, ContractOutcome::NotChecked);
+    }
+}

@@ -1,0 +1,97 @@
+//! `ladder run` and the contract of services: checked before the first trial and after the last, with what follows.
+
+use std::{fs, os::unix::fs::PermissionsExt, process::Output};
+
+use bench_format::{
+    contract::{CaseStatus, ContractFile, ContractOutcome},
+    run::TrialState,
+};
+use fakes::{Checkout, words};
+
+mod fakes;
+
+const RUN: &str = "run fake --run-id r --no-report";
+
+/// A checkout whose services have a contract. Its program finds it kept or broken, one word for each of its calls, and
+/// keeps what it was told.
+fn checkout(findings: &[&str]) -> Checkout {
+    let checkout = Checkout::new();
+    let registry = checkout.path("services/services.toml");
+    let text = fs::read_to_string(&registry).unwrap();
+    let known = "[protocols.fake]\nconformance = \"fake-conformance\"\n";
+    let exceptions = "[services.honest.exceptions]\nunmasked = \"it ends\"\n";
+    fs::write(&registry, text.replace("[protocols.fake]\n", known) + exceptions).unwrap();
+    fs::write(checkout.path("findings"), findings.iter().map(|word| format!("{word}\n")).collect::<String>()).unwrap();
+    let program = r#"#!/bin/sh
+echo "$*" >> told
+finding=$(head -n 1 findings)
+sed -i 1d findings
+while [ "$1" != --json ]; do shift; done
+echo '{"schema":2,"services":[{"cases":[{"name":"batches","status":"'"$finding"'",
+"evidence":{"expected":"all","seen":"some"}}]}]}' > "$2"
+[ "$finding" = passed ]
+"#;
+    fs::write(checkout.path("bin/fake-conformance"), program).unwrap();
+    fs::set_permissions(checkout.path("bin/fake-conformance"), fs::Permissions::from_mode(0o755)).unwrap();
+    checkout
+}
+
+fn contract(checkout: &Checkout) -> ContractFile {
+    serde_json::from_slice(&fs::read(checkout.path("results/r/conformance/honest.json")).unwrap()).unwrap()
+}
+
+fn calls(checkout: &Checkout) -> Vec<String> {
+    let told = fs::read_to_string(checkout.path("told")).unwrap_or_default();
+    told.lines().map(str::to_owned).collect()
+}
+
+fn ended(output: &Output, code: i32, said: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", words(output));
+    assert!(words(output).contains(said), "{}", words(output));
+}
+
+#[test]
+fn a_service_that_keeps_its_contract_is_checked_around_its_trials() {
+    let checkout = checkout(&["passed", "passed"]);
+    ended(&checkout.run(RUN), 0, "honest: after its last trial, it keeps the core of its contract (1 passed)");
+    let file = contract(&checkout);
+    let outcomes = [file.before, file.after].map(|check| check.unwrap().outcome);
+    assert_eq!((outcomes, file.level.as_str()), ([ContractOutcome::Passed; 2], "core"));
+    assert_eq!(file.exceptions["unmasked"], "it ends");
+    let told = calls(&checkout);
+    assert!(told[0].starts_with("--level core --except unmasked=it ends --json "), "{told:?}");
+    assert!(told[1].ends_with("--start honest -- bin/fake-service"), "{told:?}");
+}
+
+#[test]
+fn a_service_that_breaks_its_contract_is_not_measured() {
+    let checkout = checkout(&["failed"]);
+    ended(&checkout.run(RUN), 2, "batches: expected: all; seen: some");
+    let state = checkout.run_file().trials.remove(0).state;
+    let TrialState::Failed { reason } = state else { panic!("{state:?}") };
+    assert_eq!(reason, "not tried: it breaks the core of its contract (batches)");
+    let file = contract(&checkout);
+    assert_eq!((file.before.unwrap().cases[0].status, file.after), (CaseStatus::Failed, None));
+    assert_eq!(calls(&checkout).len(), 1);
+}
+
+#[test]
+fn a_contract_that_is_broken_after_the_trials_makes_the_run_invalid() {
+    let checkout = checkout(&["passed", "failed"]);
+    ended(&checkout.run(RUN), 2, "honest: the contract is broken after the trials");
+    assert!(matches!(checkout.run_file().trials[0].state, TrialState::Finished { .. }));
+    assert_eq!(contract(&checkout).after.unwrap().outcome, ContractOutcome::Failed);
+    ended(&checkout.run("assert results/r"), 2, "did not keep its contract after its last trial (batches)");
+    // What was found stays found.
+    ended(&checkout.run("run --resume r --no-report"), 2, "the contract is broken");
+    assert_eq!(calls(&checkout).len(), 2);
+}
+
+#[test]
+fn the_check_can_be_left_out_which_the_bundle_says() {
+    let checkout = checkout(&[]);
+    ended(&checkout.run(&format!("{RUN} --no-conformance")), 0, "valid");
+    let file = contract(&checkout);
+    assert_eq!((file.left_out.as_deref(), file.before), (Some("--no-conformance"), None));
+    assert_eq!(calls(&checkout), Vec::<String>::new());
+}
