@@ -11,7 +11,9 @@ defmodule ElixirCowboy.Application do
   # A session's last batch has 2.9 s and its farewell one; then the contract's four are over.
   @drain_ms 3_950
   # Sockets whose handshake is under way; a client that stalls there costs a process.
-  @request_timeout_ms 10_000
+  @handshake_timeout_ms 10_000
+  # A reader of metrics keeps its connection for the next reading. It must not be closed just when that comes.
+  @metrics_timeout_ms 3_600_000
 
   @impl true
   def start(_type, _arguments) do
@@ -20,7 +22,10 @@ defmodule ElixirCowboy.Application do
     children =
       [{Gateway, config}] ++
         Inference.child_specs(config) ++
-        [listener(:metrics, config.metrics_port, metrics_routes()), listener(:clients, config.port, client_routes())]
+        [
+          listener(:metrics, config.metrics_port, metrics_routes(), @metrics_timeout_ms),
+          listener(:clients, config.port, client_routes(), @handshake_timeout_ms)
+        ]
 
     Supervisor.start_link(children, strategy: :one_for_one, name: ElixirCowboy.Supervisor)
   end
@@ -47,7 +52,7 @@ defmodule ElixirCowboy.Application do
     [{:_, pages}]
   end
 
-  defp listener(name, port, routes) do
+  defp listener(name, port, routes, timeout_ms) do
     config = Application.fetch_env!(:elixir_cowboy, :config)
 
     transport = %{
@@ -59,7 +64,10 @@ defmodule ElixirCowboy.Application do
     protocol = %{
       env: %{dispatch: :cowboy_router.compile(routes)},
       protocols: [:http],
-      request_timeout: @request_timeout_ms,
+      request_timeout: timeout_ms,
+      idle_timeout: timeout_ms,
+      inactivity_timeout: timeout_ms,
+      max_keepalive: 1_000_000,
       max_header_value_length: 8192,
       max_headers: 64,
       # The socket's own buffer says how much is read at once (see socket_options).
