@@ -4,6 +4,7 @@ The kernel deals connections out to them. This process only adds up what they co
 """
 
 import asyncio
+import ctypes
 import json
 import signal
 import sys
@@ -13,7 +14,11 @@ from functools import reduce
 from typing import Any
 
 from python_fastapi.config import Config
-from python_fastapi.metrics import Snapshot, add, resident_bytes
+from python_fastapi.metrics import MetricsServer, Snapshot, add, resident_bytes
+from python_fastapi.ready import reserve, say_ready, stop_signal
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,20 @@ class Worker:
         return reading, resident
 
 
+def _end_with_parent() -> None:
+    """Has the kernel end a worker whose parent was killed."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 async def start(config: Config, port: int) -> Worker:
     """Starts a worker on `port`, with the same settings from the same places; returns when it serves."""
     share = -(-config.max_connections // config.workers())
     own = ["--port", str(port), "--metrics-port", "0", "--worker-threads", "1", "--max-connections", str(share)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "python_fastapi", *sys.argv[1:], *own, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        *("-m", "python_fastapi", *sys.argv[1:], *own),
+        stdout=asyncio.subprocess.PIPE,
+        preexec_fn=_end_with_parent,
     )
     if process.stdout is None:
         raise RuntimeError("a worker has no standard output")
@@ -61,3 +74,16 @@ async def finish(workers: list[Worker]) -> int:
             worker.process.send_signal(signal.SIGTERM)
     statuses = [await worker.process.wait() for worker in workers]
     return next((status for status in statuses if status), 0)
+
+
+async def serve(config: Config) -> int:
+    """Serves with several processes until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
+    with reserve(config.host, config.port) as reserved:
+        address = reserved.getsockname()[:2]
+        started = await asyncio.gather(*(start(config, address[1]) for _ in range(config.workers())))
+        metrics = MetricsServer(config.host, config.metrics_port, lambda: read(started), lambda: not stop.is_set())
+        say_ready(address, (config.host, metrics.server_port))
+        ends = [asyncio.create_task(worker.process.wait()) for worker in started]
+        await asyncio.wait([asyncio.create_task(stop.wait()), *ends], return_when=asyncio.FIRST_COMPLETED)
+        return await finish(started)

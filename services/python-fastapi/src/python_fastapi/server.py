@@ -1,0 +1,145 @@
+"""The FastAPI application, Granian around it, and the life of a process that serves."""
+
+import asyncio
+import gc
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from granian.constants import HTTPModes, Interfaces
+from granian.log import LogLevels
+from granian.server.embed import Server
+from starlette.routing import WebSocketRoute
+
+from python_fastapi import NAME, VERSION
+from python_fastapi.asgi import Receive, Send
+from python_fastapi.config import Config
+from python_fastapi.gateway import Gateway
+from python_fastapi.inference import Inference
+from python_fastapi.metrics import Books, MetricsServer, resident_bytes
+from python_fastapi.ready import reserve, say_ready, stop_signal
+from python_fastapi.rounds import Rounds
+from python_fastapi.session import Session
+
+BACKLOG: Final = 8192
+# Granian's own setting logs to standard output, which belongs to the ready line; and it tells all of a healthy start.
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"generic": {"format": "%(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "generic", "stream": "ext://sys.stderr"}},
+    "root": {"level": "WARNING", "handlers": ["console"]},
+    "loggers": {"_granian": {"level": "ERROR"}, "granian.access": {"level": "ERROR"}},
+}
+
+
+class Endpoint:
+    """`/ws/stt` as ASGI: FastAPI routes it here, and its WebSocket class would cost a coroutine per message."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        refused = self._refused()
+        if refused is not None:
+            with self._gateway.books.lock:
+                self._gateway.books.rejected[refused] += 1
+            await deny(send, 503)
+            return
+        await send({"type": "websocket.accept"})
+        await Session(self._gateway, receive, send).run()
+
+    def _refused(self) -> str | None:
+        """Why a client can't be taken now; `None` if it can."""
+        limit = self._gateway.config.max_connections
+        if not self._gateway.accepting:
+            return "draining"
+        return "full" if limit and self._gateway.books.open >= limit else None
+
+
+class NotFound:
+    """WebSocket paths that are not there: 404, where the router would say 403."""
+
+    async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        await deny(send, 404)
+
+
+async def deny(send: Send, status: int) -> None:
+    """Answers a WebSocket handshake with this status and no upgrade."""
+    headers = [(b"content-length", b"0")]
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": b""})
+
+
+def application(gateway: Gateway) -> FastAPI:
+    """What `PORT` serves."""
+    app = FastAPI(title=NAME, version=VERSION, openapi_url=None)
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        return JSONResponse({"ok": True, "runtime": NAME})
+
+    # A plain GET is no upgrade. That the path is there for GET makes every other method a 405 that says so.
+    @app.get("/ws/stt")
+    async def upgrade_required() -> JSONResponse:
+        return JSONResponse(
+            {"detail": "upgrade to a WebSocket"}, 426, {"Connection": "Upgrade", "Upgrade": "websocket"}
+        )
+
+    app.router.routes.append(WebSocketRoute("/ws/stt", Endpoint(gateway)))
+    app.router.routes.append(WebSocketRoute("/{path:path}", NotFound()))
+    return app
+
+
+async def until_served(host: str, port: int) -> None:
+    """Returns when the server answers."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answered = await reader.read(12)
+            writer.close()
+            if answered == b"HTTP/1.1 200":
+                return
+        except OSError:
+            pass
+        await asyncio.sleep(0.01)
+
+
+async def serve(config: Config) -> int:
+    """Serves with one event loop until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
+    books = Books()
+    gateway = Gateway(config, books, Inference(config), Rounds(asyncio.get_running_loop()))
+    metrics = MetricsServer(
+        config.host,
+        config.metrics_port,
+        lambda: (books.snapshot(), resident_bytes()),
+        lambda: gateway.accepting,
+    )
+    with reserve(config.host, config.port) as reserved:
+        address = reserved.getsockname()[:2]
+        server = Server(
+            application(gateway),
+            address=config.host,
+            port=address[1],
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            backlog=BACKLOG,
+            backpressure=1 << 20,
+            log_dictconfig=LOGGING,
+            log_level=LogLevels.error,
+        )
+        serving = asyncio.create_task(server.serve())
+        await until_served(config.host, address[1])
+        gc.collect()
+        gc.freeze()
+        say_ready(address, (config.host, metrics.server_port))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await gateway.drain()
+        server.stop()  # type: ignore[no-untyped-call]
+        await serving
+    return 0 if stop.is_set() else 1
