@@ -100,8 +100,7 @@ final class Flights {
         gateway.books().enter(counts -> counts.deliver(frames));
         inbox.recycle(landing.batch().audio());
         webSocket.send(
-            Protocol.partial(
-                taken.span(), recognition, gateway.echo(), landing.flushLateness()),
+            Protocol.partial(taken.span(), recognition, gateway.echo(), landing.flushLateness()),
             true);
       }
       case Failure failure -> {
