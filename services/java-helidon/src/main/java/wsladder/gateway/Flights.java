@@ -88,6 +88,8 @@ final class Flights {
     landed.accept(() -> land(departed, answer));
   }
 
+  // This very flight: one that was given up has no answer any more.
+  @SuppressWarnings("ReferenceEquality")
   private void land(Flight landing, Answer answer) {
     if (flight != landing) {
       return;

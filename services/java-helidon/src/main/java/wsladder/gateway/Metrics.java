@@ -209,7 +209,7 @@ final class Metrics {
   /** Memory of this process; -1 where there is no {@code /proc}. */
   private static long residentBytes() {
     try {
-      String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ");
+      String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ", -1);
       return Long.parseLong(pages[1]) * PAGE_BYTES;
     } catch (IOException e) {
       return -1;

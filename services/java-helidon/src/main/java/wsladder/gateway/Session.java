@@ -208,7 +208,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
   /** Runs the tick if one is due, or goes on with the drain. */
   private void act(long now) {
     if (draining) {
-      continueDrain(now);
+      continueDrain();
     } else {
       if (schedule.isDue(now)) {
         flights.tick(schedule.tick(now));
@@ -308,7 +308,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     try {
       landing.run();
       if (draining && end == null) {
-        continueDrain(System.nanoTime());
+        continueDrain();
       }
     } finally {
       lock.unlock();
@@ -337,7 +337,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  private void continueDrain(long now) {
+  private void continueDrain() {
     wakeAt = deadline;
     if (flights.isIdle()) {
       flights.send(0);
