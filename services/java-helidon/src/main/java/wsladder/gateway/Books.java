@@ -98,12 +98,30 @@ final class Books {
       drop("closed", frames);
     }
 
-    /** A connection ended. */
-    void close(String reason, int waitingFrames) {
+    /** A session ended while so many frames waited. */
+    void close(End how, int waitingFrames) {
+      if (how.refused()) {
+        received++;
+        drop("protocol", 1);
+      }
       waiting -= waitingFrames;
       drop("closed", waitingFrames);
       open--;
-      add(closed, reason, 1);
+      add(closed, how.reason(), 1);
+    }
+
+    /** A start message. */
+    void start() {
+      received++;
+      consumed++;
+    }
+
+    /** So many bytes were read, and frames in them; others were dropped to make room. */
+    void arrive(int bytes, int frames, int dropped) {
+      bytesReceived += bytes;
+      received += frames;
+      waiting += frames - dropped;
+      drop(Kind.OVERFLOW.wire, dropped);
     }
 
     /** A handshake was refused. */

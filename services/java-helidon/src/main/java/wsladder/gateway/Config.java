@@ -124,7 +124,10 @@ record Config(
 
     private Given given(String variable) {
       Setting setting =
-          SETTINGS.stream().filter(one -> one.variable().equals(variable)).findFirst().orElseThrow();
+          SETTINGS.stream()
+              .filter(one -> one.variable().equals(variable))
+              .findFirst()
+              .orElseThrow();
       String flag = flags.get(setting.flag());
       if (flag != null) {
         return new Given(setting.flag(), flag);

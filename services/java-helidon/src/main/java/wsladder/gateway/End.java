@@ -28,8 +28,8 @@ record End(String reason, int code, String text, boolean refused) {
 
   /** The client closed with {@code code}, and gets the same one back if it may be sent. */
   static End client(int code) {
-    boolean valid =
-        code >= 1000 && code <= 1014 && (code < 1004 || code > 1006) || code >= 3000 && code < 5000;
+    boolean registered = code >= 1000 && code <= 1014 && !(code >= 1004 && code <= 1006);
+    boolean valid = registered || (code >= 3000 && code <= 4999);
     return valid ? new End("client", code, "", false) : BROKEN_RULE;
   }
 

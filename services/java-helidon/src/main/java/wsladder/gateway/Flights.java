@@ -88,6 +88,8 @@ final class Flights {
     landed.accept(() -> land(departed, answer));
   }
 
+  // This very flight: one that was given up has no answer any more.
+  @SuppressWarnings("ReferenceEquality")
   private void land(Flight landing, Answer answer) {
     if (flight != landing) {
       return;
@@ -100,8 +102,7 @@ final class Flights {
         gateway.books().enter(counts -> counts.deliver(frames));
         inbox.recycle(landing.batch().audio());
         webSocket.send(
-            Protocol.partial(
-                taken.span(), recognition, gateway.echo(), landing.flushLateness()),
+            Protocol.partial(taken.span(), recognition, gateway.echo(), landing.flushLateness()),
             true);
       }
       case Failure failure -> {

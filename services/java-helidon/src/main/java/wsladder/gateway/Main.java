@@ -18,8 +18,8 @@ import wsladder.gateway.Config.ConfigException;
  * {@code Gateway} is what sessions have in common; {@code Session} is one client: {@code Listener}
  * understands its messages, {@code Inbox} keeps its audio, {@code Schedule} says when that is due,
  * {@code Flights} has it recognised by {@code Inference}, {@code Protocol} and {@code Recognition}
- * are what is said, {@code Outbox} what of that is not written yet, {@code End} why it was over. The
- * {@code Clock} wakes sessions. {@code Books} counts, {@code Metrics} shows what was counted.
+ * are what is said, {@code Outbox} what of that is not written yet, {@code End} why it was over.
+ * The {@code Clock} wakes sessions. {@code Books} counts, {@code Metrics} shows what was counted.
  */
 public final class Main {
   static final String NAME = "java-helidon";

@@ -43,8 +43,7 @@ final class Metrics {
     server.createContext("/healthz", exchange -> answer(exchange, "/healthz", 200, TEXT, "ok\n"));
     server.createContext("/readyz", metrics::ready);
     server.createContext(
-        "/stats",
-        exchange -> answer(exchange, "/stats", 200, "application/json", metrics.stats()));
+        "/stats", exchange -> answer(exchange, "/stats", 200, "application/json", metrics.stats()));
     server.createContext(
         "/metrics", exchange -> answer(exchange, "/metrics", 200, TEXT, metrics.prometheus()));
     server.start();
@@ -61,8 +60,7 @@ final class Metrics {
 
   /** The JDK's contexts are prefixes: what is behind {@code path} is not found. */
   private static void answer(
-      HttpExchange exchange, String path, int status, String type, String text)
-      throws IOException {
+      HttpExchange exchange, String path, int status, String type, String text) throws IOException {
     boolean found = exchange.getRequestURI().getPath().equals(path);
     byte[] body = (found ? text : "not found\n").getBytes(StandardCharsets.UTF_8);
     exchange.getResponseHeaders().set("Content-Type", type);
@@ -150,8 +148,7 @@ final class Metrics {
         counts.waiting + counts.inFlight);
     text.counter("service_messages_malformed_total", "Text passed on that was no JSON", 0);
     text.counter("service_messages_sent_total", "Partials and errors", counts.sent);
-    text.counters(
-        "service_messages_send_dropped_total", "Messages not sent", "reason", Map.of());
+    text.counters("service_messages_send_dropped_total", "Messages not sent", "reason", Map.of());
     text.counter(
         "service_bytes_received_total", "WebSocket bytes read from sockets", counts.bytesReceived);
     text.counter(
@@ -185,8 +182,7 @@ final class Metrics {
         "service_inference_abandoned_total",
         "Requests whose connection ended first",
         counts.abandoned);
-    text.gauge(
-        "service_inference_in_flight", "Requests in flight now", counts.requestsInFlight);
+    text.gauge("service_inference_in_flight", "Requests in flight now", counts.requestsInFlight);
     text.gauge(
         "service_inference_in_flight_per_connection_max",
         "The most requests that were ever in flight for one connection",
@@ -213,7 +209,7 @@ final class Metrics {
   /** Memory of this process; -1 where there is no {@code /proc}. */
   private static long residentBytes() {
     try {
-      String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ");
+      String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ", -1);
       return Long.parseLong(pages[1]) * PAGE_BYTES;
     } catch (IOException e) {
       return -1;

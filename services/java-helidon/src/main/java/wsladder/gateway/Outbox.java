@@ -75,7 +75,7 @@ final class Outbox implements DataWriter {
   boolean isStalled(long now) {
     lock.lock();
     try {
-      return bytes > MAX_BYTES || bytes > 0 && now - progress > MAX_STALL_NANOS;
+      return bytes > MAX_BYTES || (bytes > 0 && now - progress > MAX_STALL_NANOS);
     } finally {
       lock.unlock();
     }

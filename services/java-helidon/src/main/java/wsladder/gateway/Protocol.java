@@ -92,7 +92,11 @@ final class Protocol {
    * @param bufferedFrames that wait now
    */
   record Wait(
-      long oldestAge, long newestAge, long flushLateness, Long inferenceElapsed, int bufferedFrames) {}
+      long oldestAge,
+      long newestAge,
+      long flushLateness,
+      Long inferenceElapsed,
+      int bufferedFrames) {}
 
   /** Whether {@code text} is exactly the object {@code {"type":"start"}}. */
   static boolean isStart(String text) {

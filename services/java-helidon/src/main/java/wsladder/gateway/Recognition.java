@@ -15,12 +15,7 @@ import wsladder.gateway.Protocol.Span;
  * @param rms as the inference wrote it, so that no digit changes on its way to the client
  */
 record Recognition(
-    String rms,
-    long zeroCrossings,
-    long checksum,
-    long samples,
-    String transcript,
-    long audioBytes)
+    String rms, long zeroCrossings, long checksum, long samples, String transcript, long audioBytes)
     implements Answer {
 
   private static final long MAX_CHECKSUM = 0xffff_ffffL;
@@ -34,7 +29,8 @@ record Recognition(
     } catch (IOException e) {
       // Jackson adds the source and the position in lines of their own.
       String reason = e.getMessage().lines().findFirst().orElse("");
-      return new Failure(Kind.PARSE_ERROR, status, "failed to parse the inference's answer: " + reason);
+      return new Failure(
+          Kind.PARSE_ERROR, status, "failed to parse the inference's answer: " + reason);
     }
   }
 

@@ -98,8 +98,7 @@ final class Server {
   /** What is wrong with a handshake, if anything is. */
   static Optional<Refusal> check(Headers headers) {
     if (!hasToken(headers, "Upgrade", "websocket") || !hasToken(headers, "Connection", "upgrade")) {
-      return Optional.of(
-          new Refusal(Status.UPGRADE_REQUIRED_426, "Upgrade: websocket is needed"));
+      return Optional.of(new Refusal(Status.UPGRADE_REQUIRED_426, "Upgrade: websocket is needed"));
     }
     if (!header(headers, "Sec-WebSocket-Version").equals("13")) {
       return Optional.of(
@@ -157,8 +156,7 @@ final class Server {
       }
       String key = header(headers, "Sec-WebSocket-Key");
       String answer = SWITCHING_PROTOCOL_PREFIX + hash(socket, key) + SWITCHING_PROTOCOLS_SUFFIX;
-      Session session =
-          new Session(gateway, socket, prologue, WritableHeaders.create(), key);
+      Session session = new Session(gateway, socket, prologue, WritableHeaders.create(), key);
       try {
         socket.dataWriter().writeNow(BufferData.create(answer.getBytes(StandardCharsets.US_ASCII)));
       } catch (RuntimeException e) {

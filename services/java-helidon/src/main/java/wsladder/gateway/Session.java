@@ -11,7 +11,6 @@ import io.helidon.webserver.spi.ServerConnection;
 import io.helidon.webserver.websocket.WsConnection;
 import io.helidon.websocket.WsSession;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -26,12 +25,6 @@ import java.util.concurrent.locks.ReentrantLock;
  * frames, and never while it waits.
  */
 final class Session implements ServerConnection, Clock.Sleeper {
-  /** What a visit reads at most: a client that floods must not keep others waiting. */
-  private static final int VISIT_BYTES = 64 << 10;
-
-  /** Bytes of a read that may have left some behind: the size of Helidon's buffer. */
-  private static final int FULL_READ_BYTES = 8192;
-
   /** How long the end of a session may take: its close frame, and what the client still sends. */
   private static final long FAREWELL_NANOS = 1_000_000_000L;
 
@@ -51,7 +44,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   private final Gateway gateway;
-  private final ConnectionContext socket;
+  private final Inlet inlet;
   private final ReentrantLock lock = new ReentrantLock();
   private final Outbox outbox;
   private final Inbox inbox;
@@ -91,10 +84,11 @@ final class Session implements ServerConnection, Clock.Sleeper {
       Headers headers,
       String key) {
     this.gateway = gateway;
-    this.socket = socket;
+    this.inlet = new Inlet(socket);
     this.outbox =
         new Outbox(
-            socket.dataWriter(), bytes -> gateway.books().enter(counts -> counts.bytesSent += bytes));
+            socket.dataWriter(),
+            bytes -> gateway.books().enter(counts -> counts.bytesSent += bytes));
     this.inbox = gateway.inbox();
     this.flights = new Flights(gateway, inbox, this::landed);
     PacedContext paced = new PacedContext(socket, DataReader.create(this::read), outbox);
@@ -131,8 +125,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
     try {
       outbox.flush();
       outbox.awaitEmpty(deadline);
-      while (mayStillSend && socket.serverSocket().get() != null) {
-        continue;
+      if (mayStillSend) {
+        inlet.discard();
       }
     } catch (RuntimeException e) {
       // The connection has ended, which is what was waited for.
@@ -146,8 +140,6 @@ final class Session implements ServerConnection, Clock.Sleeper {
     admit();
     if (schedule != null && end == null) {
       act(System.nanoTime());
-    }
-    if (schedule != null && end == null) {
       rest();
     }
     setAlarm();
@@ -158,36 +150,23 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   private byte[] readSocket() {
-    DataReader early = socket.dataReader();
-    if (early.available() > 0) {
-      // Came together with the request for the upgrade.
-      return early.readBytes(early.available());
+    byte[] early = inlet.early();
+    if (early.length > 0) {
+      return early;
     }
     reader = Reader.READING;
     lock.unlock();
     try {
-      return schedule == null ? socket.serverSocket().get() : readAll();
+      return schedule == null ? inlet.readSome() : inlet.readAll();
     } finally {
       lock.lock();
       reader = Reader.BUSY;
     }
   }
 
-  /** Reads until nothing is left in the socket. In one piece it is understood faster. */
-  private byte[] readAll() {
-    byte[] bytes = socket.serverSocket().get();
-    byte[] last = bytes;
-    while (last != null && last.length == FULL_READ_BYTES && bytes.length < VISIT_BYTES) {
-      last = socket.serverSocket().get();
-      if (last != null) {
-        bytes = Arrays.copyOf(bytes, bytes.length + last.length);
-        System.arraycopy(last, 0, bytes, bytes.length - last.length, last.length);
-      }
-    }
-    return bytes;
-  }
-
-  /** Waits for the clock, unless the session is over: then its last frames are read as they come. */
+  /**
+   * Waits for the clock, unless the session is over: then its last frames are read as they come.
+   */
   private void rest() {
     if (end != null) {
       return;
@@ -222,22 +201,14 @@ final class Session implements ServerConnection, Clock.Sleeper {
     int bytes = bytesRead;
     bytesRead = 0;
     if (bytes > 0) {
-      gateway
-          .books()
-          .enter(
-              counts -> {
-                counts.bytesReceived += bytes;
-                counts.received += arrived;
-                counts.waiting += arrived - excess;
-                counts.drop(Protocol.Kind.OVERFLOW.wire, excess);
-              });
+      gateway.books().enter(counts -> counts.arrive(bytes, arrived, excess));
     }
   }
 
   /** Runs the tick if one is due, or goes on with the drain. */
   private void act(long now) {
     if (draining) {
-      continueDrain(now);
+      continueDrain();
     } else {
       if (schedule.isDue(now)) {
         flights.tick(schedule.tick(now));
@@ -290,11 +261,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     if (now - deadline < 0) {
       return deadline;
     }
-    try {
-      socket.serverSocket().close();
-    } catch (RuntimeException e) {
-      // It was closed already.
-    }
+    inlet.close();
     return Clock.NEVER;
   }
 
@@ -317,13 +284,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
   void start() {
     schedule = gateway.schedule(readAt);
     wakeAt = schedule.wake(readAt);
-    gateway
-        .books()
-        .enter(
-            counts -> {
-              counts.received++;
-              counts.consumed++;
-            });
+    gateway.books().enter(Books.Counts::start);
   }
 
   /** The client sent a frame of audio. */
@@ -347,7 +308,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     try {
       landing.run();
       if (draining && end == null) {
-        continueDrain(System.nanoTime());
+        continueDrain();
       }
     } finally {
       lock.unlock();
@@ -376,7 +337,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  private void continueDrain(long now) {
+  private void continueDrain() {
     wakeAt = deadline;
     if (flights.isIdle()) {
       flights.send(0);
@@ -398,12 +359,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
         .books()
         .enter(
             counts -> {
-              if (how.refused()) {
-                counts.received++;
-                counts.drop("protocol", 1);
-              }
               flights.abandon(counts);
-              counts.close(how.reason(), waiting);
+              counts.close(how, waiting);
             });
     if (how.code() != 0 && webSocket != null) {
       webSocket.close(how.code(), how.text());

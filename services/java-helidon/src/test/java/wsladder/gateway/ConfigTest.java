@@ -49,8 +49,7 @@ final class ConfigTest {
   })
   void aValueThatMakesNoSenseIsRefusedByItsName(String variable, String value) {
     ConfigException refused =
-        assertThrows(
-            ConfigException.class, () -> Config.parse(List.of(), Map.of(variable, value)));
+        assertThrows(ConfigException.class, () -> Config.parse(List.of(), Map.of(variable, value)));
     assertTrue(refused.getMessage().contains(variable), refused.getMessage());
     assertTrue(refused.getMessage().contains(value), refused.getMessage());
   }
@@ -64,7 +63,15 @@ final class ConfigTest {
 
   @ParameterizedTest
   @ValueSource(
-      strings = {"https://a:1", "http://a", "http://a:0", "http://a:x", "http://a:1/b", "http://u@a:1", ""})
+      strings = {
+        "https://a:1",
+        "http://a",
+        "http://a:0",
+        "http://a:x",
+        "http://a:1/b",
+        "http://u@a:1",
+        ""
+      })
   void anythingElseIsNoInference(String url) {
     List<String> flags = List.of("--inference-url", url);
     assertThrows(ConfigException.class, () -> Config.parse(flags, Map.of()));

@@ -27,7 +27,7 @@ final class MetricsTest {
           counts.depart(2, 1);
           counts.fail(Kind.TIMEOUT, 2);
           counts.tick(1_500_000);
-          counts.close("client", 1);
+          counts.close(End.client(1000), 1);
         });
     return books;
   }

@@ -32,7 +32,8 @@ final class ProtocolTest {
     for (JsonNode entry : Golden.list("client")) {
       if (entry.get("state").asText().equals("first") && entry.has("text")) {
         boolean start = entry.get("means").asText().equals("start");
-        assertEquals(start, Protocol.isStart(entry.get("text").asText()), entry.get("name").asText());
+        assertEquals(
+            start, Protocol.isStart(entry.get("text").asText()), entry.get("name").asText());
       }
     }
   }
@@ -44,7 +45,8 @@ final class ProtocolTest {
     String letters = "{}\"type:start ,";
     for (int i = 0; i < 20_000; i++) {
       StringBuilder text = new StringBuilder();
-      random.ints(random.nextInt(20), 0, letters.length())
+      random
+          .ints(random.nextInt(20), 0, letters.length())
           .forEach(letter -> text.append(letters.charAt(letter)));
       assertFalse(Protocol.isStart(text.toString()), text + ", seed " + seed);
     }
