@@ -47,9 +47,9 @@ def tracked(places: list[str]) -> list[str]:
 
 def write(service: Service, before: str) -> Path:
     """Keeps the result that `ladder conformance --results` left; `before`: the inputs when the check began."""
-    result = json.loads((RESULTS / f"{service.name}.json").read_text())
+    [result] = json.loads((RESULTS / f"{service.name}.json").read_text())["services"]
     path = service.folder / NAME
-    cases = {case["case"]: case["outcome"] for case in result["cases"]}
+    cases = {case["name"]: case["status"] for case in result["cases"]}
     record = {"inputs": before, "level": "strict", "exceptions": service.exceptions, "cases": cases}
     path.write_text(json.dumps(record, indent=2) + "\n")
     return path
