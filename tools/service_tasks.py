@@ -206,6 +206,15 @@ def ladder_conformance(names: list[str], level: str, *options: str) -> int:
     return subprocess.run([LADDER, "conformance", "--level", level, *options, *names], cwd=ROOT).returncode
 
 
+def twice_at_most(name: str, level: str) -> int:
+    """Checks a gateway, and once more if it failed: what a busy machine failed once passes, a fault fails again."""
+    code = ladder_conformance([name], level)
+    if code == 1:
+        print(f"{name}: failed, so it is checked again", flush=True)
+        code = ladder_conformance([name], level)
+    return code
+
+
 def record(services: list[Service]) -> int:
     """Checks gateways by all cases and keeps what came out, with the hash of what it depends on."""
     ready, worst = built(services, named=True)
@@ -229,8 +238,8 @@ def check_gateways(services: list[Service]) -> int:
     strict, core = records.divide(ready)
     for reason, each in strict:
         print(f"{each.name}: all cases, because {reason}")
-    worst = max(worst, ladder_conformance([each.name for _, each in strict], "strict"))
-    worst = max(worst, ladder_conformance([each.name for each in core], "core"))
+    for level, group in (("strict", [each for _, each in strict]), ("core", core)):
+        worst = max(worst, *(twice_at_most(each.name, level) for each in group), 0)
     print(f"{len(ready)} gateways, {len(services) - len(ready)} of the registry left out or not built")
     return worst
 

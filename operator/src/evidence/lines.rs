@@ -13,7 +13,17 @@ const LANGUAGES: [(&[&str], &[&str]); 3] = [
 ];
 /// Folders of what is fetched, built, or tests it.
 const LEFT_OUT: [&str; 12] = [
-    "test", "tests", "testdata", "bench", "benches", "examples", "fuzz", "build", "target", "node_modules", "deps",
+    "test",
+    "tests",
+    "testdata",
+    "bench",
+    "benches",
+    "examples",
+    "fuzz",
+    "build",
+    "target",
+    "node_modules",
+    "deps",
     "_build",
 ];
 

@@ -339,4 +339,3 @@ fn outcome_of(status: u16, body: &[u8], frames: u64, cpu_passes: u32) -> Result<
             .map_err(|message| Failure { inference_status: Some(status), ..Failure::new(Kind::ParseError, message) }),
     }
 }
-

@@ -271,6 +271,9 @@ class Session:
 
     async def _fly(self, batch: Batch, began: float, lateness_ms: float) -> None:
         outcome = await self._gateway.inference.recognise(batch.audio, batch.frames)
+        if self._flight is not batch:
+            # The session ended and its books are closed; a timeout in that moment hid that this task was cancelled.
+            return
         now = time.monotonic()
         self._flight = None
         if isinstance(outcome, Recognition):
@@ -360,6 +363,7 @@ class Session:
         self._asked.clear()
         waiting, flight = len(self._backlog.frames), self._flight
         self._backlog.frames.clear()
+        self._flight = None
         books = self._books
         with books.lock:
             books.waiting -= waiting

@@ -55,9 +55,9 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     passed(wish, super::covers::words(&session.answers))
 }
 
-/// How much [`bounded_memory`] sends, whatever the settings: far more than the 2 to 3 MiB by which the memory of a runtime that
+/// How much [`bounded_memory`] sends, whatever the settings: far more than the 3 to 14 MiB by which the memory of a runtime that
 /// collects garbage goes up and down by itself.
-const FLOOD_BYTES: u32 = 13 << 20;
+const FLOOD_BYTES: u32 = 32 << 20;
 /// So many times what may wait comes on each of its connections.
 const TIMES: u32 = 13;
 /// Longest that the warm-up of [`bounded_memory`] takes.
