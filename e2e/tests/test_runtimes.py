@@ -1,4 +1,4 @@
-"""Gateways in other languages climbed in the cluster as the chart starts them: nobody's user, a root that can't be written."""
+"""Gateways in other languages climbed in the cluster as the chart starts them: no root, a file system that is read only."""
 
 from pathlib import Path
 
