@@ -1,4 +1,4 @@
-"""Gateways in other languages climbed in the cluster as the chart starts them: no root, a file system that is read only."""
+"""Gateways in other languages, climbed in the cluster as the chart starts them."""
 
 from pathlib import Path
 

@@ -13,7 +13,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the walk needs of a checkout.
-PLACES = ["tools", "services/go-nethttp", "services/testdata", "services/services.toml", "versions.lock.toml"]
+PLACES = [
+    "tools",
+    "services/go-nethttp",
+    "services/testdata",
+    "services/services.toml",
+    "services/README.md",
+    "versions.lock.toml",
+]
 NAME = "go-tiny"
 
 

@@ -59,7 +59,7 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
         return wrong(&field, "empty; say it, or leave it out".into());
     }
     let quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
-    for (field, text) in quantities.filter(|(_, text)| !is_quantity(text)) {
+    if let Some((field, text)) = quantities.into_iter().find(|(_, text)| !is_quantity(text)) {
         let message = format!("\"{text}\" is no quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
         return wrong(&format!("image.{field}"), message);
     }
