@@ -116,6 +116,7 @@ impl Setting {
             version: String::new(),
             commit: String::new(),
             versions: Default::default(),
+            lines: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
             outside: None,

@@ -58,8 +58,8 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
     if let Some((field, _)) = texts(service).into_iter().find(|(_, text)| text.trim().is_empty()) {
         return wrong(&field, "empty; say it, or leave it out".into());
     }
-    let quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
-    if let Some((field, text)) = quantities.into_iter().find(|(_, text)| !is_quantity(text)) {
+    let mut quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
+    if let Some((field, text)) = quantities.find(|(_, text)| !is_quantity(text)) {
         let message = format!("\"{text}\" is no quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
         return wrong(&format!("image.{field}"), message);
     }
