@@ -23,6 +23,7 @@ pub mod roles;
 pub mod search;
 mod seed;
 pub mod signals;
+mod spelling;
 pub mod step;
 pub mod store;
 pub mod watcher;

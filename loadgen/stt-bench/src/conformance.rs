@@ -37,5 +37,6 @@ pub mod payload;
 pub mod readings;
 pub mod run;
 pub mod scene;
+pub mod scope;
 pub mod stage;
 pub mod text;

@@ -8,8 +8,8 @@ use std::{
 use anyhow::bail;
 
 use crate::{
-    plan::read::closest,
     registry::{Registry, Service},
+    spelling::closest,
 };
 
 /// Which plan to climb, and which services in place of its own.

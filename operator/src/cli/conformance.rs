@@ -10,8 +10,8 @@ use clap::Args;
 
 use crate::{
     contract::{self, Level, SELF_TEST},
-    plan::read::closest,
     registry::{Registry, Service},
+    spelling::closest,
 };
 
 /// The exit code when nothing could be checked, as that of the programs.

@@ -12,8 +12,8 @@ use bench_format::{
     plan::{CpuShape, Thresholds, WirePlan},
 };
 
-use super::{Mistake, read::closest};
-use crate::registry::Registry;
+use super::Mistake;
+use crate::{registry::Registry, spelling::closest};
 
 /// What the machine can do, as far as a plan depends on it.
 #[derive(Clone, Debug)]

@@ -9,9 +9,7 @@ use bench_format::plan::{WireLadder, WirePlan};
 use serde_json::Value;
 
 use super::{Mistake, Mistakes};
-
-/// Closer than this (Jaro-Winkler) two words count as a slip of the pen.
-const SIMILAR: f64 = 0.8;
+use crate::spelling::closest;
 
 /// Reads a plan file.
 ///
@@ -84,16 +82,6 @@ fn with_suggestion(message: &str) -> String {
         },
         _ => message.to_owned(),
     }
-}
-
-/// The known word that a mistyped one was most likely meant to be.
-pub fn closest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|word| (strsim::jaro_winkler(wrong, word), word))
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, word)| word)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Service, names};
-use crate::plan::read::closest;
+use crate::spelling::closest;
 
 /// How a service is built and tested. Each command is a line for a shell, run in the service's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -6,6 +6,7 @@
 //! `config` the settings.
 
 mod config;
+mod gateway;
 mod inference;
 mod metrics;
 mod protocol;
@@ -23,7 +24,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::{config::Config, metrics::Books, server::Gateway};
+use crate::{config::Config, gateway::Gateway, metrics::Books};
 
 fn main() -> anyhow::Result<()> {
     let config = Config::parse();

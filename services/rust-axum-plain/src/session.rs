@@ -27,10 +27,10 @@ use self::{
     outbox::Outbox,
 };
 use crate::{
+    gateway::Gateway,
     inference::Inference,
     metrics::Counts,
     protocol::{self, Ages, FRAME_BYTES, Failure, Kind, Recognition},
-    server::Gateway,
 };
 
 /// How long the close frame may take to reach the client, with what waits before it.

@@ -10,9 +10,10 @@ use super::{
     cases::CASES,
     gateway::{Launch, Settings},
     inference::Inference,
-    level::{Exceptions, Level, Scope, names_of},
+    level::{Exceptions, Level},
     output::{Report, junit, table},
     run::{Origin, run},
+    scope::{Scope, names_of},
 };
 
 /// All passed.

@@ -19,9 +19,10 @@ use super::{
     finding::{Trouble, Verdict, failed},
     gateway::{Gateway, Launch, Settings},
     inference::Inference,
-    level::{Exceptions, Level, Scope},
+    level::{Exceptions, Level},
     readings::Readings,
     scene::Scene,
+    scope::Scope,
     stage::Stage,
 };
 

@@ -10,8 +10,9 @@ use stt_bench::conformance::{
     cases::CASES,
     gateway::Launch,
     inference::Inference,
-    level::{Exceptions, Level, Scope},
+    level::{Exceptions, Level},
     run::{Origin, ServiceResult, run},
+    scope::Scope,
 };
 
 /// Gateways that are checked at once, in the first round and in the next ones: each mostly waits.
