@@ -125,12 +125,11 @@ def needed(services: dict[str, Service], name: str, options: list[str]) -> int:
     for each in wanted:
         if each.build is None or of_the_workspace(each):
             continue
-        try:
-            if not run(each, "build", to=sys.stderr):
+        match attempt(each, "build", to=sys.stderr):
+            case None:
+                left_out.append(each)
+            case False:
                 return 1
-        except NotHereError as error:
-            print(f"left out: {each.name}: {error}", file=sys.stderr)
-            left_out.append(each)
     if len(left_out) == len(wanted) > 0:
         return NOT_HERE
     if left_out and "--service" not in options:
@@ -166,6 +165,15 @@ def each_with_its_toolchain(services: list[Service], tasks: list[str], *, named:
     return 1 if failed else 0
 
 
+def attempt(service: Service, task: str, to: TextIO = sys.stdout) -> bool | None:
+    """Runs a task: whether it succeeded; nothing, and why, where the service's toolchain can't be had."""
+    try:
+        return run(service, task, to)
+    except NotHereError as error:
+        print(f"left out: {service.name}: {error}", file=to)
+        return None
+
+
 def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
     """Runs one task of a service, which prints to `to`; whether it succeeded."""
     if not service.build:
@@ -180,18 +188,17 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
 
 
 def built(services: list[Service], *, named: bool) -> tuple[list[Service], int]:
-    """Those that were built here, and 1 if one failed; a toolchain that can't be had leaves its services out."""
+    """Those that were built here, and the exit code: what can't be had is a failure where it was named."""
     ready, worst = [], 0
     for each in services:
-        try:
-            if run(each, "build"):
-                ready.append(each)
-            else:
-                worst = 1
+        match attempt(each, "build"):
+            case None:
+                worst = max(worst, NOT_HERE if named else 0)
+            case False:
+                worst = max(worst, 1)
                 print(f"failed: build of {each.name}", file=sys.stderr)
-        except NotHereError as error:
-            print(f"left out: {each.name}: {error}")
-            worst = max(worst, NOT_HERE if named else 0)
+            case True:
+                ready.append(each)
     return ready, worst
 
 
