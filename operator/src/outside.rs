@@ -3,7 +3,7 @@
 //!
 //! Its books are read as any service's are: without its counters nothing is measured. What only the one who starts a service
 //! knows or sets (its environment, its CPUs, a fresh process) is not pretended: a ladder that needs it is left out in words,
-//! and the service's CPU time and memory are absent from the results.
+//! and the service's CPU time and memory are absent from the results unless a program beside it tells them ([`evidence_client`]).
 
 use std::time::Duration;
 
@@ -11,11 +11,14 @@ use bench_format::{
     plan::{Figure, Objective, ServiceProcess, WireLadder, WirePlan},
     run::Outside,
 };
-use driver::service_client::{self, ServiceClient};
+use driver::{
+    evidence_client::{self, EvidenceClient},
+    service_client::{self, ServiceClient},
+};
 use reqwest::Url;
 use tokio::{
     net::TcpStream,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 pub mod counters;
@@ -80,6 +83,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// What tells its CPU and memory doesn't.
+    #[error("{0}; is `ladder evidence` started there, where it sees the service's process?")]
+    Evidence(#[from] evidence_client::Error),
     /// It is another service.
     #[error("{url} is {found} and not {wanted}, say its counters; give --service {found}, or the other's address")]
     Other {
@@ -130,7 +136,7 @@ pub fn authority(url: &Url) -> String {
 ///
 /// # Errors
 /// When nothing is left, or what is left can't be done either.
-pub fn fit(wire: &mut WirePlan) -> Result<Vec<String>, Error> {
+pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Error> {
     if wire.services.len() != 1 {
         return Err(Error::Services(wire.services.join(", ")));
     }
@@ -140,7 +146,7 @@ pub fn fit(wire: &mut WirePlan) -> Result<Vec<String>, Error> {
     }
     let mut words = Vec::new();
     wire.ladders.retain(|ladder| {
-        let reason = in_the_way(ladder);
+        let reason = in_the_way(ladder, usage_is_read);
         words.extend(reason.map(|reason| format!("{}/{} is left out: {reason}", ladder.workload, ladder.variant)));
         reason.is_none()
     });
@@ -155,9 +161,10 @@ pub fn fit(wire: &mut WirePlan) -> Result<Vec<String>, Error> {
 }
 
 /// Why a ladder can't be climbed with a service that runs already.
-fn in_the_way(ladder: &WireLadder) -> Option<&'static str> {
+fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> {
     let not_read = |objective: &Objective| {
-        matches!(objective.figure, Figure::ServiceCpuSecondsPerMillion | Figure::ServiceBytesPerConnection)
+        let of_usage = [Figure::ServiceCpuSecondsPerMillion, Figure::ServiceBytesPerConnection];
+        !usage_is_read && of_usage.contains(&objective.figure)
     };
     if !ladder.service_env.is_empty() {
         return Some("its service_env can't reach what runs already");
@@ -173,7 +180,7 @@ fn in_the_way(ladder: &WireLadder) -> Option<&'static str> {
 /// # Errors
 /// When it doesn't, or is another.
 pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
-    let Outside { url, metrics_address } = outside;
+    let Outside { url, metrics_address, evidence_address } = outside;
     reach(url).await?;
     let counters =
         |reason: String| Error::Counters { url: url.clone(), metrics_address: metrics_address.clone(), reason };
@@ -194,7 +201,28 @@ pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
         }
     };
     timeout(PATIENCE, ready).await.map_err(|_| counters(late("/readyz did not answer 200")))?;
+    if let Some(address) = evidence_address {
+        EvidenceClient::new(address).usage().await?;
+    }
     Ok(stats.version)
+}
+
+/// Looks again as long as nobody answers, which may be because it is still being started.
+///
+/// # Errors
+/// As [`look`], of the last time.
+pub async fn look_patiently(outside: &Outside, wanted: &str, patience: Duration) -> Result<String, Error> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look(outside, wanted).await {
+            Err(Error::Unreachable { .. } | Error::Counters { .. } | Error::Evidence(_))
+                if Instant::now() < deadline =>
+            {
+                sleep(POLL).await;
+            }
+            looked => return looked,
+        }
+    }
 }
 
 /// Opens a TCP connection to the service and closes it.
@@ -254,7 +282,10 @@ mod tests {
         let mut wire = minimal();
         wire.services.push("theirs".into());
         assert!(
-            fit(&mut wire).unwrap_err().to_string().contains("the plan climbs ours, theirs; name one with --service")
+            fit(&mut wire, false)
+                .unwrap_err()
+                .to_string()
+                .contains("the plan climbs ours, theirs; name one with --service")
         );
     }
 
@@ -265,7 +296,7 @@ mod tests {
         wire.ladders.push(wire.ladders[0].clone());
         wire.ladders[1].variant = "dict".into();
         wire.ladders[1].service_env = [("DELIVERY".into(), "dict".into())].into();
-        let words = fit(&mut wire).unwrap();
+        let words = fit(&mut wire, false).unwrap();
         assert_eq!(words[0], "throughput/dict is left out: its service_env can't reach what runs already");
         assert!(words[1].contains("in place of a fresh one"), "{words:?}");
         assert_eq!((wire.ladders.len(), wire.service_process), (1, ServiceProcess::Tier));
@@ -275,13 +306,23 @@ mod tests {
     fn a_plan_of_which_nothing_is_left_and_a_share_that_can_not_be_given_are_refused() {
         let mut wire = minimal();
         wire.ladders[0].inference_env = [("MODEL_DELAY_MS".into(), "0".into())].into();
-        assert!(fit(&mut wire).unwrap_err().to_string().contains("throughput/standard is left out: its inference_env"));
+        assert!(
+            fit(&mut wire, false)
+                .unwrap_err()
+                .to_string()
+                .contains("throughput/standard is left out: its inference_env")
+        );
         let mut wire = minimal();
         let figure = Figure::ServiceBytesPerConnection;
         wire.ladders[0].objectives = vec![Objective { figure, at_most: Some(1.0), at_least: None }];
-        assert!(fit(&mut wire).unwrap_err().to_string().contains("it has an objective on CPU or memory"));
+        assert!(
+            fit(&mut wire.clone(), false).unwrap_err().to_string().contains("it has an objective on CPU or memory")
+        );
+        assert!(fit(&mut wire, true).unwrap().is_empty(), "of one that is read it can be judged");
         let mut wire = minimal();
         wire.cpu.service.cpus = 0.5;
-        assert!(fit(&mut wire).unwrap_err().to_string().starts_with("cpu.service.cpus 0.5: the share of a service"));
+        assert!(
+            fit(&mut wire, false).unwrap_err().to_string().starts_with("cpu.service.cpus 0.5: the share of a service")
+        );
     }
 }

@@ -2,15 +2,19 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     process::{Child, Command, Stdio},
+    thread,
 };
 
+use axum::{Json, Router, routing::get};
 use bench_format::{
     result::{ReasonKind, Validity},
     run::{RunState, TrialState},
     service::Started,
 };
+use driver::stage::Usage;
 use fakes::{Checkout, is_alive, wait_for, words};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -51,9 +55,26 @@ impl Drop for ByHand {
     }
 }
 
+/// Tells what a process uses as `ladder evidence` does, until the test ends.
+fn tell_usage(listener: TcpListener, pid: u32) {
+    listener.set_nonblocking(true).unwrap();
+    let usage = move || Usage {
+        pid,
+        cpu_ns: process_usage::cpu_ns(pid).unwrap(),
+        rss_bytes: process_usage::rss_bytes(pid).unwrap(),
+        cpu_limit: 1.0,
+        ..Usage::default()
+    };
+    let routes = Router::new().route("/usage", get(move || async move { Json(usage()) }));
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), routes).await })
+    });
+}
+
 /// An address at which nobody listens.
 fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
@@ -103,6 +124,51 @@ fn what_can_not_be_read_of_a_foreign_process_is_absent_and_not_zero() {
     assert_eq!((figures.service_cpu_seconds, figures.service_cpu_share), (None, None));
     assert_eq!((figures.service_cpu_seconds_per_million, figures.service_rss_bytes), (None, None));
     assert_eq!((figures.service_bytes_per_connection, result.bound_by), (None, None));
+}
+
+#[test]
+fn what_is_told_from_beside_a_foreign_process_is_in_its_results() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "honest");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let evidence = listener.local_addr().unwrap().to_string();
+    tell_usage(listener, service.started.pid);
+    let output = checkout.run(&format!("{} --evidence {evidence}", service.run("fake")));
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let run = checkout.run_file();
+    assert_eq!(run.outside.unwrap().evidence_address.as_deref(), Some(evidence.as_str()));
+    assert!(run.cpu_roles["service"].ends_with(&format!("CPU and memory are told by http://{evidence}")));
+    let result = &checkout.results()[0];
+    let reading = result.service.window_end.as_ref().unwrap();
+    assert_eq!((reading.pid, reading.cpu_limit), (Some(service.started.pid), Some(1.0)));
+    assert!(result.figures.service_cpu_seconds.is_some() && result.figures.service_rss_bytes > Some(100_000));
+    assert!(result.reproduce.contains(&format!(" --evidence {evidence} ")), "{}", result.reproduce);
+}
+
+#[test]
+fn evidence_that_is_not_there_is_named_before_anything_is_begun() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "honest");
+    let free = free_address();
+    let found = refused(&checkout, &format!("{} --evidence {free}", service.run("fake")));
+    assert!(found.contains(&format!("failed to get http://{free}/usage from the evidence container")), "{found}");
+    assert!(found.contains("is `ladder evidence` started there"), "{found}");
+}
+
+#[test]
+fn what_is_still_being_started_is_waited_for() {
+    let checkout = Checkout::new();
+    let service = ByHand::start(&checkout, "honest", "honest");
+    // It comes up only after `ladder` has looked for it.
+    let evidence = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = evidence.local_addr().unwrap();
+    let mut ladder = checkout.start(&format!("{} --evidence {address} --wait 60", service.run("fake")));
+    let (mut early, _) = evidence.accept().unwrap();
+    early.write_all(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+    drop(early);
+    tell_usage(evidence, service.started.pid);
+    assert_eq!(ladder.wait().unwrap().code(), Some(0));
+    assert_eq!(checkout.run_file().outside.unwrap().evidence_address, Some(address.to_string()));
 }
 
 #[test]

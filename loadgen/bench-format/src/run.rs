@@ -53,7 +53,7 @@ pub struct Run {
     pub searches: Vec<Search>,
 }
 
-/// A service that somebody else started. Its CPUs are not ladder's to give, its CPU time and memory not read.
+/// A service that somebody else started. Its CPUs are not ladder's to give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Outside {
@@ -61,6 +61,9 @@ pub struct Outside {
     pub url: String,
     /// Its metrics port, `host:port`.
     pub metrics_address: String,
+    /// Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence_address: Option<String>,
 }
 
 /// How a run stands.

@@ -10,6 +10,7 @@
 pub mod by_hand;
 pub mod clock;
 pub mod coordinator;
+pub mod evidence_client;
 pub mod measure;
 pub mod readings;
 pub mod service_client;

@@ -268,11 +268,15 @@ impl ServiceClient {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its causes, on one line; a cause that is said already isn't said again.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        words = format!("{words}: {cause}");
+        let more = cause.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
         source = cause.source();
     }
     words

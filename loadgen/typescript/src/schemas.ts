@@ -655,12 +655,14 @@ export interface Objective {
   at_most?: number | null;
 }
 
-/** A service that somebody else started. Its CPUs are not ladder's to give, its CPU time and memory not read. */
+/** A service that somebody else started. Its CPUs are not ladder's to give. */
 export interface Outside {
   /** Where clients connect, `ws://host:port/path`. */
   url: string;
   /** Its metrics port, `host:port`. */
   metrics_address: string;
+  /** Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read. */
+  evidence_address?: string | null;
 }
 
 /** One pod that took part in a trial. */

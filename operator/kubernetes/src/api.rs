@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use driver::service_client::chain;
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client,
@@ -169,18 +170,4 @@ async fn answered<T, F: Future<Output = kube::Result<T>>>(what: String, ask: imp
         }
         sleep(PAUSE).await;
     }
-}
-
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !words.contains(&more) {
-            words = format!("{words}: {more}");
-        }
-        source = cause.source();
-    }
-    words
 }

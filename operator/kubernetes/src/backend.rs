@@ -13,7 +13,10 @@ use std::{
 };
 
 use bench_format::{environment::Environment, pod::Pod as PodEvidence};
-use driver::stage::{self, Cause, Ended, Shares, Stage, Usage};
+use driver::{
+    evidence_client::EvidenceClient,
+    stage::{self, Cause, Ended, Shares, Stage, Usage},
+};
 use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec};
 use tokio::time::{Instant, timeout_at};
@@ -23,7 +26,6 @@ use crate::{
     cluster_file::ClusterFile,
     ends::{self, Role, ServicePod, WorkerPods},
     events::{Events, Happening},
-    evidence::EvidenceClient,
     journal::{Found, Journal},
     quantity,
     seen::Seen,

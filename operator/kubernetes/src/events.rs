@@ -29,10 +29,8 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    api::{FIELD_MANAGER, chain},
-    live::Live,
-};
+use crate::{api::FIELD_MANAGER, live::Live};
+use driver::service_client::chain;
 
 /// Events that may wait to be written. A climb tells a few a minute.
 const QUEUE: usize = 64;

@@ -1,9 +1,7 @@
-//! What a service uses, told from beside it: a tiny server in a container of its pod, and the operator's client of it.
+//! What a service uses, told from beside it: a tiny server in a container of its pod.
 //!
 //! The pod shares its process namespace, so that the kernel's exact clocks of the service's process and, through its root,
-//! the files of its cgroup can be read here. [`process`] finds that process.
-
-use std::time::Duration;
+//! the files of its cgroup can be read here. [`process`] finds that process. Who asks is [`driver::evidence_client`].
 
 use axum::{
     Json, Router,
@@ -12,25 +10,11 @@ use axum::{
     routing::get,
 };
 use bench_format::environment::Environment;
-use driver::stage::Usage;
-use operator::backend::Error;
-use reqwest::Client;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use driver::evidence_client::Surroundings;
+use serde::Serialize;
 use tokio::net::TcpListener;
 
 pub mod process;
-
-/// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// `GET /environment`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surroundings {
-    /// The machine; its host is the pod's name.
-    pub environment: Environment,
-    /// CPUs on which the service may run, as the kernel lists them.
-    pub service_cpus_allowed: String,
-}
 
 /// Serves `/usage` and `/environment` until the listener fails.
 ///
@@ -58,52 +42,10 @@ fn answer<T: Serialize>(found: Result<T, process::Error>) -> Response {
     }
 }
 
-/// The operator's side.
-#[derive(Clone, Debug)]
-pub struct EvidenceClient {
-    http: Client,
-    base: String,
-}
-
-impl EvidenceClient {
-    /// Of the server at `host:port`.
-    pub fn new(address: &str) -> Self {
-        let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base: format!("http://{address}") }
-    }
-
-    /// What the service has used so far.
-    ///
-    /// # Errors
-    /// When there is no answer, or it says why there is none.
-    pub async fn usage(&self) -> Result<Usage, Error> {
-        self.get("/usage").await
-    }
-
-    /// Where the service runs.
-    ///
-    /// # Errors
-    /// As above.
-    pub async fn surroundings(&self) -> Result<Surroundings, Error> {
-        self.get("/environment").await
-    }
-
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let url = format!("{}{path}", self.base);
-        let failed =
-            |reason: String| Error::Elsewhere { what: format!("get {url} from the evidence container"), reason };
-        let answer = self.http.get(&url).send().await.map_err(|error| failed(crate::api::chain(&error)))?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(|error| failed(crate::api::chain(&error)))?;
-        if !status.is_success() {
-            return Err(failed(format!("{status}: {}", String::from_utf8_lossy(&body))));
-        }
-        serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use driver::evidence_client::EvidenceClient;
+
     use super::*;
 
     #[tokio::test]

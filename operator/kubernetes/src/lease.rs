@@ -14,7 +14,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::api::{FIELD_MANAGER, chain};
+use driver::service_client::chain;
+
+use crate::api::FIELD_MANAGER;
 
 /// How long a Lease holds without being renewed.
 const DURATION: Duration = Duration::from_secs(15);

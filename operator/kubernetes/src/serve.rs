@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use bench_format::environment::Environment;
-use driver::{clock, coordinator::Coordinator};
+use driver::{clock, coordinator::Coordinator, service_client::chain};
 use kube::{Client, Config};
 use operator::{backend::Backend, plan::Mistakes, signals::Stop};
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    api::{ClusterApi, chain},
+    api::ClusterApi,
     backend::{Kubernetes, io_words},
     cluster_file::Orders,
     events::{Events, OwnPod, Writer, events},

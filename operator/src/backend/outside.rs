@@ -1,11 +1,13 @@
 //! A service that somebody else started, loaded by workers of this machine.
 //!
-//! Nothing of it is started, stopped or set. Its books are read where it serves them; its CPU time and memory are not read, even
-//! where it runs on this machine: it isn't held to CPUs of its own, and such figures would look as if it were.
+//! Nothing of it is started, stopped or set. Its books are read where it serves them. Its CPU time and memory are read where
+//! somebody put `ladder evidence` beside it, and else not, even where it runs on this machine: it isn't held to CPUs of its
+//! own, and such figures would look as if it were.
 
 use std::collections::BTreeMap;
 
 use bench_format::{run::Outside, service::Started};
+use driver::evidence_client::EvidenceClient;
 use driver::stage::{self, Ended, Shares, Stage, Usage};
 
 use super::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local};
@@ -18,13 +20,15 @@ use crate::{
 #[derive(Debug)]
 pub struct OutsideService {
     outside: Outside,
+    evidence: Option<EvidenceClient>,
     workers: Local,
 }
 
 impl OutsideService {
     /// The service, and what starts workers.
     pub fn new(outside: Outside, workers: Local) -> Self {
-        Self { outside, workers }
+        let evidence = outside.evidence_address.as_deref().map(EvidenceClient::new);
+        Self { outside, evidence, workers }
     }
 }
 
@@ -32,10 +36,11 @@ impl OutsideService {
 pub fn in_words(roles: &Roles, outside: &Outside) -> BTreeMap<String, String> {
     let mut words = roles.in_words();
     let url = &outside.url;
-    words.insert(
-        "service".into(),
-        format!("not known: {url} was started by somebody else; CPU and memory are not read"),
-    );
+    let usage = match &outside.evidence_address {
+        Some(address) => format!("CPU and memory are told by http://{address}"),
+        None => "CPU and memory are not read".into(),
+    };
+    words.insert("service".into(), format!("not known: {url} was started by somebody else; {usage}"));
     words
 }
 
@@ -77,7 +82,10 @@ impl Backend for OutsideService {
 
 impl Stage for OutsideService {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        Ok(None)
+        match &self.evidence {
+            Some(evidence) => Ok(Some(evidence.usage().await?)),
+            None => Ok(None),
+        }
     }
 
     /// Whether it lives shows in its counters and connections alone.

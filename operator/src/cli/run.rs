@@ -1,6 +1,6 @@
 //! `ladder run`: from a plan's name to a bundle, a table and a report.
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf};
+use std::{collections::BTreeMap, env, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use bench_format::{
@@ -222,8 +222,10 @@ fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[us
     if !services.is_empty() {
         plan::replace_services(&mut wire, &services);
     }
-    if outside.is_some() {
-        crate::outside::fit(&mut wire)?.iter().for_each(|words| eprintln!("{}: {words}", path.display()));
+    if let Some(place) = outside {
+        crate::outside::fit(&mut wire, place.tells_usage())?
+            .iter()
+            .for_each(|words| eprintln!("{}: {words}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::surroundings()?)?;
     let only = Only(shared.only.clone());
@@ -288,7 +290,7 @@ fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> 
     let verb = if file.searches.is_empty() { "run" } else { "search" };
     let mut again = format!("ladder {verb} {}", file.plan.name);
     if let (Some(outside), Some(service)) = (&file.outside, file.plan.services.first()) {
-        outside::look(outside, service)?;
+        outside::look(outside, service, Duration::ZERO)?;
         again += &outside::Flags::again(outside);
     }
     file.state = RunState::Running;

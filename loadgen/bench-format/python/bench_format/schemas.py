@@ -872,12 +872,15 @@ class Objective:
 
 @dataclass(frozen=True)
 class Outside:
-    """A service that somebody else started. Its CPUs are not ladder's to give, its CPU time and memory not read."""
+    """A service that somebody else started. Its CPUs are not ladder's to give."""
 
     # Where clients connect, `ws://host:port/path`.
     url: str
     # Its metrics port, `host:port`.
     metrics_address: str
+    _: KW_ONLY
+    # Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read.
+    evidence_address: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,11 @@ use std::{
 };
 
 use bench_format::service::Started;
-use driver::{service_client::ServiceClient, stage::Usage};
+use driver::{
+    evidence_client::{self, EvidenceClient, Surroundings},
+    service_client::ServiceClient,
+    stage::Usage,
+};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Error, InferenceSpec, ServiceSpec, Serving};
@@ -19,7 +23,6 @@ use super::{ECHO, Kubernetes, Serves, elsewhere, is_over, logs, patience::Look};
 use crate::{
     cluster_file::{CompanionTarget, InferenceTarget, Target},
     ends::{self, Role, ServicePod},
-    evidence::{EvidenceClient, Surroundings},
     journal::Found,
     trouble::{self, Outlook, Trouble, container, holds},
 };
@@ -310,7 +313,10 @@ async fn answers(place: &Place<'_>, address: &str, deadline: Instant) -> Result<
 }
 
 /// What the container beside a service says first; it may come up after the service.
-async fn first_evidence(evidence: &EvidenceClient, deadline: Instant) -> Result<(Surroundings, Usage), Error> {
+async fn first_evidence(
+    evidence: &EvidenceClient,
+    deadline: Instant,
+) -> Result<(Surroundings, Usage), evidence_client::Error> {
     loop {
         match (evidence.surroundings().await, evidence.usage().await) {
             (Ok(surroundings), Ok(usage)) => return Ok((surroundings, usage)),

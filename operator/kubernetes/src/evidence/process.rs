@@ -2,6 +2,7 @@
 //!
 //! In such a namespace the pod's own process is number 1, and the first process of every container has no parent inside it.
 //! The service is the one of those that started first and isn't us: what somebody executes in the pod later comes later.
+//! Outside a cluster, in the namespace of the service's own container, there is no such process, and number 1 is the service.
 
 use std::{
     fs, io,
@@ -16,7 +17,8 @@ use operator::backend::local::{cgroup::found_in, process};
 pub enum Error {
     /// There is no such process.
     #[error(
-        "no process of a service is here; does the pod have shareProcessNamespace: true, and does its service run?"
+        "no process of a service is here; does this container share the service's process namespace (in a pod: \
+         shareProcessNamespace: true), and does the service run?"
     )]
     NoService,
     /// It can't be read.
@@ -99,8 +101,9 @@ impl Service {
 }
 
 fn choose(processes: &[Seen], own: u32) -> Option<u32> {
-    let first = processes.iter().filter(|seen| seen.parent == 0 && seen.pid != 1 && seen.pid != own);
-    first.min_by_key(|seen| (seen.started, seen.pid)).map(|seen| seen.pid)
+    let first = || processes.iter().filter(|seen| seen.parent == 0 && seen.pid != own);
+    let beside_the_pods = first().filter(|seen| seen.pid != 1).min_by_key(|seen| (seen.started, seen.pid));
+    beside_the_pods.or_else(|| first().next()).map(|seen| seen.pid)
 }
 
 /// Parent and start of a process, from its `stat`: fields 4 and 22, counted after the name, which may hold anything.
@@ -130,7 +133,13 @@ mod tests {
         let (service, child, evidence) = (seen(7, 0, 20), seen(8, 7, 21), seen(15, 0, 19));
         let shell = seen(40, 0, 900);
         assert_eq!(choose(&[pause, shell, child, evidence, service], 15), Some(7));
-        assert_eq!(choose(&[pause, evidence], 15), None);
+        assert_eq!(choose(&[evidence], 15), None);
+    }
+
+    #[test]
+    fn in_the_namespace_of_one_container_its_first_process_is_the_service() {
+        let seen = |pid, parent, started| Seen { pid, parent, started };
+        assert_eq!(choose(&[seen(1, 0, 10), seen(9, 1, 11), seen(15, 0, 19)], 15), Some(1));
     }
 
     #[test]

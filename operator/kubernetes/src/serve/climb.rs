@@ -6,7 +6,7 @@ use bench_format::{
     SCHEMA,
     run::{Run, RunState, TrialEntry, TrialState},
 };
-use driver::clock;
+use driver::{clock, service_client::chain};
 use operator::{
     assert,
     backend::Backend,
@@ -23,7 +23,6 @@ use super::{
     is_of_the_volume, refuse, store_words,
 };
 use crate::{
-    api::chain,
     backend::Kubernetes,
     cluster_file::Orders,
     events::{Happening, Told},

@@ -16,10 +16,9 @@ use axum::{
     routing::{get, patch},
 };
 use bench_format::{environment::Environment, service::ServiceStats};
-use driver::stage::Usage;
+use driver::{evidence_client::Surroundings, stage::Usage};
 use futures::stream;
 use kube::{Client, Config};
-use operator_kubernetes::evidence::Surroundings;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
