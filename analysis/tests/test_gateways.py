@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.bundles import TrialSpec, bundle
 from tests.test_sessions import SESSIONS
 from ws_ladder_analysis import gateways, seeds_gateways
 from ws_ladder_analysis.ladders import Ladder, ladders
-from ws_ladder_analysis.load import read_bundle
+from ws_ladder_analysis.load import BundleError, read_bundle
 
 YARDSTICK = seeds_gateways.YARDSTICK
 LINES = {YARDSTICK: 700, "go-nethttp": 900, "python-fastapi": 600}
@@ -26,7 +29,7 @@ def gateway(name: str, share: float, process: int = 1, tier: int = 100) -> Trial
 
 def column(folder: Path, title: str, *specs: TrialSpec) -> dict[str, str]:
     """A column of the one table, by gateway."""
-    (table,) = gateways.side_by_side(of(folder, *specs), LINES)
+    (table,) = gateways.side_by_side(of(folder, *specs), LINES, {})
     at = [one.title for one in table.columns].index(title)
     return {row[0].text: row[at].text for row in table.rows}
 
@@ -38,22 +41,54 @@ def test_the_cheapest_stands_first_with_its_ratio_to_the_yardstick(tmp_path: Pat
 
 def test_a_ratio_has_an_interval_where_there_were_processes_enough(tmp_path: Path) -> None:
     specs = [gateway(name, 0.1, process) for name in (YARDSTICK, "go-nethttp") for process in (1, 2, 3)]
-    (table,) = gateways.side_by_side(of(tmp_path, *specs), LINES)
+    (table,) = gateways.side_by_side(of(tmp_path, *specs), LINES, {})
     assert [row[2].detail for row in table.rows] == ["1.00 to 1.00"] * 2
 
 
 def test_lines_and_published_figures_stand_beside_them(tmp_path: Path) -> None:
     specs = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)
     assert column(tmp_path, "lines of code", *specs)["go-nethttp"] == "900"
-    (table,) = gateways.side_by_side(of(tmp_path / "again", *specs), LINES)
+    (table,) = gateways.side_by_side(of(tmp_path / "again", *specs), LINES, {})
     published = table.rows[0][3]
     assert (published.text, published.detail) == ("1.60", "measured")
 
 
+def test_the_start_up_is_the_median_over_starts(tmp_path: Path) -> None:
+    specs = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)
+    (table,) = gateways.side_by_side(of(tmp_path, *specs), LINES, {"go-nethttp": (0.9, 0.1, 0.25)})
+    at = [one.title for one in table.columns].index("start-up")
+    assert [row[at].text for row in table.rows] == ["250\u00a0ms", "n/a"]
+
+
+def test_starts_are_read_from_the_timeline_and_half_a_line_at_its_end_is_left_out(tmp_path: Path) -> None:
+    folder = bundle(tmp_path, [gateway(YARDSTICK, 0.1)])
+    trial = {"service": YARDSTICK, "workload": "sessions", "variant": "a", "tier": 1, "process": 1, "repeat": 1}
+    begun = {"step": "start-service", "trial": trial, "start_unix_ns": 1, "end_unix_ns": 500_000_001}
+    prepared = {"step": "prepare", "trial": None, "start_unix_ns": 1, "end_unix_ns": 9}
+    lines = f"{json.dumps(prepared)}\n{json.dumps(begun)}\n"
+    (folder / "timeline.jsonl").write_text(lines + '{"step": "sta')
+    assert read_bundle(folder).starts == {YARDSTICK: (0.5,)}
+    (folder / "timeline.jsonl").write_text(lines + "nonsense\n")
+    with pytest.raises(BundleError, match="line 3"):
+        read_bundle(folder)
+
+
 def test_gateways_are_compared_at_one_load_and_only_where_the_yardstick_was_measured(tmp_path: Path) -> None:
-    assert gateways.side_by_side(of(tmp_path, gateway("go-nethttp", 0.1), gateway("rust-sync", 0.1)), LINES) == ()
+    assert gateways.side_by_side(of(tmp_path, gateway("go-nethttp", 0.1), gateway("rust-sync", 0.1)), LINES, {}) == ()
     apart = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.1, tier=500)
-    assert gateways.side_by_side(of(tmp_path / "apart", *apart), LINES) == ()
+    assert gateways.side_by_side(of(tmp_path / "apart", *apart), LINES, {}) == ()
+
+
+def test_the_same_load_in_two_variants_is_two_comparisons_and_one_table_of_both(tmp_path: Path) -> None:
+    specs = [
+        replace(gateway(name, share), variant=variant)
+        for name in (YARDSTICK, "go-nethttp")
+        for variant, share in (("one-thread", 0.1), ("two-threads", 0.2))
+    ]
+    tables = gateways.side_by_side(of(tmp_path, *specs), LINES, {})
+    captions = ["100 sessions, one-thread", "100 sessions, two-threads", "100 sessions, by variant"]
+    assert [one.caption for one in tables] == captions
+    assert [cell.detail for cell in tables[2].rows[0][1:]] == ["", "2.00 of one-thread"]
 
 
 def test_an_order_that_is_not_the_published_one_is_said(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import polars as pl
@@ -52,6 +52,20 @@ DARK = {
 WIDTH, HEIGHT = 340, 240
 PNG_SCALE = 2
 
+# Where a point's name may stand, in the order in which it is tried: its side, and pixels to the right and down.
+_Side = Literal["left", "center", "right"]
+_PLACES: tuple[tuple[_Side, int, int], ...] = (
+    ("left", 9, 0),
+    ("right", -9, 0),
+    ("center", 0, -11),
+    ("center", 0, 12),
+    ("left", 9, -9),
+    ("left", 9, 9),
+    ("right", -9, -9),
+    ("right", -9, 9),
+)
+# Of the width between the first and the last point, on both sides of them: room for a name.
+_ROOM = 0.38
 # Any of altair's charts; it has no common type that can be both layered and sized.
 Drawing = Any
 
@@ -148,17 +162,41 @@ def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title:
 def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> Drawing:
     """Named points on a logarithmic upright axis, whose areas are a third figure. Rows have name, x, y and size."""
     low, high = (extreme(float(str(row["y"])) for row in rows) for extreme in (min, max))
+    left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
+    room = max(right - left, 1.0) * _ROOM
     scale = alt.Scale(type="log", domain=[low * 0.7, high * 1.5], nice=False)
     base = alt.Chart(pl.DataFrame(rows)).encode(
-        x=alt.X("x:Q", title=x, scale=alt.Scale(zero=False, padding=34), axis=alt.Axis(tickCount=5)),
+        x=alt.X(
+            "x:Q", title=x, scale=alt.Scale(domain=[left - room, right + room], nice=False), axis=alt.Axis(tickCount=5)
+        ),
         y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(values=_steps(low, high), labelExpr=_NUMBER)),
     )
     area = alt.Size(
         "size:Q", title=size, scale=alt.Scale(range=[20, 700]), legend=alt.Legend(orient="top", tickCount=3)
     )
     drawn = base.mark_circle(color=COLOURS["blue"], opacity=0.55).encode(size=area)
-    names = base.mark_text(fontSize=9, dy=-9, color=COLOURS["ink"]).encode(text="name:N")
-    return alt.layer(drawn, names)
+    return alt.layer(drawn, *_names(rows, low * 0.7, high * 1.5))
+
+
+def _names(rows: Sequence[Mapping[str, object]], low: float, high: float) -> list[Drawing]:
+    """The points' names: beside a point, above or below it, wherever none is yet."""
+    left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
+    taken: list[tuple[float, float, float]] = []
+    layers = []
+    for row in sorted(rows, key=lambda row: -float(str(row["y"]))):
+        # Roughly where the point is drawn: what is left of the chart beside axes and legend.
+        at = (float(str(row["x"])) - left) / max(right - left, 1.0) * (WIDTH - 50) / (1 + 2 * _ROOM)
+        up = math.log(float(str(row["y"])) / low) / math.log(high / low) * (HEIGHT - 90)
+        width = 4.7 * len(str(row["name"]))
+        for align, dx, dy in _PLACES:
+            middle = at + dx + {"center": 0.0, "left": width / 2, "right": -width / 2}[align]
+            fits = all(abs(up - dy - y) > 9 or abs(middle - x) > (width + other) / 2 for x, y, other in taken)
+            if fits:
+                break
+        taken.append((middle, up - dy, width))
+        one = alt.Chart(pl.DataFrame([row])).encode(x="x:Q", y="y:Q", text="name:N")
+        layers.append(one.mark_text(fontSize=9, align=align, dx=dx, dy=dy, color=COLOURS["ink"]))
+    return layers
 
 
 def render(name: str, title: str, words: str, chart: Drawing) -> Chart:

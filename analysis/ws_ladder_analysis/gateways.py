@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from statistics import median
 
 from . import drawing, seeds_gateways, wording
 from .cells import NONE, NOTHING, Cell, Column, Table
@@ -20,25 +21,33 @@ from .tables import over_repeats
 # Seconds for a million frames are microseconds for one; times are printed from nanoseconds.
 CPU_PER_FRAME = figure("service_cpu_seconds_per_million")
 _NS_PER_US = 1e3
-_MEMORY = figure("service_bytes_per_connection")
+_MEMORY = figure("service_rss_bytes")
 _COLUMNS = (
     Column("gateway", number=False),
     Column("CPU per frame"),
     Column(f"beside {YARDSTICK}"),
-    Column("published"),
+    Column("published beside it"),
     Column("newest p50"),
     Column("newest p95"),
-    Column("memory per session"),
+    Column("memory"),
+    Column("start-up"),
     Column("lines of code"),
-    Column("published"),
+    Column("published lines"),
 )
 
 At = tuple[Ladder, Tier]
+Load = tuple[int, str]
+"""How many sessions, and the variant: the same load on another number of threads is another comparison."""
 
 
-def side_by_side(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> tuple[Table, ...]:
-    """A table for each number of sessions at which several gateways were measured, the yardstick among them."""
-    return tuple(_table(sessions, group, lines) for sessions, group in _groups(ladders).items())
+def side_by_side(
+    ladders: Sequence[Ladder], lines: Mapping[str, int], starts: Mapping[str, Sequence[float]]
+) -> tuple[Table, ...]:
+    """A table for each load at which several gateways were measured, the yardstick among them; and one for each number
+    of sessions that was measured in several variants. `starts`: seconds until each was ready, by its name."""
+    groups = _groups(ladders)
+    compared = [_table(_words(load, groups), group, lines, starts) for load, group in groups.items()]
+    return (*compared, *_by_variant(ladders))
 
 
 def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None:
@@ -46,13 +55,13 @@ def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None
     groups = _groups(ladders)
     if not groups:
         return None
-    sessions = max(groups, key=lambda key: len(groups[key]))
-    rows = [row for one in groups[sessions] if (row := _point(one, lines)) is not None]
+    load = max(groups, key=lambda key: len(groups[key]))
+    rows = [row for one in groups[load] if (row := _point(one, lines)) is not None]
     if len(rows) < 2:
         return None
-    words = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} KiB" for row in rows)
-    title = f"CPU per frame against lines of code, {wording.count(sessions)} sessions"
-    drawn = drawing.points(rows, "lines of code", "CPU per frame, µs", "KiB per session")
+    words = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} MiB" for row in rows)
+    title = f"CPU per frame against lines of code, {_words(load, groups)}"
+    drawn = drawing.points(rows, "lines of code", "CPU per frame, µs", "MiB of memory")
     return drawing.render("gateways", title, f"{title}. {words}.", drawn)
 
 
@@ -61,8 +70,8 @@ def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
     groups = _groups(ladders)
     if not groups:
         return ()
-    sessions = max(groups, key=lambda key: len(groups[key]))
-    ours = {ladder.service: _median(tier) for ladder, tier in groups[sessions]}
+    load = max(groups, key=lambda key: len(groups[key]))
+    ours = {ladder.service: _median(tier) for ladder, tier in groups[load]}
     known = [name for name in ours if seeds_gateways.ratio(name) is not None]
     return tuple(
         f"{better} needs less CPU per frame than {worse} here, and more in the published figures."
@@ -72,18 +81,58 @@ def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
     )
 
 
-def _groups(ladders: Sequence[Ladder]) -> dict[int, list[At]]:
-    """Gateways with a valid figure by number of sessions, cheapest first; only where the yardstick has one too."""
-    found: dict[int, list[At]] = {}
+def _groups(ladders: Sequence[Ladder]) -> dict[Load, list[At]]:
+    """Gateways with a valid figure by load, cheapest first; only where the yardstick has one too."""
+    found: dict[Load, list[At]] = {}
     for ladder in ladders:
-        for tier in ladder.tiers if ladder.is_sessions else ():
-            if tier.spread(CPU_PER_FRAME) is not None:
-                found.setdefault(tier.connections, []).append((ladder, tier))
+        for tier in _measured(ladder):
+            found.setdefault((tier.connections, ladder.variant), []).append((ladder, tier))
     return {
-        sessions: sorted(group, key=lambda at: _median(at[1]))
-        for sessions, group in sorted(found.items())
+        load: sorted(group, key=lambda at: _median(at[1]))
+        for load, group in sorted(found.items(), key=lambda item: item[0][0])
         if len(group) > 1 and any(ladder.service == YARDSTICK for ladder, _ in group)
     }
+
+
+def _measured(ladder: Ladder) -> list[Tier]:
+    return [tier for tier in ladder.tiers if ladder.is_sessions and tier.spread(CPU_PER_FRAME) is not None]
+
+
+def _words(load: Load, groups: Mapping[Load, object]) -> str:
+    """A load in words; its variant only where others have as many sessions."""
+    sessions, variant = load
+    alone = sum(other == sessions for other, _ in groups) == 1
+    return f"{wording.count(sessions)} sessions" + ("" if alone else f", {variant}")
+
+
+def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
+    """What a frame costs each gateway in one variant and in another at the same load: two threads beside one, say."""
+    found: dict[int, dict[str, dict[str, Tier]]] = {}
+    for ladder in ladders:
+        for tier in _measured(ladder):
+            found.setdefault(tier.connections, {}).setdefault(ladder.service, {})[ladder.variant] = tier
+    tables = []
+    for sessions, services in sorted(found.items()):
+        variants = list(dict.fromkeys(variant for tiers in services.values() for variant in tiers))
+        several = {name: tiers for name, tiers in services.items() if len(tiers) > 1}
+        if several:
+            columns = (Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants))
+            rows = tuple((Cell(name), *_variants(tiers, variants)) for name, tiers in several.items())
+            tables.append(Table(f"{wording.count(sessions)} sessions, by variant", columns, rows))
+    return tables
+
+
+def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
+    """A cell for each variant, with its ratio to the first that the gateway has."""
+    first = next(variant for variant in variants if variant in tiers)
+    cells = []
+    for variant in variants:
+        tier = tiers.get(variant)
+        cell = _time(tier, CPU_PER_FRAME, _NS_PER_US) if tier else NONE
+        beside = ratio(_by_process(tier), _by_process(tiers[first])) if tier and variant != first else None
+        detail = f"{wording.digits(beside.ratio)} of {first}" if beside else cell.detail
+        cells.append(Cell(cell.text, detail))
+    return cells
 
 
 def _median(tier: Tier) -> float:
@@ -92,15 +141,17 @@ def _median(tier: Tier) -> float:
     return found.median
 
 
-def _table(sessions: int, group: Sequence[At], lines: Mapping[str, int]) -> Table:
+def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Mapping[str, Sequence[float]]) -> Table:
     yardstick = next(tier for ladder, tier in group if ladder.service == YARDSTICK)
-    rows = tuple(_row(ladder.service, tier, yardstick, lines) for ladder, tier in group)
-    return Table(f"{wording.count(sessions)} sessions", _COLUMNS, rows)
+    rows = tuple(
+        _row(ladder.service, tier, yardstick, lines.get(ladder.service), starts.get(ladder.service, ()))
+        for ladder, tier in group
+    )
+    return Table(title, _COLUMNS, rows)
 
 
-def _row(service: str, tier: Tier, yardstick: Tier, lines: Mapping[str, int]) -> tuple[Cell, ...]:
+def _row(service: str, tier: Tier, yardstick: Tier, code: int | None, starts: Sequence[float]) -> tuple[Cell, ...]:
     published = seeds_gateways.GATEWAYS.get(service)
-    code = lines.get(service)
     return (
         Cell(service),
         _time(tier, CPU_PER_FRAME, _NS_PER_US),
@@ -109,6 +160,7 @@ def _row(service: str, tier: Tier, yardstick: Tier, lines: Mapping[str, int]) ->
         _time(tier, percentile("newest_ns", 50)),
         _time(tier, percentile("newest_ns", 95)),
         _memory(tier),
+        Cell(wording.duration(median(starts) * 1e9)) if starts else NOTHING,
         Cell(wording.count(code)) if code else NOTHING,
         Cell(wording.count(published.lines)) if published else NONE,
     )
@@ -160,4 +212,4 @@ def _point(at: At, lines: Mapping[str, int]) -> dict[str, object] | None:
     memory, code = tier.spread(_MEMORY), lines.get(ladder.service)
     if memory is None or not code:
         return None
-    return {"name": ladder.service, "x": code, "y": _median(tier), "size": memory.median / 1024}
+    return {"name": ladder.service, "x": code, "y": _median(tier), "size": memory.median / 2**20}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,8 @@ from bench_format.schemas import (
     ContractFile,
     Run,
     ServiceFile,
+    TimelineEntry,
+    TimelineStep,
     TrialEntry,
     TrialFile,
     TrialId,
@@ -79,6 +82,8 @@ class Bundle:
     strays: tuple[str, ...]
     # Of each service whether it kept its contract; empty where no program checks it, and in bundles from before it was.
     contracts: tuple[ContractFile, ...] = ()
+    # Seconds from the start of each service until it was ready, by its name; empty in bundles without a timeline.
+    starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -101,7 +106,23 @@ def read_bundle(folder: Path) -> Bundle:
     found = (file.parent.relative_to(root).as_posix() for file in root.glob("*/*/*/*/result.json"))
     strays = tuple(sorted(name for name in found if name not in known))
     contracts = tuple(_read(ContractFile, file) for file in sorted((folder / "conformance").glob("*.json")))
-    return Bundle(folder, run, trials, strays, contracts)
+    return Bundle(folder, run, trials, strays, contracts, _starts(folder / "timeline.jsonl"))
+
+
+def _starts(file: Path) -> dict[str, tuple[float, ...]]:
+    """How long each service took to be ready, in the order of its starts."""
+    found: dict[str, tuple[float, ...]] = {}
+    # A run that was killed leaves half a line at the end.
+    lines = file.read_text().split("\n")[:-1] if file.is_file() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = decode_as(TimelineEntry, json.loads(line), f"line {number}")
+        except (ValueError, FormatError) as error:
+            raise BundleError(f"{file}: line {number}: {error}; restore it from its source, or remove it") from error
+        if entry.step is TimelineStep.START_SERVICE and entry.trial is not None:
+            seconds = (entry.end_unix_ns - entry.start_unix_ns) / 1e9
+            found[entry.trial.service] = (*found.get(entry.trial.service, ()), seconds)
+    return found
 
 
 def _trial(folder: Path, entry: TrialEntry) -> Trial:

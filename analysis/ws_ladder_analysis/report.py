@@ -112,7 +112,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         capacity=tuple(filter(None, [brackets.brackets(bundle.run), brackets.bounds(bundle.run)])),
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
-        gateways=gateways.side_by_side(found, bundle.run.lines),
+        gateways=gateways.side_by_side(found, bundle.run.lines, bundle.starts),
         gateways_picture=gateways.picture(found, bundle.run.lines),
         gateways_differences=gateways.differences(found),
         ways=ways(found),
