@@ -93,6 +93,8 @@ pub struct ServiceSpec {
     pub service: Service,
     /// The registry's environment and the ladder's, merged.
     pub env: BTreeMap<String, String>,
+    /// How many processes of it, behind one ready line.
+    pub replicas: u32,
     /// Where its standard error goes.
     pub log: PathBuf,
     /// What stands behind it; absent where nothing does.

@@ -169,6 +169,9 @@ fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> 
     if !ladder.service_env.is_empty() {
         return Some("its service_env can't reach what runs already");
     }
+    if ladder.replicas != 1 {
+        return Some("what runs already is one process or several, whatever its replicas say");
+    }
     if !ladder.inference_env.is_empty() {
         return Some("its inference_env can't reach what runs already");
     }
@@ -299,6 +302,10 @@ mod tests {
         let words = fit(&mut wire, false).unwrap();
         assert_eq!(words[0], "throughput/dict is left out: its service_env can't reach what runs already");
         assert!(words[1].contains("in place of a fresh one"), "{words:?}");
+        let mut replicated = minimal();
+        replicated.ladders[0].replicas = 2;
+        let refused = fit(&mut replicated, false).unwrap_err().to_string();
+        assert!(refused.contains("standard is left out: what runs already is one process or several"), "{refused}");
         assert_eq!((wire.ladders.len(), wire.service_process), (1, ServiceProcess::Tier));
     }
 

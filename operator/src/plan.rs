@@ -82,6 +82,8 @@ pub struct Ladder {
     pub message: Message,
     /// On top of the registry's environment.
     pub service_env: BTreeMap<String, String>,
+    /// Processes of the service.
+    pub replicas: u32,
     /// On top of the registry's environment of the inference behind the service.
     pub inference_env: BTreeMap<String, String>,
     /// The services that climb it, in order.
@@ -223,6 +225,7 @@ impl Ladder {
             load: wire.load.clone(),
             message: wire.message.clone(),
             service_env: wire.service_env.clone(),
+            replicas: wire.replicas,
             inference_env: wire.inference_env.clone(),
             services,
             repeats: wire.repeats.unwrap_or(plan.repeats),

@@ -68,6 +68,10 @@ pub struct WireLadder {
     /// Environment for the service process on top of the registry's, for example `DELIVERY: batch`.
     #[serde(default)]
     pub service_env: BTreeMap<String, String>,
+    /// Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
+    /// than one only where ladder starts the service itself, on one machine.
+    #[serde(default = "one")]
+    pub replicas: u32,
     /// Environment for the inference simulator behind the service on top of the registry's, for example
     /// `MODEL_DELAY_MS: "40"`.
     #[serde(default)]

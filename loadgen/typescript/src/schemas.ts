@@ -1233,6 +1233,11 @@ export interface WireLadder {
   objectives?: Objective[];
   /** Overrides the plan's repeats for this ladder. */
   repeats?: number | null;
+  /**
+   * Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
+   * than one only where ladder starts the service itself, on one machine.
+   */
+  replicas?: number;
   /** Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows. */
   samples?: boolean;
   /** What `ladder search` looks for in place of the tiers. */

@@ -223,6 +223,7 @@ impl Orders {
     ) -> Result<Self, Mistakes> {
         let mut found = cluster.mistakes(cluster_path);
         found.extend(searches(&wire, plan_path));
+        found.extend(replicas(&wire, plan_path));
         let registry = cluster.registry();
         // A protocol that isn't there is named above; the plan can't be checked against it.
         let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
@@ -253,6 +254,19 @@ fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
         Mistake { file: path.into(), place: format!("ladders[{index}].search"), message }
     };
     with_search.map(mistake).collect()
+}
+
+/// The ladders of a plan that want several processes of a service: workers are told one address, that of its pod.
+fn replicas(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
+    let several = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.replicas != 1);
+    let mistake = |(index, ladder): (usize, &WireLadder)| {
+        let message = format!(
+            "{} replicas of a service are started on one machine only; leave it out in a cluster, or climb there: ladder run {}",
+            ladder.replicas, wire.name
+        );
+        Mistake { file: path.into(), place: format!("ladders[{index}].replicas"), message }
+    };
+    several.map(mistake).collect()
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {
@@ -516,6 +530,15 @@ mod tests {
             assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
             assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
         }
+    }
+
+    #[test]
+    fn replicas_are_refused_with_the_way_out() {
+        let plan = format!("workers: 2\n{PLAN}  replicas: 2\n");
+        let found = words(&plan, CLUSTER);
+        let ours =
+            found.iter().find(|words| words.contains("ladders[0].replicas: 2 replicas of a service are started"));
+        assert!(ours.is_some_and(|words| words.ends_with("or climb there: ladder run small")), "{found:?}");
     }
 
     const WITH_COMPANIONS: &str = "evidence: 9101 }, companions: [\

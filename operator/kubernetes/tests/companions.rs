@@ -75,6 +75,7 @@ impl Bench {
             trial,
             service: serde_json::from_value(service).unwrap(),
             env: BTreeMap::new(),
+            replicas: 1,
             log: self.path("service.log"),
             inference: None,
         }

@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// Between two questions whether a service is ready.
 const POLL: Duration = Duration::from_millis(10);
 
+/// Starts several processes of a service and adds up what they count.
+const REPLICAS: &str = "services/replicas.py";
+
 /// Processes on this machine.
 #[derive(Debug)]
 pub struct Local {
@@ -205,10 +208,14 @@ impl Backend for Local {
         if let Some(behind) = &spec.inference {
             env.insert("INFERENCE_URL".into(), self.start_inference(behind).await?);
         }
+        let mut command = spec.service.command.clone();
+        if spec.replicas > 1 {
+            command.splice(..0, ["python3".into(), REPLICAS.into(), spec.replicas.to_string()]);
+        }
         let launch = Launch {
             name: spec.name.clone(),
-            program: spec.service.command[0].clone(),
-            arguments: spec.service.command[1..].to_vec(),
+            program: command[0].clone(),
+            arguments: command[1..].to_vec(),
             env,
             folder: self.root.clone(),
             cpus: self.roles.service.clone(),

@@ -125,7 +125,8 @@ impl<B: Backend> Climb<'_, B> {
         let env = self.service_env(&trial);
         let log = self.store.trial_folder(&trial).join("service.log");
         let inference = self.inference_of(&trial);
-        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, log, inference };
+        let replicas = self.plan.ladder_of(&trial).map_or(1, |ladder| ladder.replicas);
+        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, replicas, log, inference };
         let serving = self.backend.start_service(&spec).await.map_err(TrialError::from);
         if serving.as_ref().is_err_and(|error| !error.is_interruption()) {
             *failed += 1;

@@ -21,4 +21,5 @@ mod stt_books;
 mod stt_deaths;
 mod stt_freeze;
 mod stt_known_delay;
+mod stt_replicas;
 mod stt_starved;

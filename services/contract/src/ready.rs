@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Started {
     /// Always `ready`.
     pub event: String,
-    /// Where clients connect, `host:port`.
+    /// Where clients connect, `host:port`; of several processes one for each, with commas between them.
     pub address: String,
     /// Where `/stats` and the others are served, `host:port`.
     pub metrics_address: String,

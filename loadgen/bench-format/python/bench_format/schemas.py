@@ -1522,6 +1522,9 @@ class WireLadder:
     objectives: list[Objective] = field(default_factory=list)
     # Overrides the plan's repeats for this ladder.
     repeats: int | None = None
+    # Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
+    # than one only where ladder starts the service itself, on one machine.
+    replicas: int = 1
     # Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows.
     samples: bool = False
     # What `ladder search` looks for in place of the tiers.

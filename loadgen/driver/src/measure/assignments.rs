@@ -22,7 +22,7 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
             attempt: plan.attempt,
             worker,
             workers,
-            address: plan.address.clone(),
+            address: address_of(&plan.address, worker).into(),
             connections,
             first_connection: first,
             seed: plan.seed,
@@ -39,6 +39,12 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
         }
     };
     (0..workers).map(assignment).collect()
+}
+
+/// The address that this worker loads: a service of several processes names one for each, with commas between them.
+fn address_of(addresses: &str, worker: u32) -> &str {
+    let all: Vec<&str> = addresses.split(',').collect();
+    all[worker as usize % all.len()]
 }
 
 /// This worker's part of a whole; what can't be divided goes to the first ones.
@@ -77,6 +83,13 @@ mod tests {
     fn shares_add_up_and_differ_by_one_at_most() {
         let shares: Vec<u32> = (0..3).map(|worker| share(100, worker, 3)).collect();
         assert_eq!(shares, [34, 33, 33]);
+    }
+
+    #[test]
+    fn workers_take_the_processes_of_a_service_in_turn() {
+        let of = |addresses| (0..4).map(|worker| address_of(addresses, worker)).collect::<Vec<_>>();
+        assert_eq!(of("127.0.0.1:1"), ["127.0.0.1:1"; 4]);
+        assert_eq!(of("127.0.0.1:1,127.0.0.1:2"), ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1", "127.0.0.1:2"]);
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use bench_format::plan::{Figure, Load, Objective, WireLadder, WirePlan};
 
 use super::{Check, unknown};
-use crate::registry::{LoadModel, Protocol};
+use crate::registry::{BookKeeping, LoadModel, Protocol, Service};
+
+/// More processes of one service than any machine here has CPUs are a mistake.
+const MOST_REPLICAS: u32 = 256;
 
 /// Histograms that an objective may name, without their unit.
 const HISTOGRAMS: [&str; 8] =
@@ -55,7 +58,33 @@ impl Check<'_> {
         for (index, objective) in ladder.objectives.iter().enumerate() {
             self.objective(&format!("{place}.objectives[{index}]"), objective);
         }
+        self.replicas(&format!("{place}.replicas"), ladder, plan);
         self.search(place, ladder, plan);
+    }
+
+    /// A worker loads one replica, and what replicas count is added up.
+    fn replicas(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
+        let (replicas, workers) = (ladder.replicas, plan.workers);
+        if replicas == 1 {
+            return;
+        }
+        if !(2..=MOST_REPLICAS).contains(&replicas) {
+            return self.wrong(place, format!("{replicas} processes of a service; give 1 to {MOST_REPLICAS}"));
+        }
+        let shared =
+            format!("{workers} workers can't load {replicas} replicas alike; give workers: {replicas}, or a multiple");
+        self.unless(workers.is_multiple_of(replicas), place, shared);
+        let climbs = |name: &&String| ladder.services.is_empty() || ladder.services.contains(name);
+        for name in plan.services.iter().filter(climbs) {
+            let keeps_each = |service: &Service| service.books == BookKeeping::Connections;
+            if self.registry.services.get(name).is_some_and(keeps_each) {
+                let message = format!(
+                    "{name} keeps books of each connection, which can't be added up over {replicas} replicas; leave it out \
+                     of this ladder with services, or give replicas: 1"
+                );
+                self.wrong(place, message);
+            }
+        }
     }
 
     /// The protocols of the services that climb this ladder, each once.
@@ -178,6 +207,21 @@ mod tests {
     fn inference_can_only_be_told_where_there_is_some() {
         let message = one(|plan| plan.ladders[0].inference_env = [("A".into(), "1".into())].into());
         assert!(message.contains("ladders[0].inference_env: protocol wse has no inference"), "{message}");
+    }
+
+    #[test]
+    fn replicas_need_a_worker_each_and_books_that_can_be_added_up() {
+        let change = |plan: &mut WirePlan| {
+            plan.workers = 3;
+            plan.ladders[0].replicas = 2;
+        };
+        let words = found(change);
+        assert!(
+            words[0].contains("ladders[0].replicas: 3 workers can't load 2 replicas alike; give workers: 2"),
+            "{words:?}"
+        );
+        assert!(words[1].contains("ladders[0].replicas: ours keeps books of each connection"), "{words:?}");
+        assert!(one(|plan| plan.ladders[0].replicas = 0).contains("0 processes of a service; give 1 to 256"));
     }
 
     #[test]
