@@ -48,8 +48,8 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
 test: lint generated deny unit python-test typescript-test self-test gateways docs-test fuzz
     @echo "all checks passed"
 
-# everything about clusters: ladder's part for them, the chart, a real Kubernetes on this machine (root, Debian)
-cluster-test: kubernetes-test chart-check e2e
+# everything about clusters and containers: ladder's part for clusters, the chart, every image, a real Kubernetes on this machine (root, Debian)
+cluster-test: kubernetes-test chart-check compose-test e2e
 
 # format and lint, warnings as errors
 lint: _rust-lint
@@ -223,6 +223,11 @@ dist:
 images *OPTIONS:
     @tools/images "$@"
 
+# each gateway's image against the core of its contract, and every profile of compose.yaml (root, Debian); OPTIONS go to pytest
+[group("kubernetes")]
+compose-test *OPTIONS: _bench-build _cluster-programs
+    @compose/test "$@"
+
 # a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
 [group("kubernetes")]
 e2e-up:
@@ -299,7 +304,7 @@ _ahead-fuzz: _cargo-fuzz
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt loadgen/python/requirements.txt \
-        services/wse-server/requirements-test.txt
+        services/wse-server/requirements-test.txt compose/requirements.txt
 
 _reference-env:
     @tools/python-env .tools/reference 3.12 services/wse-reference/requirements.txt

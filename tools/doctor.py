@@ -21,6 +21,7 @@ PYTHON_LOCKS = [
     "loadgen/python/requirements.txt",
     "services/wse-server/requirements-test.txt",
     "services/wse-reference/requirements.txt",
+    "compose/requirements.txt",
 ]
 
 

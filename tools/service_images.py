@@ -1,6 +1,7 @@
 """What tools/images asks the registry: which services have an image, and what goes into the prebuilt ones.
 
 Usage: service_images.py names                 one a line
+       service_images.py gateways              those of them that are gateways
        service_images.py base NAME             the key of [images] in versions.lock.toml
        service_images.py gather NAME FOLDER    copies what the stage `prebuilt` of its Dockerfile takes into a folder
 """
@@ -20,6 +21,8 @@ def main() -> int:
     match sys.argv[1:]:
         case ["names"]:
             print("\n".join(images))
+        case ["gateways"]:
+            print("\n".join(name for name, each in images.items() if each.is_gateway))
         case ["base", name]:
             image = images[name].image
             assert image is not None

@@ -1,0 +1,25 @@
+"""How containers run in these tests."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# What the tests share lies beside them.
+sys.path.insert(0, str(Path(__file__).parent / "tests"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """podman with runc and without systemd: crun refuses a mixture of cgroup versions."""
+    settings = tmp_path_factory.mktemp("podman") / "containers.conf"
+    settings.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
+    before = os.environ.get("CONTAINERS_CONF")
+    os.environ["CONTAINERS_CONF"] = str(settings)
+    yield
+    if before is None:
+        del os.environ["CONTAINERS_CONF"]
+    else:
+        os.environ["CONTAINERS_CONF"] = before

@@ -1,0 +1,62 @@
+"""Runs an image's program as a child of its caller, with what a pod of the chart leaves it: a root that can't be
+written, the image's user, no capability.
+
+Usage: in_image.py ROOT CONFIG [ARGUMENT...]
+       ROOT: where the image is mounted; CONFIG: what `podman image inspect` says of it
+
+A container would be nobody's child, and what checks a gateway stops it, reads its memory and ends it. Needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+APART = "IN_IMAGE_APART"
+
+
+def main() -> None:
+    root, config, *arguments = sys.argv[1:]
+    if APART not in os.environ:
+        # What is mounted below is nobody else's, and goes with the process.
+        os.execvpe("unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {APART: "yes"})
+    subprocess.run(["mount", "--bind", root, root], check=True)
+    subprocess.run(["mount", "--options", "remount,bind,ro", root], check=True)
+    for source, target in (("/proc", "proc"), ("/dev", "dev")):
+        subprocess.run(["mount", "--rbind", source, Path(root) / target], check=True)
+    [image] = json.loads(Path(config).read_text())
+    run(root, image["Config"], arguments)
+
+
+def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
+    """Becomes the image's program."""
+    ours = {name: value for name, value in os.environ.items() if name not in (APART, "PATH", "HOME")}
+    theirs = dict(entry.split("=", 1) for entry in listed(image, "Env"))
+    # The chart's pods are reached from elsewhere; here nothing is.
+    environment = theirs | {"HOST": "127.0.0.1"} | ours
+    user, group = map(int, str(image["User"]).split(":"))
+    if user == 0 or group == 0:
+        sys.exit(f"the image runs as root: {user}:{group}")
+    os.chroot(root)
+    os.chdir(str(image.get("WorkingDir") or "/"))
+    os.setgroups([])
+    os.setgid(group)
+    # With the user go all capabilities.
+    os.setuid(user)
+    program = [*listed(image, "Entrypoint"), *(arguments or listed(image, "Cmd"))]
+    os.environ.clear()
+    os.environ.update(environment)
+    os.execvp(program[0], program)
+
+
+def listed(image: dict[str, object], key: str) -> list[str]:
+    value = image.get(key) or []
+    assert isinstance(value, list)
+    return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Every gateway's image: it starts as the chart starts it, and keeps the core of its contract."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import service_registry
+from containers import ROOT, images, podman
+
+GATEWAYS = [each.name for each in service_registry.gateways(service_registry.load()) if each.image and not each.like]
+
+
+@pytest.fixture
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """The command that starts an image's program."""
+    name: str = request.param
+    if name not in images():
+        pytest.skip(f"{name} could not be built here: its toolchain can't be had")
+    image = images()[name]
+    config = tmp_path / "image.json"
+    config.write_text(podman("image", "inspect", image))
+    root = podman("image", "mount", image)
+    yield [sys.executable, str(Path(__file__).parent / "in_image.py"), root, str(config)]
+    podman("image", "unmount", image)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mounted", GATEWAYS, indirect=True)
+def test_an_image_starts_without_root_on_a_root_that_it_can_not_write_and_keeps_the_core(mounted: list[str]) -> None:
+    command = [str(ROOT / "target/release/stt-conformance"), "--start", "image", "--level", "core", "--", *mounted]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b46 passed", done.stdout), done.stdout
