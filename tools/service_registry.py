@@ -49,6 +49,7 @@ class Service:
     like: str = ""
     env: dict[str, str] = field(default_factory=dict)
     books: str = "connections"
+    warmup_seconds: float = 0.0
     build: Build | None = None
     image: Image | None = None
     exceptions: dict[str, str] = field(default_factory=dict)
@@ -79,6 +80,7 @@ def service(name: str, table: dict[str, Any], tables: dict[str, dict[str, Any]])
         like=table.get("like", ""),
         env=table.get("env", {}),
         books=table.get("books", "connections"),
+        warmup_seconds=shared.get("warmup_seconds", 0.0),
         build=Build(**shared["build"]) if "build" in shared else None,
         image=Image(**image | {"files": tuple(image.get("files", ()))}) if image else None,
         exceptions=shared.get("exceptions", {}),

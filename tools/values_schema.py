@@ -1,7 +1,7 @@
 """Writes the plan's JSON Schema into the chart's `values.schema.json`, which holds the rest by hand.
 
-So Helm refuses at install what `ladder plan check` would refuse, and the two can't drift apart. Searches it refuses as
-well: clusters climb tiers.
+So Helm refuses at install what `ladder plan check` would refuse, and the two can't drift apart. Searches and replicas
+it refuses as well: clusters climb tiers, each with one pod of the service.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def reached(name: str, definitions: dict[str, Any]) -> set[str]:
 
 
 def with_tiers(ladder: dict[str, Any]) -> dict[str, Any]:
-    """A ladder's schema without searches, which only `ladder search` runs."""
-    properties = {name: value for name, value in ladder["properties"].items() if name != "search"}
+    """A ladder's schema without searches and replicas, which are for one machine."""
+    properties = {name: value for name, value in ladder["properties"].items() if name not in ("search", "replicas")}
     return ladder | {"properties": properties, "required": [*ladder["required"], "tiers"]}
 
 

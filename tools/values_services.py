@@ -21,7 +21,7 @@ ENTRY = """\
     books: {books}
     # -- Whether a worker checks its protocol before and after each trial (`around-the-load`) or never (`none`).
     protocolCheck: around-the-load
-    image:
+{warmup}    image:
       # -- Image of the service.
       repository: {name}
       # -- Tag; empty: the chart's appVersion.
@@ -41,6 +41,12 @@ ENTRY = """\
 """
 
 
+WARMUP = """\
+    # -- At least so long it is loaded before each window, in seconds.
+    warmupSeconds: {seconds:g}
+"""
+
+
 def entry(service: Service, image: Image) -> str:
     env = {key: value for key, value in service.env.items() if key not in OF_THE_IMAGE}
     return ENTRY.format(
@@ -48,6 +54,7 @@ def entry(service: Service, image: Image) -> str:
         description=service.description,
         protocol=service.protocol,
         books=service.books,
+        warmup=WARMUP.format(seconds=service.warmup_seconds) if service.warmup_seconds else "",
         env="\n".join(f'      {key}: "{value}"' for key, value in env.items()),
         memory=image.memory,
     )

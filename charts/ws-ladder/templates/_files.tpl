@@ -20,6 +20,7 @@ into 1e+06.
 {{- if $service.enabled -}}
 {{- $entry := pick $service "description" "protocol" "books" -}}
 {{- with $service.protocolCheck }}{{ $_ := set $entry "protocol_check" . }}{{ end -}}
+{{- with $service.warmupSeconds }}{{ $_ := set $entry "warmup_seconds" . }}{{ end -}}
 {{- $told := dict -}}
 {{- range $key := dig $service.protocol "told" (list) $.Values.protocols -}}
 {{- if hasKey ($service.env | default dict) $key -}}
