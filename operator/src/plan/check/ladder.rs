@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bench_format::plan::{Figure, Load, Objective, WireLadder, WirePlan};
 
 use super::{Check, unknown};
-use crate::registry::{BookKeeping, LoadModel, Protocol, Service};
+use crate::registry::{BookKeeping, LoadModel, Protocol, Registry, Service};
 
 /// More processes of one service than any machine here has CPUs are a mistake.
 const MOST_REPLICAS: u32 = 256;
@@ -74,24 +74,20 @@ impl Check<'_> {
         let shared =
             format!("{workers} workers can't load {replicas} replicas alike; give workers: {replicas}, or a multiple");
         self.unless(workers.is_multiple_of(replicas), place, shared);
-        let climbs = |name: &&String| ladder.services.is_empty() || ladder.services.contains(name);
-        for name in plan.services.iter().filter(climbs) {
-            let keeps_each = |service: &Service| service.books == BookKeeping::Connections;
-            if self.registry.services.get(name).is_some_and(keeps_each) {
-                let message = format!(
-                    "{name} keeps books of each connection, which can't be added up over {replicas} replicas; leave it out \
-                     of this ladder with services, or give replicas: 1"
-                );
-                self.wrong(place, message);
-            }
+        let keeps_each = |(_, service): &(&String, &Service)| service.books == BookKeeping::Connections;
+        for (name, _) in climbing(self.registry, ladder, plan).filter(keeps_each) {
+            let message = format!(
+                "{name} keeps books of each connection, which can't be added up over {replicas} replicas; leave it out \
+                 of this ladder with services, or give replicas: 1"
+            );
+            self.wrong(place, message);
         }
     }
 
     /// The protocols of the services that climb this ladder, each once.
     fn protocols(&self, ladder: &WireLadder, plan: &WirePlan) -> Vec<(String, Protocol)> {
-        let climbs = |name: &&String| ladder.services.is_empty() || ladder.services.contains(name);
         let mut found: Vec<(String, Protocol)> = Vec::new();
-        for service in plan.services.iter().filter(climbs).filter_map(|name| self.registry.services.get(name)) {
+        for (_, service) in climbing(self.registry, ladder, plan) {
             if !found.iter().any(|(name, _)| *name == service.protocol) {
                 found.push((service.protocol.clone(), self.registry.protocol_of(service).clone()));
             }
@@ -176,6 +172,16 @@ impl Check<'_> {
             self.unless(in_range, format!("{place}.figure.percentile_ms.percentile"), message);
         }
     }
+}
+
+/// The services of the registry that climb a ladder, with their names, in the plan's order.
+fn climbing<'a>(
+    registry: &'a Registry,
+    ladder: &'a WireLadder,
+    plan: &'a WirePlan,
+) -> impl Iterator<Item = (&'a String, &'a Service)> {
+    let climbs = |name: &&String| ladder.services.is_empty() || ladder.services.contains(name);
+    plan.services.iter().filter(climbs).filter_map(|name| Some((name, registry.services.get(name)?)))
 }
 
 #[cfg(test)]
