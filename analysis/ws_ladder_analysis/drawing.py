@@ -164,36 +164,34 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
     low, high = (extreme(float(str(row["y"])) for row in rows) for extreme in (min, max))
     left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
     room = max(right - left, 1.0) * _ROOM
-    scale = alt.Scale(type="log", domain=[low * 0.7, high * 1.5], nice=False)
+    across, up = (left - room, right + room), (low * 0.7, high * 1.5)
+    scale = alt.Scale(type="log", domain=list(up), nice=False)
     base = alt.Chart(pl.DataFrame(rows)).encode(
-        x=alt.X(
-            "x:Q", title=x, scale=alt.Scale(domain=[left - room, right + room], nice=False), axis=alt.Axis(tickCount=5)
-        ),
+        x=alt.X("x:Q", title=x, scale=alt.Scale(domain=list(across), nice=False), axis=alt.Axis(tickCount=5)),
         y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(values=_steps(low, high), labelExpr=_NUMBER)),
     )
     area = alt.Size(
         "size:Q", title=size, scale=alt.Scale(range=[20, 700]), legend=alt.Legend(orient="top", tickCount=3)
     )
     drawn = base.mark_circle(color=COLOURS["blue"], opacity=0.55).encode(size=area)
-    return alt.layer(drawn, *_names(rows, low * 0.7, high * 1.5))
+    return alt.layer(drawn, *_names(rows, across, up))
 
 
-def _names(rows: Sequence[Mapping[str, object]], low: float, high: float) -> list[Drawing]:
-    """The points' names: beside a point, above or below it, wherever none is yet."""
-    left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
+def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float]) -> list[Drawing]:
+    """The points' names: beside a point, above or below it, wherever none is yet. `across`, `up`: the axes' ends."""
     taken: list[tuple[float, float, float]] = []
     layers = []
     for row in sorted(rows, key=lambda row: -float(str(row["y"]))):
         # Roughly where the point is drawn: what is left of the chart beside axes and legend.
-        at = (float(str(row["x"])) - left) / max(right - left, 1.0) * (WIDTH - 50) / (1 + 2 * _ROOM)
-        up = math.log(float(str(row["y"])) / low) / math.log(high / low) * (HEIGHT - 90)
+        right = (float(str(row["x"])) - across[0]) / (across[1] - across[0]) * (WIDTH - 50)
+        high = math.log(float(str(row["y"])) / up[0]) / math.log(up[1] / up[0]) * (HEIGHT - 90)
         width = 4.7 * len(str(row["name"]))
         for align, dx, dy in _PLACES:
-            middle = at + dx + {"center": 0.0, "left": width / 2, "right": -width / 2}[align]
-            fits = all(abs(up - dy - y) > 9 or abs(middle - x) > (width + other) / 2 for x, y, other in taken)
+            middle = right + dx + {"center": 0.0, "left": width / 2, "right": -width / 2}[align]
+            fits = all(abs(high - dy - y) > 9 or abs(middle - x) > (width + other) / 2 for x, y, other in taken)
             if fits:
                 break
-        taken.append((middle, up - dy, width))
+        taken.append((middle, high - dy, width))
         one = alt.Chart(pl.DataFrame([row])).encode(x="x:Q", y="y:Q", text="name:N")
         layers.append(one.mark_text(fontSize=9, align=align, dx=dx, dy=dy, color=COLOURS["ink"]))
     return layers
