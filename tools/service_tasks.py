@@ -4,6 +4,8 @@ Usage: service_tasks.py build|test|lint [SERVICE…]   without names: all that h
        service_tasks.py build --foreign               those that aren't of the Rust workspace
        service_tasks.py needed NAME [OPTION…]         builds what a plan or a service needs; where one of a plan's can't
                                                       be had it prints --service options for the others
+       service_tasks.py built SERVICE…                builds them and prints the names of those that could be; the
+                                                      others are left out, and one that fails is an error
        service_tasks.py toolchains                    installs every toolchain
        service_tasks.py gateways                      what CI does: lint, units and contract of every gateway
        service_tasks.py conformance [--level core] [SERVICE…]
@@ -55,6 +57,10 @@ def main() -> int:
         print(f"service_tasks: no service is called {error}; there are {', '.join(services)}", file=sys.stderr)
         return 2
     match options.task:
+        case "built":
+            ready, worst = built(chosen, named=False, to=sys.stderr)
+            print("\n".join(each.name for each in ready))
+            return worst
         case "toolchains":
             return prepare(services.values())
         case "gateways":
@@ -72,7 +78,7 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tasks = ["build", "test", "lint", "toolchains", "gateways", "conformance", "record", "needed", "images"]
+    tasks = ["build", "test", "lint", "toolchains", "gateways", "conformance", "record", "needed", "images", "built"]
     parser.add_argument("task", choices=tasks)
     parser.add_argument("services", nargs="*", metavar="SERVICE")
     parser.add_argument("--level", choices=["core", "strict"], default="strict")
@@ -187,11 +193,11 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
     return done.returncode == 0
 
 
-def built(services: list[Service], *, named: bool) -> tuple[list[Service], int]:
+def built(services: list[Service], *, named: bool, to: TextIO = sys.stdout) -> tuple[list[Service], int]:
     """Those that were built here, and the exit code: what can't be had is a failure where it was named."""
     ready, worst = [], 0
     for each in services:
-        match attempt(each, "build"):
+        match attempt(each, "build", to):
             case None:
                 worst = max(worst, NOT_HERE if named else 0)
             case False:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import conformance_records as records
@@ -54,6 +55,12 @@ def test_a_toolchain_that_cannot_be_had_leaves_its_services_out_with_its_sentenc
 ) -> None:
     assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build"], named=False) == 0
     assert "left out: a: no such machine" in capsys.readouterr().out
+
+
+def test_what_can_be_built_is_told_apart_from_what_can_not(absent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert service_tasks.built([gateway("a", absent)], named=False, to=sys.stderr) == ([], 0)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "a: build\nleft out: a: no such machine\n")
 
 
 def test_a_service_that_was_named_fails_where_its_toolchain_cannot_be_had(
