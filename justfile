@@ -129,23 +129,23 @@ analyze-results BUNDLE: _python-env
 compare-clients +BUNDLES: _python-env
     @{{python}} -m ws_ladder_analysis clients "$@"
 
-# put the overview and a chart of a bundle into the README
+# put the overview and a chart of a bundle into docs/RESULTS.md
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
     {{python}} tools/readme_results.py results {{BUNDLE}} {{CHART}}
 
-# put the comparison with the reference into the README, from a bundle of plans/reference.yaml
+# put the comparison with the reference into docs/RESULTS.md, from a bundle of plans/reference.yaml
 readme-comparison BUNDLE:
     {{python}} tools/readme_results.py comparison {{BUNDLE}}
 
-# put what sessions cost each gateway into the README, from a bundle of plans/stt.yaml
+# put what sessions cost each gateway into docs/RESULTS.md, from a bundle of plans/stt.yaml
 readme-sessions BUNDLE:
     {{python}} tools/readme_results.py sessions {{BUNDLE}}
 
-# put the brackets of searches into the README, from bundles of plans/stt-search.yaml
+# put the brackets of searches into docs/RESULTS.md, from bundles of plans/stt-search.yaml
 readme-capacity *BUNDLES:
     {{python}} tools/readme_results.py capacity {{BUNDLES}}
 
-# put the table of `just bench` into the README, from a folder of target/bench
+# put the table of `just bench` into docs/RESULTS.md, from a folder of target/bench
 readme-bench *FOLDERS:
     {{python}} tools/readme_results.py bench {{FOLDERS}}
 
@@ -157,7 +157,7 @@ microbench *FILTER:
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from code and registry: JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds; gateways in chart and README
+# write what is generated from code and registry: JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds; gateways in chart, README and docs/RESULTS.md
 generate:
     cargo build --quiet --locked {{checked}} --bin schemas
     target/debug/schemas docs/schemas
@@ -166,10 +166,11 @@ generate:
     python3 fuzz/make_seeds.py
     python3 tools/values_services.py
     python3 tools/service_list.py
+    python3 tools/readme_highlights.py
 
 # fail if generated files are not committed
 generated: generate
-    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json charts/ws-ladder/values.yaml README.md \
+    git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json charts/ws-ladder/values.yaml README.md docs/RESULTS.md \
         {{generated_types}} fuzz/seeds
 
 # ladder's part for clusters: lint, units, its commands in the docs

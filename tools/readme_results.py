@@ -1,4 +1,4 @@
-"""Puts the results of bundles into the README, between markers.
+"""Puts the results of bundles into docs/RESULTS.md, between markers, and the rows that say most into the README.
 
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
@@ -17,12 +17,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import readme_highlights
 from bench_rows import ROWS
 from bench_summary import Row, markdown
+from readme_highlights import replaced
 
 ROOT = Path(__file__).resolve().parent.parent
-IMAGE = Path("docs/images/results.png")
-GATEWAYS = Path("docs/images/gateways.png")
+RESULTS = ROOT / "docs/RESULTS.md"
+# As docs/RESULTS.md names them.
+IMAGE = Path("images/results.png")
+GATEWAYS = Path("images/gateways.png")
 
 
 def origin(*bundles: Path, command: str = "") -> str:
@@ -46,8 +50,7 @@ def overview(bundle: Path, chart: str) -> str:
     report = (bundle / "report/report.md").read_text()
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
     rows = "\n".join(line.rstrip() for line in lines if line.startswith("|"))
-    (ROOT / IMAGE).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(bundle / "report" / chart, ROOT / IMAGE)
+    shutil.copyfile(bundle / "report" / chart, RESULTS.parent / IMAGE)
     head = "The tier of each ladder that says most, medians over repeats with their range. "
     picture = f"![Messages per second, written, delivered and dropped, at each tier]({IMAGE})"
     return f"{head}{origin(bundle)}{rows}\n\n{picture}\n"
@@ -90,7 +93,7 @@ def sessions(bundle: Path) -> str:
     tables = [line.rstrip() for line in section.splitlines() if line.startswith(("|", "**"))]
     # An empty line around each caption.
     rows = "\n".join(f"\n{line}\n" if line.startswith("**") else line for line in tables)
-    shutil.copyfile(bundle / "report/gateways.png", ROOT / GATEWAYS)
+    shutil.copyfile(bundle / "report/gateways.png", RESULTS.parent / GATEWAYS)
     picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
     return f"Medians over repeats that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
 
@@ -168,12 +171,9 @@ def table(bundle: Path, name: str) -> list[dict[str, str]]:
 
 
 def splice(part: str, text: str) -> None:
-    """Put a part between its markers."""
-    begin, end = f"<!-- BEGIN: {part} -->\n", f"<!-- END: {part} -->"
-    readme = (ROOT / "README.md").read_text()
-    head, rest = readme.split(begin, 1)
-    tail = rest.split(end, 1)[1]
-    (ROOT / "README.md").write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+    """Puts a part between its markers, and into the README what that shows of it."""
+    RESULTS.write_text(replaced(RESULTS.read_text(), part, text))
+    readme_highlights.main()
 
 
 def main() -> int:
