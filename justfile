@@ -59,6 +59,7 @@ lint: _rust-lint
     cd analysis && ../{{python}} -m mypy
     PYTHONPATH=loadgen/python .venv/bin/lint-imports --no-cache --no-logo
     {{python}} tools/circles.py
+    {{python}} tools/plain_words.py
 
 # licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
 deny: _cargo-deny
