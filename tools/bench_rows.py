@@ -196,7 +196,7 @@ ROWS = (
         "wse-reference",
     ),
     Asked(
-        f"handed to nobody, 64 per write: service CPU per received message; {OFF}",
+        f"discarded, 64 per write: service CPU per received message; {OFF}",
         "flood-64",
         "ns/message",
         SERVICE_NS,

@@ -204,7 +204,7 @@ pub const CASES: &[Case] = &[
         Accounts,
         [Script, Metrics],
         memory::overflow,
-        "the input buffer is bounded; what is dropped is told in one error frame"
+        "the input buffer is bounded; what is dropped is reported in one error frame"
     ),
     case!(
         "bounded-memory",
@@ -233,7 +233,7 @@ pub const CASES: &[Case] = &[
         Drain,
         [Script, Metrics, Process],
         drain::drain,
-        "SIGTERM: everything held is answered, clients are told, exit code 0"
+        "SIGTERM: everything held is answered, every client gets Close 1001, exit code 0"
     ),
     case!("survives", Last, [Process], accounts::survives, "no process of the gateway ended by itself"),
     case!("at-rest", Last, [Metrics], accounts::at_rest, "when all is over nothing is left, and the books balance"),
