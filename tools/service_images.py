@@ -1,6 +1,6 @@
 """What tools/images asks the registry: which services have an image, and what goes into the prebuilt ones.
 
-Usage: service_images.py names                 one a line
+Usage: service_images.py names [PLATFORM]      one a line; of a platform: those that a release has for it
        service_images.py gateways              those of them that are gateways
        service_images.py base NAME             the key of [images] in versions.lock.toml
        service_images.py gather NAME FOLDER    copies what the stage `prebuilt` of its Dockerfile takes into a folder
@@ -21,6 +21,8 @@ def main() -> int:
     match sys.argv[1:]:
         case ["names"]:
             print("\n".join(images))
+        case ["names", platform]:
+            print("\n".join(name for name, each in images.items() if each.image and platform in each.image.platforms))
         case ["gateways"]:
             print("\n".join(name for name, each in images.items() if each.is_gateway))
         case ["base", name]:

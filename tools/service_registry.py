@@ -27,6 +27,10 @@ class Build:
     lint: str = ""
 
 
+PLATFORMS = ("linux/amd64", "linux/arm64")
+"""What images are released for."""
+
+
 @dataclass(frozen=True)
 class Image:
     """What an image needs beside its Dockerfile."""
@@ -37,6 +41,8 @@ class Image:
     """What the Dockerfile's stage `prebuilt` copies: paths in the service's folder, or `/…` in the checkout."""
     memory: str = "512Mi"
     cpu: str = "1"
+    platforms: tuple[str, ...] = PLATFORMS
+    """What a release builds it for."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +88,14 @@ def service(name: str, table: dict[str, Any], tables: dict[str, dict[str, Any]])
         books=table.get("books", "connections"),
         warmup_seconds=shared.get("warmup_seconds", 0.0),
         build=Build(**shared["build"]) if "build" in shared else None,
-        image=Image(**image | {"files": tuple(image.get("files", ()))}) if image else None,
+        image=packaged(image) if image else None,
         exceptions=shared.get("exceptions", {}),
     )
+
+
+def packaged(table: dict[str, Any]) -> Image:
+    lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
+    return Image(**table | lists)
 
 
 def gateways(services: dict[str, Service]) -> list[Service]:

@@ -38,12 +38,26 @@ pub struct Image {
     pub memory: String,
     /// CPU that its pods ask for, as Kubernetes spells it.
     pub cpu: String,
+    /// The platforms of a release that it is built for; all of them without this.
+    #[serde(default)]
+    pub platforms: Option<Vec<Platform>>,
     /// Its Dockerfile; `Dockerfile` in the service's folder without this.
     #[serde(default)]
     pub dockerfile: Option<String>,
     /// The service's folder; `services/<name>` without this.
     #[serde(default)]
     pub folder: Option<String>,
+}
+
+/// A platform that images are released for, as image indexes name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Platform {
+    /// x86-64.
+    #[serde(rename = "linux/amd64")]
+    Amd64,
+    /// 64-bit Arm.
+    #[serde(rename = "linux/arm64")]
+    Arm64,
 }
 
 /// The field that makes no sense, and why.
@@ -59,6 +73,9 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
         return wrong(&field, "empty; say it, or leave it out".into());
     }
     let mut quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
+    if service.image.as_ref().and_then(|image| image.platforms.as_ref()).is_some_and(Vec::is_empty) {
+        return wrong("image.platforms", "empty; name one, or leave it out for all".into());
+    }
     if let Some((field, text)) = quantities.find(|(_, text)| !is_quantity(text)) {
         let message = format!("\"{text}\" is no quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
         return wrong(&format!("image.{field}"), message);
@@ -181,6 +198,10 @@ mod tests {
         assert!(words.contains("services.a.image.memory: \"much\" is no quantity"), "{words}");
         assert!(image("files = [\"a\", \"\"]\nmemory = \"1Gi\"\ncpu = \"1\"").contains("image.files[1]: empty"));
         assert!(image("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nports = 1").contains("ports"));
+        let platforms =
+            |named: &str| image(&format!("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nplatforms = {named}"));
+        assert!(platforms("[\"linux/x86\"]").contains("expected `linux/amd64` or `linux/arm64`"));
+        assert!(platforms("[]").contains("services.a.image.platforms: empty; name one, or leave it out for all"));
         assert!(refusal("[services.a.build]\ntoolchain = \" \"").contains("services.a.build.toolchain: empty"));
         assert!(refusal("[services.a.build]\ntool = \"go\"").contains("tool"));
         assert!(refusal("[services.a.exceptions]\nunmasked = \"\"").contains("exceptions.unmasked: empty"));
