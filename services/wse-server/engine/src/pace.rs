@@ -1,5 +1,5 @@
-//! The rate limit of events to one connection, and the notices that its client gets when tokens run low.
-//! The caller passes the time in, so this file has no clock.
+//! The rate limit of events to one connection, and the notices that its client gets when tokens run low. The caller
+//! passes the time in, so this file has no clock.
 
 use wse_utilities::bucket::TokenBucket;
 

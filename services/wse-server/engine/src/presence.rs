@@ -1,10 +1,8 @@
 //! Presence: which users are in which topic, on this instance and (in `remote`) on the others.
 //!
 //! A user joins a topic with its first connection and leaves it with its last. Its data is one JSON value per topic,
-//! and the
-//! latest update wins. Each method reports the changes to a callback while it holds the lock, so that changes are
-//! announced
-//! in the order in which they are made. Nothing is sent from here.
+//! and the latest update wins. Each method reports the changes to a callback while it holds the lock, so that changes
+//! are announced in the order in which they are made. Nothing is sent from here.
 
 mod remote;
 
@@ -127,8 +125,7 @@ impl Presence {
     ///
     /// # Errors
     /// [`PresenceError::NoJson`] if the data can't be parsed; [`PresenceError::TooLong`] if it has more than
-    /// `max_data_size`
-    /// bytes without white space, or more than four times as many with it.
+    /// `max_data_size` bytes without white space, or more than four times as many with it.
     pub(crate) fn check(&self, data: &str) -> Result<Arc<str>, PresenceError> {
         let no_json = |error: serde_json::Error| PresenceError::NoJson { why: error.to_string() };
         if data.len() > 4 * self.config.max_data_size {
@@ -143,8 +140,7 @@ impl Presence {
     }
 
     /// Adds a connection of `user` to these topics. The data applies to all of the user's connections in a topic.
-    /// `tell` gets
-    /// each change while the lock is held, so no other change can come before it.
+    /// `tell` gets each change while the lock is held, so no other change can come before it.
     pub(crate) fn join(
         &self,
         connection: ConnectionKey,

@@ -43,8 +43,7 @@ impl Event {
 }
 
 /// A change as it affects this instance and the others. They can differ: a user that is on both remains in the topic
-/// until
-/// the last instance has none of its connections.
+/// until the last instance has none of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// What subscribers of this instance get, and the application if the user joined or left; `None` if nothing changes

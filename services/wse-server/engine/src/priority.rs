@@ -1,8 +1,7 @@
 //! The priority levels of messages. No I/O.
 
 /// The five levels of the protocol's `pri`. They matter on a connection whose client reads too slowly: there, messages
-/// of a
-/// higher level are sent first, and when the queue is full, those of the lowest level are dropped first.
+/// of a higher level are sent first, and when the queue is full, those of the lowest level are dropped first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// `pri` 1 and below 3.

@@ -1,6 +1,5 @@
 //! The backlog of publications: how many bytes are in memory because a subscriber or another instance hasn't taken
-//! them,
-//! and the wait that holds publishers back while there are too many.
+//! them, and the wait that holds publishers back while there are too many.
 
 use std::{
     sync::{
@@ -114,8 +113,7 @@ impl Publications {
     }
 
     /// Whether the subscribers of this instance alone are behind by the limit. What waits for other instances doesn't
-    /// count:
-    /// two instances that waited for each other would do so for ever.
+    /// count: two instances that waited for each other would do so for ever.
     pub(crate) fn is_full_here(&self) -> bool {
         let here = self.bytes().saturating_sub(self.0.elsewhere.load(Ordering::SeqCst));
         self.0.limit > 0 && here >= self.0.limit

@@ -1,6 +1,5 @@
 //! The quality of a connection as a score from 0 to 100, with the penalties that explain it. No I/O: the shard passes
-//! in
-//! what it observed.
+//! in what it observed.
 //!
 //! A connection starts with 100 points and loses some for each of these:
 //!

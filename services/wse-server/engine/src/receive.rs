@@ -131,8 +131,7 @@ impl Receiver {
     }
 
     /// Checks the part of an incomplete frame that has arrived, as the rest may take long: a text that is invalid
-    /// already ends
-    /// the connection now. `bytes` begin with the frame and are not changed.
+    /// already ends the connection now. `bytes` begin with the frame and are not changed.
     ///
     /// # Errors
     /// Returns [`Violation::InvalidUtf8`] if the text can't become UTF-8 any more.

@@ -1,10 +1,8 @@
 //! What the engine needs to know about a connection in order to send it an event: its format, its encryption key, its
-//! rate
-//! limit, and the ids of the events that it got.
+//! rate limit, and the ids of the events that it got.
 //!
 //! The owner's threads ask, and the shards report. A connection without any of that (JSON, no encryption, no event so
-//! far)
-//! has no entry. Inbound messages don't touch this table.
+//! far) has no entry. Inbound messages don't touch this table.
 
 use std::{
     collections::HashMap,
@@ -87,8 +85,7 @@ impl Recipients {
     }
 
     /// The connection has an encryption key: events are encrypted from now on. Call this before anything else is done
-    /// with the
-    /// key, once the client has been notified.
+    /// with the key, once the client has been notified.
     pub(crate) fn encrypts(&self, connection: ConnectionKey, key: Arc<Key>) {
         self.stripe(connection).entry(connection).or_default().key = Some(key);
     }
@@ -99,8 +96,7 @@ impl Recipients {
     }
 
     /// Decides whether an event may be sent, and takes a token and records its id if it may. `is_open` is called after
-    /// a new
-    /// entry was made, because a connection that closes meanwhile would leave that entry behind.
+    /// a new entry was made, because a connection that closes meanwhile would leave that entry behind.
     pub(crate) fn admit(
         &self,
         connection: ConnectionKey,

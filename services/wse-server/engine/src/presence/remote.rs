@@ -1,8 +1,7 @@
 //! Users on other instances, as these instances announce them.
 //!
 //! A user is in a topic as long as any instance has it there. The update with the latest time stamp wins on every
-//! instance;
-//! of two with the same time stamp, the greater data. What other instances send is checked and bounded.
+//! instance; of two with the same time stamp, the greater data. What other instances send is checked and bounded.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,8 +45,7 @@ pub(crate) type Full = BTreeMap<String, BTreeMap<String, Told>>;
 
 impl Presence {
     /// Adds a user that `origin` announced, with data that was set at `updated_at` (milliseconds since the Unix epoch).
-    /// An
-    /// announcement that fails a check or exceeds a limit is ignored.
+    /// An announcement that fails a check or exceeds a limit is ignored.
     pub(crate) fn remote_join(
         &self,
         origin: &Arc<str>,
