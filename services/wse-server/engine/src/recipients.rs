@@ -84,8 +84,8 @@ impl Recipients {
         self.stripe(connection).entry(connection).or_default().format = Format::MessagePack;
     }
 
-    /// The connection has an encryption key: events are encrypted from now on. Call this before anything else is done
-    /// with the key, once the client has been notified.
+    /// The connection has an encryption key: events are encrypted from now on. The shard must send the client its own
+    /// public key before it writes anything else to the connection.
     pub(crate) fn encrypts(&self, connection: ConnectionKey, key: Arc<Key>) {
         self.stripe(connection).entry(connection).or_default().key = Some(key);
     }
