@@ -95,7 +95,7 @@ impl Receiver {
     /// Reads the frame that starts at `at` and unmasks it in place. A message may have at most `limit` bytes.
     ///
     /// # Errors
-    /// Returns the [`Violation`] with which the client ended the connection.
+    /// Returns the [`Violation`] of the protocol that ends the connection.
     #[inline]
     pub fn step(&mut self, bytes: &mut [u8], at: usize, limit: usize) -> Result<Step, Violation> {
         let Some(header) = frame::parse_header(&bytes[at..], limit)? else { return Ok(Step::Incomplete(None)) };

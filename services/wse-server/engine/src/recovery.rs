@@ -186,8 +186,8 @@ impl Recovery {
         if let Some(log) = logs.get(topic) {
             return Arc::clone(log);
         }
-        // The counter keeps epochs within one process apart as far as the hash does; two processes with the same epoch
-        // have a chance of one in 2^32.
+        // A randomly keyed hash of a counter: two logs have the same epoch with a chance of one in 2^32, also across
+        // restarts.
         let epoch = self.random.hash_one(self.epochs.fetch_add(1, Ordering::Relaxed)) as u32;
         let log = Arc::new(Mutex::new(Log::new(epoch)));
         self.charge(0, LOG_BYTES);
