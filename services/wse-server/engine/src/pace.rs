@@ -51,7 +51,9 @@ pub(crate) struct Step {
 #[derive(Debug)]
 pub(crate) struct Pace {
     bucket: TokenBucket,
+    /// When the client got a [`Notice::Warning`] last, on the caller's clock.
     warned_seconds: f64,
+    /// When the client got a [`Notice::Limited`] last, on the caller's clock.
     told_seconds: f64,
 }
 

@@ -22,11 +22,13 @@ pub(crate) struct Publications(Arc<Backlog>);
 
 #[derive(Debug)]
 struct Backlog {
+    /// Bytes of all publications that are in memory.
     bytes: AtomicUsize,
     /// The part of `bytes` that waits for other instances.
     elsewhere: AtomicUsize,
     /// Publishers wait while `bytes` is at least this; with 0 they never wait.
     limit: usize,
+    /// Whether a publisher waits, or is about to.
     is_awaited: AtomicBool,
     asleep: Mutex<()>,
     fell: Condvar,

@@ -56,6 +56,7 @@ pub(crate) enum Verdict {
 /// The recipients of events, by connection, and the counters of events that weren't sent.
 pub(crate) struct Recipients {
     stripes: Box<[Mutex<Stripe>]>,
+    /// The ids of the events that were sent last, with their connections.
     recent: Mutex<Dedup>,
     limit: RateLimit,
     duplicates: AtomicU64,

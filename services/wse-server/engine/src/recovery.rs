@@ -74,9 +74,13 @@ pub struct Recovered {
 #[derive(Debug)]
 pub(crate) struct Log {
     epoch: u32,
+    /// The offset of the oldest message that is kept.
     first: u64,
+    /// The messages that are kept, framed and stamped, the oldest first.
     frames: VecDeque<Bytes>,
+    /// Bytes that count against the memory budget.
     bytes: usize,
+    /// When the log was used last, in milliseconds since the Unix epoch.
     used_millis: u64,
     /// The log was dropped while another thread waited for its lock; that thread must look the log up again.
     is_over: bool,
@@ -132,6 +136,7 @@ pub(crate) struct Recovery {
     /// The logs of what other instances published.
     foreign: Mutex<Foreign>,
     bytes: AtomicUsize,
+    /// How many epochs were given out.
     epochs: AtomicU64,
     random: RandomState,
 }

@@ -78,10 +78,13 @@ pub(crate) struct Shard {
     /// Connections to read from once the application releases messages.
     parked: VecDeque<ConnectionKey>,
     reading: Reading,
+    /// Whether clients may wait in the listener's queue.
     is_accepting: bool,
     descriptor_ceiling: u64,
+    /// When to accept again after a pause, in milliseconds of the shard's clock; `None` while there is no pause.
     accept_retry_millis: Option<u64>,
     commands: Vec<Command>,
+    /// When a stopping shard ends even if it has connections, in milliseconds of its clock; `None` before that.
     stop_deadline_millis: Option<u64>,
 }
 

@@ -96,18 +96,29 @@ reasons! {
 /// What one shard has counted since it started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
+    /// Connections that were admitted.
     pub(crate) accepted: u64,
+    /// Admitted connections that ended, by reason.
     pub(crate) closed: [u64; CloseReason::LABELS.len()],
+    /// Connections that were not admitted, by reason.
     pub(crate) rejected: [u64; RejectReason::LABELS.len()],
+    /// Messages that clients sent.
     pub(crate) received: u64,
+    /// Messages that the engine handled itself, such as pings.
     pub(crate) consumed: u64,
+    /// Messages that were not handed to the application, by reason.
     pub(crate) dropped: [u64; DropReason::LABELS.len()],
+    /// Texts that were handed on although they are no JSON object.
     pub(crate) malformed: u64,
+    /// Messages that sockets took.
     pub(crate) sent: u64,
+    /// Messages that no socket took, by reason.
     pub(crate) send_dropped: [u64; SendDropReason::LABELS.len()],
     /// The part of `send_dropped` that slow consumers lost, by priority level.
     pub(crate) slow_by_level: PerLevel,
+    /// Bytes read from admitted connections.
     pub(crate) bytes_received: u64,
+    /// Bytes that sockets took, upgrade responses excluded.
     pub(crate) bytes_sent: u64,
     /// Closed connections whose books were dropped before they were fetched.
     pub(crate) books_evicted: u64,
@@ -147,8 +158,11 @@ impl Counters {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ShardReading {
     pub(crate) counters: Counters,
+    /// Messages that the application has drained.
     pub(crate) delivered: u64,
+    /// Messages that wait to be drained.
     pub(crate) queued: u64,
+    /// Entries that wait to be drained: messages and events.
     pub(crate) depth: usize,
 }
 

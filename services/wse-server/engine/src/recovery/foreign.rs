@@ -43,8 +43,8 @@ impl Log {
 }
 
 impl Recovery {
-    /// Runs `work` with the log of what `origin` published to a topic in this epoch. If there is none, it gets a new
-    /// one.
+    /// Runs `work` with the log of what `origin` published to a topic in this epoch. A new log is made if there is
+    /// none.
     pub(crate) fn keep(
         &self,
         origin: &Arc<str>,

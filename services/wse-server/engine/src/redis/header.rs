@@ -20,7 +20,7 @@ pub struct Header {
     /// The instance that published it.
     pub origin: u64,
     /// Its number among that instance's publications to this topic. A dead letter that is published again has none: it
-    /// goes to all subscribers, whatever number came before.
+    /// goes to all subscribers, regardless of the numbers before.
     pub number: Option<u64>,
     /// Its position in that instance's log.
     pub stamp: Option<Position>,

@@ -34,6 +34,7 @@ pub(super) struct Books {
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     origin: u64,
+    /// One more than the last number that arrived.
     next: u64,
     /// While it equals the inbox's `era`, this instance has been subscribed since the last number, so a gap counts as
     /// loss.
@@ -87,6 +88,7 @@ pub(super) struct Inbox {
     own: u64,
     cursors: Recent<Vec<Cursor>>,
     copies: Copies,
+    /// Changes when this instance unsubscribes from a pattern.
     era: u32,
     pub(super) books: Books,
 }

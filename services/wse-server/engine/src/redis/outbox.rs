@@ -138,9 +138,11 @@ pub(super) fn letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> L
 }
 
 struct State {
+    /// The next number of each topic.
     numbers: Recent<u64>,
     /// How many runs of numbers have begun.
     runs: u64,
+    /// Batches that wait to be written, the oldest first.
     waiting: VecDeque<Batch>,
     /// Bytes of everything queued, including what is written and waits for its reply.
     bytes: usize,

@@ -40,7 +40,7 @@ const LOOKS: u32 = 4;
 
 /// A request from a thread that waits for the response.
 pub(super) enum Ask {
-    /// How many other subscribers by name a topic has.
+    /// The number of other Redis connections that are subscribed to a topic by its name.
     Audience(String, SyncSender<usize>),
     /// Publish the oldest dead letters of a topic again, at most so many. The response is how many there were.
     Replay(String, usize, SyncSender<Result<usize, String>>),

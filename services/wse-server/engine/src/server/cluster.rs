@@ -63,8 +63,8 @@ impl Server {
     /// Uses other TLS files for new links; existing links stay as they are.
     ///
     /// # Errors
-    /// Returns a [`ClusterError`] if the files can't be used (the old ones stay), if there is no cluster, or if it uses
-    /// no TLS.
+    /// Returns a [`ClusterError`] if the files can't be used (the old identity stays), if there is no cluster, or if it
+    /// uses no TLS.
     pub fn reload_cluster_tls(&self, files: &TlsFiles) -> Result<(), ClusterError> {
         let mesh: &Arc<Mesh> = self.instance.cluster.get().ok_or(ClusterError::NotConnected)?;
         mesh.reload_tls(files)

@@ -2,7 +2,7 @@
 //!
 //! A frame's header says how long it is. A large frame is read only when there is room for all of it; until then its
 //! connection isn't read, so that its client waits and nothing is lost. A connection with a reservation can finish, so
-//! no other waits for ever. One that holds a reservation and sends nothing while others wait is closed.
+//! no other waits for ever. One that holds a reservation for long and sends nothing while others wait is closed.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,13 @@ use crate::{config::Config, connection::Connection, frame::MAXIMAL_HEADER, key::
 
 /// Frames longer than this many bytes get a buffer of their own, so that their beginning isn't copied again and again.
 pub(super) const BIG_FRAME: usize = 32 << 10;
-/// How long a client may send nothing in the middle of a large message while others wait for its room, in milliseconds.
+/// How long a client may hold a reservation while others wait for room, in milliseconds. After that it is closed if it
+/// has sent nothing new when a sweep comes by.
 const STALL_MILLIS: u64 = 10_000;
 
 /// The budget of one shard.
 pub(super) struct Assembly {
+    /// Bytes that aren't reserved.
     left: usize,
     /// What is reserved for a message of several frames, in bytes: its length isn't known in advance, and joining
     /// doubles its buffer.
@@ -85,7 +87,8 @@ impl Assembly {
         !self.queue.is_empty()
     }
 
-    /// Whether a connection holds a reservation that others wait for, and has sent nothing for [`STALL_MILLIS`].
+    /// Whether others wait for room while a connection has held its reservation for [`STALL_MILLIS`] and has nothing to
+    /// read now.
     pub(super) fn is_stalled(&self, connection: &Connection, now_millis: u64) -> bool {
         connection.reserved > 0
             && self.is_tight()

@@ -50,6 +50,7 @@ pub(super) struct Core {
     pub(super) inflated: Vec<u8>,
     /// Framed replies to the connection that is being read.
     pub(super) replies: Vec<u8>,
+    /// How many messages `replies` holds, control frames excluded.
     pub(super) reply_messages: u32,
     /// The priority of `replies`.
     pub(super) reply_level: Level,
@@ -65,7 +66,9 @@ pub(super) struct Core {
     /// How many connections have an encryption key. While there are none, no key is looked up.
     pub(super) encrypted: usize,
     pub(super) started: Instant,
+    /// Milliseconds since `started`, as of this round.
     pub(super) now_millis: u64,
+    /// Milliseconds since the Unix epoch, as of this round.
     pub(super) wall_millis: u64,
 }
 

@@ -94,7 +94,8 @@ impl Core {
         }
     }
 
-    /// Reads a message that is marked as encrypted. It goes to the application whatever its type is.
+    /// Reads a message that is marked as encrypted. It goes to the application even if it has one of the protocol's own
+    /// types.
     ///
     /// A message that can't be opened is dropped and counted, as the reference does: an encrypted client relies on
     /// being the only one that can send messages on its connection.

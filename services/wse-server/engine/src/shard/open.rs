@@ -48,7 +48,7 @@ impl Core {
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return self.reject_silently(RejectReason::Handshake),
         }
-        // A request that arrives byte by byte isn't parsed for each of them.
+        // A request that arrives byte by byte isn't parsed again for each byte.
         let has_news =
             before == 0 || request.len() >= MAXIMAL_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
         match if has_news { handshake::parse(request) } else { Ok(None) } {
@@ -171,8 +171,8 @@ impl Core {
         self.last_words(connection, refusal.response().as_bytes())
     }
 
-    /// Sends a last response to a client that was not admitted, and leaves the connection half open until the client
-    /// has read it.
+    /// Sends a last response to a client that was not admitted, and half closes the connection, so that the client can
+    /// read it.
     fn last_words(&mut self, connection: &mut Connection, words: &[u8]) -> Progress {
         connection.phase = Phase::Lingering;
         let sent = self.counters.bytes_sent;

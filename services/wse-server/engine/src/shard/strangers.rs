@@ -23,13 +23,16 @@ use crate::{
 
 /// The pending handshakes of one shard.
 pub(super) struct Strangers {
+    /// The most pending handshakes.
     limit: usize,
     /// The most from one address; 0 switches the limit off.
     peer_limit: usize,
     /// Oldest first. Entries that were admitted or closed stay until they are skipped, or removed when they are in the
     /// majority.
     queue: VecDeque<ConnectionKey>,
+    /// The address of each pending handshake; `None` if it is unknown or addresses aren't limited.
     peers: HashMap<ConnectionKey, Option<IpAddr>>,
+    /// How many pending handshakes each address has.
     by_peer: HashMap<IpAddr, usize>,
 }
 

@@ -29,8 +29,8 @@ const SLOW_TICKS: u8 = 2;
 /// A walk over all connections, a few per round.
 struct Sweep {
     next_slot: usize,
-    /// The ping to send to each connection; `None` for a sweep without pings. It is empty in echo mode, where only the
-    /// application's own messages are sent.
+    /// The ping to send to each connection; `None` for a sweep without pings. It is empty in echo mode, which sends no
+    /// pings.
     ping: Option<Bytes>,
 }
 

@@ -84,7 +84,6 @@ struct Relation {
 ///
 /// A `*` of `one` may match any characters of `other`, wildcards included. For `overlaps`, a `*` of `other` may match
 /// any of `one` as well.
-/// `one` as well.
 fn relate(one: &str, other: &str, same: &dyn Fn(char, char) -> bool) -> Relation {
     let other: Vec<char> = other.chars().collect();
     let mut covering = vec![false; other.len() + 1];
