@@ -1,26 +1,28 @@
-//! How fast events may go to one client: a bucket of tokens, and when the client is told that it runs dry. Pure: the
-//! caller brings the clock.
+//! The rate limit of events to one connection, and the notices that its client gets when tokens run low. The caller
+//! passes the time in, so this file has no clock.
 
 use wse_utilities::bucket::TokenBucket;
 
 use crate::config::RateLimit;
 
-/// Below this part of the tokens the client is warned.
+/// Part of the capacity below which the client is warned.
 const WARNING_PART: f64 = 0.2;
-/// Each of the two notices comes this often at most, in seconds.
+/// Shortest time between two notices of the same kind, in seconds.
 const NOTICE_SECONDS: f64 = 1.0;
 
-/// What a client is told.
+/// A notice to the client about its rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Notice {
-    /// Few tokens are left.
+    /// An event took a token while less than [`WARNING_PART`] of the capacity was left. `tokens` is what was there
+    /// before.
     Warning { capacity: f64, tokens: f64 },
-    /// None is: an event was dropped.
+    /// No token was left, and an event was dropped.
     Limited,
 }
 
 impl Notice {
-    /// The message. Its form is the reference's, numbers cut to integers and the order of keys included.
+    /// The JSON text of the notice. The order of the keys and the numbers cut to integers are those of the protocol's
+    /// reference.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Warning { capacity, tokens } => {
@@ -38,18 +40,20 @@ impl Notice {
     }
 }
 
-/// Whether an event may go, with what the client is told before it or instead of it.
+/// Whether an event may be sent, and the notice that goes to the client before it or instead of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) may_go: bool,
     pub(crate) notice: Option<Notice>,
 }
 
-/// The pace of one connection.
+/// The token bucket of one connection, and when its client got each kind of notice last.
 #[derive(Debug)]
 pub(crate) struct Pace {
     bucket: TokenBucket,
+    /// When the client got a [`Notice::Warning`] last, on the caller's clock.
     warned_seconds: f64,
+    /// When the client got a [`Notice::Limited`] last, on the caller's clock.
     told_seconds: f64,
 }
 
@@ -59,12 +63,12 @@ impl Pace {
         Self { bucket, warned_seconds: f64::NEG_INFINITY, told_seconds: f64::NEG_INFINITY }
     }
 
-    /// The part of the tokens that is there.
+    /// The part of the capacity that is available, from 0 to 1.
     pub(crate) fn allowance(&mut self, now_seconds: f64) -> f64 {
         self.bucket.tokens(now_seconds) / self.bucket.capacity()
     }
 
-    /// Takes a token for an event.
+    /// Takes a token for one event; each event costs one.
     pub(crate) fn step(&mut self, now_seconds: f64) -> Step {
         let (capacity, tokens) = (self.bucket.capacity(), self.bucket.tokens(now_seconds));
         if !self.bucket.acquire(1.0, now_seconds) {
@@ -77,7 +81,7 @@ impl Pace {
     }
 }
 
-/// Whether it is time for a notice again; then the time counts from now.
+/// Whether a notice may be sent now. If so, `last_seconds` becomes `now_seconds`.
 fn is_due(last_seconds: &mut f64, now_seconds: f64) -> bool {
     let is_due = now_seconds - *last_seconds >= NOTICE_SECONDS;
     if is_due {
@@ -101,7 +105,8 @@ mod tests {
         assert_eq!(steps.iter().filter(|step| step.may_go).count(), 10);
         assert_eq!((pace.allowance(5.0), super::tests::pace(10.0, 0.0).allowance(5.0)), (0.0, 1.0));
         let notices: Vec<_> = steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.notice?))).collect();
-        // With the captured reference: the tenth of ten is warned of, and only the first that is dropped is told.
+        // As captured from the reference: the tenth of ten events brings a warning, and only the first dropped one a
+        // notice.
         assert_eq!(notices, [(9, Notice::Warning { capacity: 10.0, tokens: 1.0 }), (10, Notice::Limited)]);
     }
 

@@ -1,7 +1,8 @@
-//! Who is there: users by topic, each as long as one of its connections is.
+//! Presence: which users are in which topic, on this instance and (in `remote`) on the others.
 //!
-//! A user joins a topic with its first connection and leaves it with its last. What it says about itself is one JSON value
-//! per topic; the last one said counts.
+//! A user joins a topic with its first connection and leaves it with its last. Its data is one JSON value per topic,
+//! and the latest update wins. Each method reports the changes to a callback while it holds the lock, so that changes
+//! are announced in the order in which they are made. Nothing is sent from here.
 
 mod remote;
 
@@ -22,12 +23,12 @@ use crate::{
     presence_change::{Change, Move},
 };
 
-/// How presence is kept.
+/// The limits of presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceConfig {
-    /// How many bytes of JSON a user may say about itself.
+    /// The most bytes of JSON that a user's data may have in one topic.
     pub max_data_size: usize,
-    /// How many users a topic may have; 0 switches the limit off. Further ones are subscribers without being there.
+    /// The most users that a topic may have; 0 switches the limit off. Further users are subscribed but not present.
     pub max_members: usize,
 }
 
@@ -37,44 +38,44 @@ impl Default for PresenceConfig {
     }
 }
 
-/// Why data about a user is refused.
+/// Why a user's presence data is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PresenceError {
-    /// Nobody keeps it.
+    /// The server was started without presence.
     #[error("presence is off: start the server with presence_enabled")]
     Off,
-    /// It is no JSON.
+    /// The data is not valid JSON.
     #[error("presence data must be JSON: {why}")]
     NoJson {
-        /// What the parser said.
+        /// The parser's message.
         why: String,
     },
-    /// It is too long to be sent to everyone.
+    /// The data is longer than `max_data_size`; every subscriber of the topic would get it.
     #[error("presence data has {bytes} bytes of JSON, more than the {most} of presence_max_data_size")]
     TooLong {
-        /// How long it is.
+        /// Length of the data in bytes.
         bytes: usize,
-        /// How long it may be.
+        /// The limit (`max_data_size`) in bytes.
         most: usize,
     },
 }
 
-/// One user of a topic, as told to whoever asks.
+/// One user of a topic, as the application and clients get it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Member {
-    /// What it says about itself.
+    /// The user's data in this topic.
     pub data: Box<RawValue>,
-    /// How many connections it has there; all those at another instance are one.
+    /// How many connections the user has in this topic; another instance that has the user counts as one.
     pub connections: usize,
 }
 
 #[derive(Debug)]
 struct User {
     data: Arc<str>,
-    /// When that was said.
+    /// When the data was set, in milliseconds since the Unix epoch.
     updated_millis: u64,
     connections: HashSet<ConnectionKey>,
-    /// Other instances that have it there.
+    /// Other instances on which the user is in this topic.
     origins: HashSet<Arc<str>>,
 }
 
@@ -83,7 +84,7 @@ impl User {
         Self { data, updated_millis, connections: HashSet::new(), origins: HashSet::new() }
     }
 
-    /// Whether any instance has it there.
+    /// Whether the user is in this topic on any instance.
     fn is_here(&self) -> bool {
         !self.connections.is_empty() || !self.origins.is_empty()
     }
@@ -96,15 +97,15 @@ impl User {
 #[derive(Debug, Default)]
 struct State {
     topics: HashMap<Arc<str>, HashMap<Arc<str>, User>>,
-    /// Where each connection is, and as whom.
+    /// The user of each local connection, and the topics that the connection is in.
     connections: HashMap<ConnectionKey, (Arc<str>, HashSet<Arc<str>>)>,
-    /// Other instances with users.
+    /// Other instances, with the users that they announced.
     origins: HashMap<Arc<str>, Origin>,
-    /// What these users take.
+    /// Bytes that count against the budget for users of other instances.
     remote_bytes: usize,
 }
 
-/// See the module.
+/// The users of all topics, on this and on other instances. One lock guards them.
 #[derive(Debug)]
 pub(crate) struct Presence {
     config: PresenceConfig,
@@ -120,7 +121,11 @@ impl Presence {
         lock(&self.state)
     }
 
-    /// Whether this is what a user may say about itself; without needless space, which would be sent to everyone.
+    /// Checks a user's data and removes white space between its JSON tokens.
+    ///
+    /// # Errors
+    /// [`PresenceError::NoJson`] if the data can't be parsed; [`PresenceError::TooLong`] if it has more than
+    /// `max_data_size` bytes without white space, or more than four times as many with it.
     pub(crate) fn check(&self, data: &str) -> Result<Arc<str>, PresenceError> {
         let no_json = |error: serde_json::Error| PresenceError::NoJson { why: error.to_string() };
         if data.len() > 4 * self.config.max_data_size {
@@ -134,8 +139,8 @@ impl Presence {
         }
     }
 
-    /// A connection of `user` is in these topics. What it says counts for all its connections. `tell` gets what that changes,
-    /// before anyone can make another change.
+    /// Adds a connection of `user` to these topics. The data applies to all of the user's connections in a topic.
+    /// `tell` gets each change while the lock is held, so no other change can come before it.
     pub(crate) fn join(
         &self,
         connection: ConnectionKey,
@@ -150,7 +155,7 @@ impl Presence {
         topics.iter().filter_map(|topic| state.join(connection, &user, topic, data, most)).for_each(tell);
     }
 
-    /// A connection is no longer in these topics, or in none at all.
+    /// Removes a connection from these topics; `None` means from all.
     pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
@@ -162,7 +167,7 @@ impl Presence {
         left.into_iter().filter_map(|topic| state.leave(connection, &user, topic)).for_each(tell);
     }
 
-    /// The connection's user says something else about itself, in all topics where that connection is.
+    /// Replaces the user's data in all topics that the connection is in.
     pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
@@ -170,7 +175,7 @@ impl Presence {
         mine.into_iter().filter_map(|topic| state.say(&user, topic, data)).for_each(tell);
     }
 
-    /// The users of a topic.
+    /// The users of a topic by id.
     pub(crate) fn members(&self, topic: &str) -> BTreeMap<String, Member> {
         let state = self.state();
         let users = state.topics.get(topic).into_iter().flatten();
@@ -181,14 +186,14 @@ impl Presence {
         users.map(|(id, user)| (id.to_string(), member(user))).collect()
     }
 
-    /// How many users a topic has, and how many connections these have there.
+    /// How many users a topic has, and how many connections they have there (as in [`Member::connections`]).
     pub(crate) fn stats(&self, topic: &str) -> (usize, usize) {
         let state = self.state();
         let users = state.topics.get(topic).into_iter().flat_map(HashMap::values);
         users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.places()))
     }
 
-    /// How many topics have users, and how many these are, each once per topic.
+    /// How many topics have users, and how many users all topics have together; a user in two topics counts twice.
     pub(crate) fn size(&self) -> (usize, usize) {
         let state = self.state();
         (state.topics.len(), state.topics.values().map(HashMap::len).sum())
@@ -237,7 +242,7 @@ impl State {
         if there.data == *data {
             return None;
         }
-        // Later than what was said before, whatever another instance's clock says.
+        // Later than the previous update, even if another instance's clock is ahead.
         there.updated_millis = clock::now_millis().max(there.updated_millis.saturating_add(1));
         there.data = Arc::clone(data);
         let (here, updated_at) = (Some(Move::Update), there.updated_millis);

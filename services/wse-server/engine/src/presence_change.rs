@@ -1,19 +1,19 @@
-//! A change to who is there, as it is told: to subscribers and the application here, and to other instances. Pure.
+//! A change of presence, as subscribers, the application and other instances get it. No I/O.
 
 use std::sync::Arc;
 
 /// What happened to a user in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// Its first connection came.
+    /// The user's first connection joined.
     Join,
-    /// It says something else about itself.
+    /// The user's data changed.
     Update,
-    /// Its last connection went.
+    /// The user's last connection left.
     Leave,
 }
 
-/// A change that the topic's subscribers, and for joining and leaving the application, are told.
+/// A change for the topic's subscribers. The application gets it too if the user joined or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: Move,
@@ -23,7 +23,8 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// As subscribers are told. Keys are sorted, as in all that the protocol builds as a tree.
+    /// The message for subscribers. Its keys are sorted, as in every message that the protocol's reference builds as a
+    /// tree.
     pub(crate) fn message(&self) -> String {
         let (user, data) = (serde_json::Value::from(&*self.user), &self.data);
         let kind = match self.kind {
@@ -34,29 +35,31 @@ impl Event {
         format!(r#"{{"c":"WSE","p":{{"data":{data},"user_id":{user}}},"t":"{kind}"}}"#)
     }
 
-    /// As the application is told.
+    /// The JSON for the application.
     pub(crate) fn detail(&self) -> String {
         let (topic, user) = (serde_json::Value::from(&*self.topic), serde_json::Value::from(&*self.user));
         format!(r#"{{"topic":{topic},"user_id":{user},"data":{}}}"#, self.data)
     }
 }
 
-/// A change, as those here and the other instances are concerned by it: a user of both is in a topic as long as any has it.
+/// A change as it affects this instance and the others. They can differ: a user that is on both remains in the topic
+/// until the last instance has none of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// What subscribers here, and for joining and leaving the application, are told.
+    /// What subscribers of this instance get, and the application if the user joined or left; `None` if nothing changes
+    /// for them.
     pub(crate) here: Option<Move>,
-    /// What other instances are told.
+    /// What other instances get; `None` if nothing changes for them.
     pub(crate) elsewhere: Option<Move>,
     pub(crate) topic: Arc<str>,
     pub(crate) user: Arc<str>,
     pub(crate) data: Arc<str>,
-    /// When that was said, in milliseconds since 1970.
+    /// When the data was set, in milliseconds since the Unix epoch; of a user that left, when the last connection left.
     pub(crate) updated_at: u64,
 }
 
 impl Change {
-    /// As it is told here.
+    /// The event for this instance.
     pub(crate) fn event(&self) -> Option<Event> {
         let (topic, user, data) = (Arc::clone(&self.topic), Arc::clone(&self.user), Arc::clone(&self.data));
         self.here.map(|kind| Event { kind, topic, user, data })

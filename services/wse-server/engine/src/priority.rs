@@ -1,32 +1,33 @@
-//! How urgent it is what waits for a client. Pure.
+//! The priority levels of messages. No I/O.
 
-/// The five levels of the protocol's `pri`. They matter on a connection whose client doesn't keep up: a higher level
-/// overtakes a lower one there, and where there is no room the lowest is given up first.
+/// The five levels of the protocol's `pri`. They matter on a connection whose client reads too slowly: there, messages
+/// of a higher level are sent first, and when the queue is full, those of the lowest level are dropped first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// `pri` 1: nobody waits for it.
+    /// `pri` 1 and below 3.
     Background,
-    /// `pri` 3.
+    /// `pri` 3 and 4.
     Low,
-    /// `pri` 5, and everything that says nothing of it.
+    /// `pri` 5 to 7, and every message without a `pri`.
     #[default]
     Normal,
-    /// `pri` 8.
+    /// `pri` 8 and 9.
     High,
-    /// `pri` 10: what a client must know even if it gets nothing else.
+    /// `pri` 10 and above: what a client must get even if it gets nothing else.
     Critical,
 }
 
-/// One number for each level.
+/// One value per level, in the order of [`Level::ALL`].
 pub(crate) type PerLevel = [u64; Level::ALL.len()];
 
 impl Level {
-    /// From the lowest to the highest.
+    /// All levels, from the lowest to the highest.
     pub const ALL: [Self; 5] = [Self::Background, Self::Low, Self::Normal, Self::High, Self::Critical];
-    /// Their names, in the same order, as metrics have them.
+    /// The labels of the levels in metrics, in the order of [`Level::ALL`].
     pub(crate) const LABELS: [&'static str; Self::ALL.len()] = ["background", "low", "normal", "high", "critical"];
 
-    /// The level of a `pri`. The protocol names 1, 3, 5, 8 and 10; what lies between belongs to the one below.
+    /// The level of a `pri`. The protocol names 1, 3, 5, 8 and 10; a value between two of them has the lower one's
+    /// level.
     pub fn of(priority: i64) -> Self {
         match priority {
             ..=2 => Self::Background,

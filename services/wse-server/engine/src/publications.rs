@@ -1,5 +1,5 @@
-//! What was published and is still in memory, because some listener hasn't taken it: how much that is, and who waits for it
-//! to become less.
+//! The backlog of publications: how many bytes are in memory because a subscriber or another instance hasn't taken
+//! them, and the wait that holds publishers back while there are too many.
 
 use std::{
     sync::{
@@ -13,26 +13,28 @@ use bytes::Bytes;
 
 use crate::lock::lock;
 
-/// How long a publisher waits before it looks whether the server has stopped.
+/// How often a waiting publisher checks whether the server has stopped.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The backlog of publications, in bytes as framed.
+/// The backlog of publications, in bytes with frame headers. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Publications(Arc<Backlog>);
 
 #[derive(Debug)]
 struct Backlog {
+    /// Bytes of all publications that are in memory.
     bytes: AtomicUsize,
-    /// Of these, what waits for other instances.
+    /// The part of `bytes` that waits for other instances.
     elsewhere: AtomicUsize,
-    /// Publishers wait while there is as much; 0: they never wait.
+    /// Publishers wait while `bytes` is at least this; with 0 they never wait.
     limit: usize,
+    /// Whether a publisher waits, or is about to.
     is_awaited: AtomicBool,
     asleep: Mutex<()>,
     fell: Condvar,
 }
 
-/// Bytes that count while anyone has them.
+/// Bytes that count in the backlog until the last reference to them is dropped.
 struct Held {
     bytes: Bytes,
     backlog: Arc<Backlog>,
@@ -50,7 +52,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that wait for other instances, and count until this is dropped.
+/// Bytes that wait for other instances. They count in the backlog until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     bytes: usize,
@@ -58,7 +60,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// There are `bytes` more of them.
+    /// Adds `bytes` to the count.
     pub(crate) fn grow(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.publications.charge(bytes);
@@ -75,7 +77,7 @@ impl Backlog {
     fn settle(&self, bytes: usize) {
         let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
         if left <= self.limit / 2 && self.is_awaited.load(Ordering::SeqCst) {
-            // Locked, so that nobody is between looking and waiting.
+            // The lock keeps a publisher from being between its check and its wait.
             let _lock = lock(&self.asleep);
             self.is_awaited.store(false, Ordering::SeqCst);
             self.fell.notify_all();
@@ -89,42 +91,42 @@ impl Publications {
         Self(Arc::new(Backlog { bytes, elsewhere, limit, is_awaited, asleep: Mutex::default(), fell: Condvar::new() }))
     }
 
-    /// Counts `bytes` until the last of their holders has dropped them.
+    /// Counts `bytes` until the last reference to them is dropped.
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
         self.0.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
         Bytes::from_owner(Held { bytes, backlog: Arc::clone(&self.0) })
     }
 
-    /// Counts nothing yet: for bytes that become more while they wait for other instances.
+    /// A count of 0 that grows with what is queued for other instances.
     pub(crate) fn count(&self) -> Counted {
         Counted { bytes: 0, publications: self.clone() }
     }
 
-    /// Counts bytes that wait for other instances, until they are settled.
+    /// Counts bytes that wait for other instances, until [`Publications::settle`].
     pub(crate) fn charge(&self, bytes: usize) {
         self.0.elsewhere.fetch_add(bytes, Ordering::SeqCst);
         self.0.bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
-    /// They no longer wait.
+    /// Bytes that waited for other instances no longer count.
     pub(crate) fn settle(&self, bytes: usize) {
         self.0.elsewhere.fetch_sub(bytes, Ordering::SeqCst);
         self.0.settle(bytes);
     }
 
-    /// Whether what waits for listeners here would make publishers wait. What waits for other instances isn't asked:
-    /// two that wait for each other would do so for ever.
+    /// Whether the subscribers of this instance alone are behind by the limit. What waits for other instances doesn't
+    /// count: two instances that waited for each other would do so for ever.
     pub(crate) fn is_full_here(&self) -> bool {
         let here = self.bytes().saturating_sub(self.0.elsewhere.load(Ordering::SeqCst));
         self.0.limit > 0 && here >= self.0.limit
     }
 
-    /// How many bytes are held.
+    /// How many bytes the backlog has.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::SeqCst)
     }
 
-    /// Waits until half of the limit is free if it is reached, or until `is_over`.
+    /// If the limit is reached, waits until at most half of it is used or until `is_over` returns true.
     pub(crate) fn wait(&self, is_over: impl Fn() -> bool) {
         let Backlog { limit, is_awaited, asleep, fell, .. } = &*self.0;
         if *limit == 0 || self.bytes() < *limit {
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(publications.bytes(), 7);
         drop(counted);
         assert_eq!((publications.bytes(), publications.is_full_here()), (0, false));
-        // Without a limit nobody waits.
+        // Without a limit, publishers don't wait.
         let _held = publications.hold(Bytes::from_static(b"0123456789"));
         publications.wait(|| panic!("it asked whether to go on waiting"));
     }

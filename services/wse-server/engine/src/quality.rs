@@ -1,16 +1,18 @@
-//! How good a connection is, from 0 to 100, and why. Pure: what it is judged by was looked up when somebody asked.
+//! The quality of a connection as a score from 0 to 100, with the penalties that explain it. No I/O: the shard passes
+//! in what it observed.
 //!
-//! A connection begins with 100 points and loses some for each thing that is wrong with it:
+//! A connection starts with 100 points and loses some for each of these:
 //!
 //! | for | at most | none at | all of them at |
 //! | --- | --- | --- | --- |
-//! | loss: messages to it that were dropped, of all | 40 | 0 | 10 % |
-//! | backlog: what waits for it, of what may | 25 | 0 | half of it |
+//! | loss: messages to it that were dropped, as a part of all | 40 | 0 | 10 % |
+//! | backlog: bytes that wait for it, as a part of the limit | 25 | 0 | half of it |
 //! | latency: the kernel's smoothed round trip | 20 | 50 ms | 500 ms |
-//! | pace: what is left of the events that it may get at once | 10 | a fifth | nothing |
+//! | pace: tokens that are left for events, as a part of the capacity | 10 | a fifth | nothing |
 //! | jitter: how much round trips vary | 5 | 10 ms | 100 ms |
 //!
-//! In between it is in proportion. 90 and more is excellent, 70 good, 40 fair, less is poor.
+//! Between the two bounds, the penalty grows linearly. From 90 the grade is excellent, from 70 good, from 40 fair,
+//! below poor.
 
 use std::time::Duration;
 
@@ -26,33 +28,33 @@ const WORST_LOSS: f64 = 0.1;
 const WORST_BACKLOG: f64 = 0.5;
 const LATENCY_MILLIS: [f64; 2] = [50.0, 500.0];
 const JITTER_MILLIS: [f64; 2] = [10.0, 100.0];
-/// The part of the events at which a client is warned.
+/// The part of the tokens below which points are lost; at the same part a client is warned.
 const ENOUGH: f64 = 0.2;
 
-/// A score in a word.
+/// The grade of a score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
-    /// From 90.
+    /// A score of 90 or more.
     Excellent,
-    /// From 70.
+    /// A score from 70 to 89.
     Good,
-    /// From 40.
+    /// A score from 40 to 69.
     Fair,
-    /// Below.
+    /// A score below 40.
     Poor,
 }
 
-/// How many connections are how good.
+/// How many connections have each grade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grades {
-    /// From 90.
+    /// Connections with a score of 90 or more.
     pub excellent: u64,
-    /// From 70.
+    /// Connections with a score from 70 to 89.
     pub good: u64,
-    /// From 40.
+    /// Connections with a score from 40 to 69.
     pub fair: u64,
-    /// Below.
+    /// Connections with a score below 40.
     pub poor: u64,
 }
 
@@ -74,59 +76,59 @@ impl Grades {
     }
 }
 
-/// What a connection is judged by.
+/// What the score of a connection is computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observed {
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
     pub(crate) backlog_bytes: usize,
     pub(crate) backlog_limit: usize,
-    /// Unknown where the kernel doesn't tell.
+    /// The kernel's smoothed round trip; `None` where it reports none.
     pub(crate) round_trip: Option<Duration>,
     pub(crate) jitter: Option<Duration>,
-    /// The part of the events that it may get at once that is left.
+    /// The part of the tokens for events that is left, from 0 to 1.
     pub(crate) allowance: f64,
 }
 
-/// What a connection lost points for.
+/// The points that a connection lost, by cause. Each is 0 or more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Penalties {
-    /// Up to 40.
+    /// Points for dropped messages, at most 40.
     pub loss: f64,
-    /// Up to 25.
+    /// Points for bytes that wait, at most 25.
     pub backlog: f64,
-    /// Up to 20.
+    /// Points for a long round trip, at most 20.
     pub latency: f64,
-    /// Up to 10.
+    /// Points for events near their rate limit, at most 10.
     pub pace: f64,
-    /// Up to 5.
+    /// Points for round trips that vary, at most 5.
     pub jitter: f64,
 }
 
-/// See the module.
+/// The quality of one connection, and the observations behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quality {
-    /// From 0 to 100.
+    /// From 0 (worst) to 100.
     pub score: u8,
-    /// The same in a word.
+    /// The grade of the score.
     pub grade: Grade,
-    /// The kernel's smoothed round trip in milliseconds, if it tells.
+    /// The kernel's smoothed round trip in milliseconds; `None` where it reports none.
     pub round_trip_ms: Option<f64>,
-    /// How much round trips vary, in milliseconds, if it tells.
+    /// How much round trips vary, in milliseconds; `None` where the kernel doesn't report it.
     pub jitter_ms: Option<f64>,
-    /// Messages that its socket took.
+    /// Messages that the connection's socket took.
     pub sent: u64,
-    /// Messages to it that were dropped.
+    /// Messages to the connection that were dropped.
     pub dropped: u64,
-    /// Bytes that wait for it.
+    /// Bytes that wait for the connection.
     pub backlog_bytes: usize,
-    /// The part of the events that it may get at once that is left, from 0 to 1.
+    /// The part of the tokens for events that is left, from 0 to 1.
     pub allowance: f64,
-    /// What the score lacks to 100.
+    /// The points that the score lacks to 100, by cause.
     pub penalties: Penalties,
 }
 
-/// How far `value` is from `none` to `all`, from 0 to 1.
+/// Where `value` lies between `none` (0) and `all` (1), clamped to that range.
 fn part(value: f64, none: f64, all: f64) -> f64 {
     ((value - none) / (all - none)).clamp(0.0, 1.0)
 }
@@ -136,7 +138,7 @@ fn millis(duration: Duration) -> f64 {
 }
 
 impl Quality {
-    /// Judges.
+    /// Computes the score and its penalties. An unknown round trip or jitter costs no points.
     pub(crate) fn of(observed: &Observed) -> Self {
         let Observed { sent, dropped, backlog_bytes, backlog_limit, round_trip, jitter, allowance } = *observed;
         let (round_trip_ms, jitter_ms) = (round_trip.map(millis), jitter.map(millis));

@@ -1,14 +1,14 @@
-//! Ids: UUIDs of version 7, with randomness of the kernel's.
+//! UUIDs of version 7 with random bits from the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::Uuid;
 
-/// What a UUID of version 7 has of randomness, in bytes.
+/// Random bytes that a UUID of version 7 needs.
 const RANDOM_BYTES: usize = 10;
-/// How much randomness is fetched from the kernel at once. Up to 256 bytes such a call is neither interrupted nor short.
+/// Bytes that one call fetches from the kernel. Up to 256 bytes, `getrandom` is neither interrupted nor short.
 const POOL_BYTES: usize = 25 * RANDOM_BYTES;
 
-/// Randomness for the ids that a shard gives.
+/// A shard's pool of random bytes, which saves a system call per id.
 pub(crate) struct Random {
     pool: [u8; POOL_BYTES],
     used: usize,
@@ -32,13 +32,14 @@ impl Random {
         bytes
     }
 
-    /// A new id, version 7.
+    /// A new UUID of version 7; `wall_millis` is the time in milliseconds since the Unix epoch.
     pub(crate) fn id(&mut self, wall_millis: u64) -> Uuid {
         uuid::Builder::from_unix_timestamp_millis(wall_millis, &self.bytes()).into_uuid()
     }
 }
 
-/// A new id, version 7, outside of a shard. Nothing is kept for the next one: a process that forks would keep it twice.
+/// A new UUID of version 7, outside of a shard. It uses no pool: after a fork, parent and child would have the same
+/// one.
 pub(crate) fn id(wall_millis: u64) -> Uuid {
     let mut bytes = [0; RANDOM_BYTES];
     let filled = getrandom(&mut bytes[..], GetRandomFlags::empty());

@@ -1,58 +1,58 @@
-//! From frames to messages: fragments are joined, control frames let through between them. Pure.
+//! Turns a client's frames into messages: joins fragments and lets control frames through between them. No I/O.
 //!
-//! Frames are unmasked where they lie. A message of one frame, which is nearly every one, is never copied here.
+//! Frames are unmasked in place. A message of one frame, as nearly every message is, is not copied here.
 
 use std::ops::Range;
 
 use crate::frame::{self, Header, Opcode, Violation};
 
-/// Text or binary.
+/// The type of a message, from the opcode of its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
-    /// UTF-8; checked by whoever takes the message.
+    /// UTF-8 text. [`Receiver`] checks the fragments of a message; the caller checks the whole message.
     Text,
-    /// Anything.
+    /// Binary data, which isn't checked.
     Binary,
 }
 
-/// What the next bytes turned out to be.
+/// What the next frame is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// They end within a frame of which so many bytes are expected, if its header is here.
+    /// The bytes end within a frame. The number is the frame's length, header included, if its header is complete.
     Incomplete(Option<usize>),
-    /// A fragment, or something else that needs no answer.
+    /// A fragment of a message that isn't complete, or a pong: there is nothing to do.
     Nothing {
         /// Where the next frame starts.
         next: usize,
     },
-    /// A message in one frame, unmasked where it lies.
+    /// A message of one frame, unmasked in place.
     Whole {
-        /// Text or binary.
+        /// The message's type.
         kind: DataKind,
-        /// Where it lies.
+        /// Where the payload is in the buffer.
         payload: Range<usize>,
         /// Where the next frame starts.
         next: usize,
     },
     /// A message of several frames, joined.
     Joined {
-        /// Text or binary.
+        /// The message's type.
         kind: DataKind,
-        /// The message.
+        /// The whole message.
         payload: Vec<u8>,
         /// Where the next frame starts.
         next: usize,
     },
-    /// A ping to answer with its payload.
+    /// A ping, which the caller answers with a pong of the same payload (RFC 6455 5.5.2).
     Ping {
-        /// Where the payload lies.
+        /// Where the payload is in the buffer.
         payload: Range<usize>,
         /// Where the next frame starts.
         next: usize,
     },
-    /// The client says goodbye; nothing after it counts.
+    /// A Close frame; the bytes after it are ignored.
     Close {
-        /// Its code, if it gave one.
+        /// The close code, if the frame has one.
         code: Option<u16>,
     },
 }
@@ -61,12 +61,12 @@ pub enum Step {
 struct Fragments {
     kind: DataKind,
     bytes: Vec<u8>,
-    /// How much of a text was found to be UTF-8: all but the beginning of a character.
+    /// How many bytes of a text are known to be UTF-8; a character that may be incomplete is not counted.
     checked: usize,
 }
 
 impl Fragments {
-    /// Looks at a text as far as it is here, so that one that can't become UTF-8 any more ends at once and not at its end.
+    /// Checks the part of a text that has arrived, so that an invalid text ends the connection before it is complete.
     fn check(&mut self) -> Result<(), Violation> {
         if self.kind == DataKind::Text {
             self.checked += prefix_of_text(&self.bytes[self.checked..])?;
@@ -75,7 +75,7 @@ impl Fragments {
     }
 }
 
-/// How many of the bytes are whole characters; what is behind them may become one.
+/// How many of the bytes are whole characters; the bytes after them may be the beginning of another one.
 fn prefix_of_text(bytes: &[u8]) -> Result<usize, Violation> {
     match simdutf8::compat::from_utf8(bytes) {
         Ok(_) => Ok(bytes.len()),
@@ -84,17 +84,18 @@ fn prefix_of_text(bytes: &[u8]) -> Result<usize, Violation> {
     }
 }
 
-/// What one connection remembers between frames: the fragments of a message that isn't whole yet. Empty it is one word.
+/// The state of one connection between frames: the fragments of an incomplete message. Without any it is one pointer
+/// wide.
 #[derive(Debug, Default)]
 pub struct Receiver {
     fragments: Option<Box<Fragments>>,
 }
 
 impl Receiver {
-    /// Takes the frame at `at`, unmasking it in place. No message may be longer than `limit` bytes.
+    /// Reads the frame that starts at `at` and unmasks it in place. A message may have at most `limit` bytes.
     ///
     /// # Errors
-    /// What the client did that ends the connection.
+    /// Returns the [`Violation`] of the protocol that ends the connection.
     #[inline]
     pub fn step(&mut self, bytes: &mut [u8], at: usize, limit: usize) -> Result<Step, Violation> {
         let Some(header) = frame::parse_header(&bytes[at..], limit)? else { return Ok(Step::Incomplete(None)) };
@@ -117,7 +118,7 @@ impl Receiver {
         }
     }
 
-    /// Known from the header alone, before the payload is waited for.
+    /// Checks what the header alone shows, before the payload has arrived.
     fn check_order(&self, header: &Header, limit: usize) -> Result<(), Violation> {
         match (&self.fragments, header.opcode) {
             (None, Opcode::Continuation) => Err(Violation::UnexpectedContinuation),
@@ -129,11 +130,11 @@ impl Receiver {
         }
     }
 
-    /// Looks at the beginning of a frame that isn't whole, and which may stay so for long: text that can't become UTF-8
-    /// any more ends the connection now. `bytes` begin with the frame and are left as they are.
+    /// Checks the part of an incomplete frame that has arrived, as the rest may take long: a text that is invalid
+    /// already ends the connection now. `bytes` begin with the frame and are not changed.
     ///
     /// # Errors
-    /// [`Violation::InvalidUtf8`].
+    /// Returns [`Violation::InvalidUtf8`] if the text can't become UTF-8 any more.
     pub fn check_incomplete(&self, bytes: &[u8], limit: usize) -> Result<(), Violation> {
         let Ok(Some(header)) = frame::parse_header(bytes, limit) else { return Ok(()) };
         let before = match (&self.fragments, header.opcode) {
@@ -149,12 +150,12 @@ impl Receiver {
         prefix_of_text(&text).map(|_| ())
     }
 
-    /// How much is kept of a message that came in parts, in bytes.
+    /// How many bytes of an incomplete message are kept.
     pub fn held_bytes(&self) -> usize {
         self.fragments.as_ref().map_or(0, |fragments| fragments.bytes.len())
     }
 
-    /// Drops what is kept of a message: its connection has come to its end.
+    /// Drops an incomplete message, as its connection is closed.
     pub(crate) fn forget(&mut self) {
         self.fragments = None;
     }
@@ -168,7 +169,7 @@ impl Receiver {
 
     fn proceed(&mut self, fin: bool, payload: &[u8], next: usize) -> Result<Step, Violation> {
         let Some(mut fragments) = self.fragments.take() else {
-            // check_order has refused it.
+            // `check_order` has refused this frame already.
             return Ok(Step::Nothing { next });
         };
         fragments.bytes.extend_from_slice(payload);
@@ -181,7 +182,7 @@ impl Receiver {
     }
 }
 
-/// A client's frame, for tests, fuzzing and benches: the engine itself never sends masked frames.
+/// A masked frame as a client sends it, for tests, fuzzing and benches; the engine itself never sends masked frames.
 pub fn client_frame(fin: bool, opcode: Opcode, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(payload.len() + frame::MAXIMAL_HEADER);
     frame::put_header(&mut bytes, opcode, payload.len());
@@ -194,7 +195,7 @@ pub fn client_frame(fin: bool, opcode: Opcode, mask: [u8; 4], payload: &[u8]) ->
     bytes
 }
 
-/// What a client's bytes amount to when they arrive in `chunks`: the properties that tests and fuzzing check.
+/// What a client's bytes mean when they arrive in `chunks`. Tests and fuzzing compare the results of different chunks.
 pub fn messages_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Outcome> {
     let (mut receiver, mut buffer, mut outcomes) = (Receiver::default(), Vec::new(), Vec::new());
     for chunk in chunks {
@@ -226,16 +227,16 @@ pub fn messages_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limit: usize)
     outcomes
 }
 
-/// One thing that a client's bytes amounted to.
+/// One result of a client's bytes, for [`messages_of`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A whole message.
     Message(DataKind, Vec<u8>),
-    /// A ping.
+    /// A ping with its payload.
     Ping(Vec<u8>),
-    /// Goodbye.
+    /// A Close frame with its code, if it has one.
     Close(Option<u16>),
-    /// Something forbidden, and the end.
+    /// A protocol violation, which ends the connection.
     Violation(Violation),
 }
 
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn text_that_cannot_become_utf8_ends_with_the_fragment_that_shows_it() {
-        // Half a character at the end of each fragment is fine; a byte that can't go on isn't.
+        // Half a character at the end of a fragment is allowed; a byte that can't continue it is not.
         let halves = [client(false, Opcode::Text, b"\xCE"), client(false, Opcode::Continuation, b"\xBA\xE1\xBD")];
         assert_eq!(outcomes(&halves), []);
         let bad = [halves[0].clone(), client(false, Opcode::Continuation, b"\xBA\xED\xA0")];

@@ -1,7 +1,8 @@
-//! What sending an event needs to know of the connection that it is for: its format, its key, its pace, and what it got.
+//! What the engine needs to know about a connection in order to send it an event: its format, its encryption key, its
+//! rate limit, and the ids of the events that it got.
 //!
-//! The owner's threads ask, the shards tell. A connection about which there is nothing to tell (JSON, no encryption, never
-//! sent an event) has no entry; nothing here is touched when a message arrives.
+//! The owner's threads ask, and the shards report. A connection without any of that (JSON, no encryption, no event so
+//! far) has no entry. Inbound messages don't touch this table.
 
 use std::{
     collections::HashMap,
@@ -22,10 +23,10 @@ use crate::{
     pace::{Notice, Pace},
 };
 
-/// Locks. A power of two, enough that senders rarely meet.
+/// Number of locks: a power of two, large enough that senders rarely meet.
 const STRIPES: usize = 64;
 
-/// What is known of one connection.
+/// What is known about one connection.
 #[derive(Debug, Default)]
 struct Recipient {
     format: Format,
@@ -35,26 +36,27 @@ struct Recipient {
 
 type Stripe = HashMap<ConnectionKey, Recipient>;
 
-/// How an event that may go is to be written.
+/// How to write an event that may be sent.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) format: Format,
     pub(crate) key: Option<Arc<Key>>,
 }
 
-/// Whether an event may go.
+/// Whether an event may be sent.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Admitted(Admission, Option<Notice>),
-    /// It went before.
+    /// An event with the same id was sent to the connection before.
     Duplicate,
-    /// Too many went before.
+    /// The connection's rate limit is reached.
     Limited(Option<Notice>),
 }
 
-/// Everything that is known.
+/// The recipients of events, by connection, and the counters of events that weren't sent.
 pub(crate) struct Recipients {
     stripes: Box<[Mutex<Stripe>]>,
+    /// The ids of the events that were sent last, with their connections.
     recent: Mutex<Dedup>,
     limit: RateLimit,
     duplicates: AtomicU64,
@@ -78,23 +80,24 @@ impl Recipients {
         lock(&self.stripes[key.slot() % STRIPES])
     }
 
-    /// A connection wants MessagePack.
+    /// The connection uses MessagePack from now on.
     pub(crate) fn packs(&self, connection: ConnectionKey) {
         self.stripe(connection).entry(connection).or_default().format = Format::MessagePack;
     }
 
-    /// A connection has a key. Its client must be told before anything else is done: what is sent from now on is sealed.
+    /// The connection has an encryption key: events are encrypted from now on. The shard must send the client its own
+    /// public key before it writes anything else to the connection.
     pub(crate) fn encrypts(&self, connection: ConnectionKey, key: Arc<Key>) {
         self.stripe(connection).entry(connection).or_default().key = Some(key);
     }
 
-    /// A connection is gone, and with it all that was known. The registry must have forgotten it before.
+    /// Removes a closed connection. The registry must have removed it before.
     pub(crate) fn close(&self, connection: ConnectionKey) {
         self.stripe(connection).remove(&connection);
     }
 
-    /// Looks whether an event may go, and counts it as gone if it may. `is_open` is asked when an entry was made that a
-    /// connection that closes meanwhile may have missed.
+    /// Decides whether an event may be sent, and takes a token and records its id if it may. `is_open` is called after
+    /// a new entry was made, because a connection that closes meanwhile would leave that entry behind.
     pub(crate) fn admit(
         &self,
         connection: ConnectionKey,
@@ -102,7 +105,7 @@ impl Recipients {
         now_seconds: f64,
         is_open: impl FnOnce() -> bool,
     ) -> Verdict {
-        // Held until the event counts as gone: of two threads with the same one, one must wait.
+        // Held until the event's id is recorded: of two threads with the same id, one must wait.
         let mut recent = id.map(|id| (lock(&self.recent), id));
         if recent.as_ref().is_some_and(|(recent, id)| recent.contains(connection, id)) {
             self.duplicates.fetch_add(1, Ordering::Relaxed);
@@ -131,34 +134,34 @@ impl Recipients {
         Verdict::Admitted(admission, step.notice)
     }
 
-    /// The part of the events that a connection may get at once that is left, from 0 to 1.
+    /// The part of the connection's tokens that is left, from 0 to 1.
     pub(crate) fn allowance(&self, connection: ConnectionKey, now_seconds: f64) -> f64 {
         let mut stripe = self.stripe(connection);
         let pace = stripe.get_mut(&connection).and_then(|recipient| recipient.pace.as_mut());
         pace.map_or(1.0, |pace| pace.allowance(now_seconds))
     }
 
-    /// An admitted event could not be written: it may come again.
+    /// An admitted event could not be written, and its id may be used again.
     pub(crate) fn withdraw(&self, connection: ConnectionKey, id: &str) {
         lock(&self.recent).forget(connection, id);
     }
 
-    /// Events that were dropped because they had gone before.
+    /// How many events were dropped because their id was sent before.
     pub(crate) fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::Relaxed)
     }
 
-    /// Events that were dropped because too many had gone before.
+    /// How many events were dropped by a rate limit.
     pub(crate) fn limited(&self) -> u64 {
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// An event could not be encrypted.
+    /// Counts an event that could not be encrypted.
     pub(crate) fn count_unsealed(&self) {
         self.unsealed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many that were.
+    /// How many events could not be encrypted.
     pub(crate) fn unsealed(&self) -> u64 {
         self.unsealed.load(Ordering::Relaxed)
     }

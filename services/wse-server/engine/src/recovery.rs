@@ -1,9 +1,10 @@
-//! The last publications of each topic, for clients that come back: kept framed and stamped, so that replaying is sending.
+//! Message recovery: the last publications of each topic, for clients that reconnect. They are kept as framed and
+//! stamped messages, so that a replay only sends them again.
 //!
-//! A publication's stamp is its topic, its epoch and its offset in it. Offsets count up by one; an epoch ends when the
-//! topic's log is given up, and the next one has another number, so that a client never takes the offsets of one for those of
-//! another. A log is locked from the moment an offset is given until the message is on its way: so offsets arrive in order,
-//! and whoever subscribes and asks for the past misses nothing in between and gets nothing out of turn.
+//! A publication's stamp is its topic, the epoch of the topic's log and its offset in that epoch. Offsets count up by
+//! one. An epoch ends when the log is dropped, and the next log has another epoch, so that a client can't mix up the
+//! offsets of two logs. A log stays locked from the moment an offset is assigned until the message is queued: offsets
+//! reach subscribers in order, and a client that subscribes and recovers misses nothing and gets nothing out of order.
 
 mod foreign;
 
@@ -23,23 +24,23 @@ use self::foreign::Foreign;
 pub(crate) use self::foreign::Forgotten;
 use crate::lock::lock;
 
-/// What a message costs beside its bytes.
+/// What a message costs in addition to its bytes, in bytes.
 const ENTRY_BYTES: usize = size_of::<Bytes>() + 32;
-/// What a topic costs beside its messages.
+/// What a log costs in addition to its messages, in bytes.
 const LOG_BYTES: usize = 256;
-/// The smallest log that may be asked for.
+/// The fewest messages that a log keeps; smaller settings are raised to it.
 const LEAST_BUFFER: usize = 16;
 
-/// How much of the past is kept.
+/// How much history is kept for clients that reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryConfig {
     /// Messages kept per topic; at least 16, and rounded up to a power of two.
     pub buffer_size: usize,
-    /// How long a topic without publications is remembered.
+    /// How long the log of a topic is kept after it was used last.
     pub ttl: Duration,
-    /// The most messages that one recovery replays; who missed more starts anew.
+    /// The most messages that one recovery replays; a client that missed more gets none of them.
     pub max_messages: usize,
-    /// Bytes kept for all topics together; beyond it, those that were used longest ago are given up.
+    /// Bytes kept for all topics together; beyond it, the logs that were used least recently are dropped.
     pub memory_budget: usize,
 }
 
@@ -49,7 +50,7 @@ impl Default for RecoveryConfig {
     }
 }
 
-/// Where a client stands in a topic.
+/// A position in a topic's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The epoch of the topic's log.
@@ -58,26 +59,30 @@ pub struct Position {
     pub offset: i64,
 }
 
-/// What became of a wish to recover.
+/// The outcome of a recovery request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Where the topic stands now.
+    /// The topic's current position.
     pub position: Position,
-    /// Whether all that was missed is being sent.
+    /// Whether everything that the client missed is being sent.
     pub recovered: bool,
-    /// How many messages that is.
+    /// How many messages are being sent.
     pub count: usize,
 }
 
-/// One topic's last publications.
+/// The last publications of one topic.
 #[derive(Debug)]
 pub(crate) struct Log {
     epoch: u32,
+    /// The offset of the oldest message that is kept.
     first: u64,
+    /// The messages that are kept, framed and stamped, the oldest first.
     frames: VecDeque<Bytes>,
+    /// Bytes that count against the memory budget.
     bytes: usize,
+    /// When the log was used last, in milliseconds since the Unix epoch.
     used_millis: u64,
-    /// Given up while somebody waited for its lock.
+    /// The log was dropped while another thread waited for its lock; that thread must look the log up again.
     is_over: bool,
 }
 
@@ -90,7 +95,7 @@ impl Log {
         self.first + self.frames.len() as u64
     }
 
-    /// `text`, an object, with the stamp of the next message behind its first brace.
+    /// `text`, a JSON object, with the stamp of the next message inserted behind its opening brace.
     pub(crate) fn stamp(&self, topic: &str, text: &str) -> String {
         let topic = serde_json::Value::from(topic);
         let rest = text.strip_prefix('{').unwrap_or_default();
@@ -98,7 +103,7 @@ impl Log {
         format!(r#"{{"tp":{topic},"e":"{:08x}","o":{}{comma}{rest}"#, self.epoch, self.next())
     }
 
-    /// Keeps the message that was stamped.
+    /// Adds the message that was stamped, and drops the oldest if the log has `most` messages.
     pub(crate) fn push(&mut self, frame: Bytes, most: usize) {
         if self.frames.len() >= most {
             self.first += 1;
@@ -113,7 +118,8 @@ impl Log {
         Position { epoch: self.epoch, offset: self.next() as i64 - 1 }
     }
 
-    /// What came after `position`, unless that is another epoch's, not here any more or more than `most`.
+    /// The messages after `position`; `None` if it belongs to another epoch, if some of them were dropped, or if there
+    /// are more than `most`.
     pub(crate) fn after(&self, position: Position, most: usize) -> Option<impl ExactSizeIterator<Item = &Bytes>> {
         let wanted = u64::try_from(position.offset.checked_add(1)?).ok()?;
         let skipped = usize::try_from(wanted.checked_sub(self.first)?).ok()?;
@@ -127,9 +133,10 @@ impl Log {
 pub(crate) struct Recovery {
     pub(crate) config: RecoveryConfig,
     logs: Mutex<HashMap<Arc<str>, Arc<Mutex<Log>>>>,
-    /// Of what was published at other instances.
+    /// The logs of what other instances published.
     foreign: Mutex<Foreign>,
     bytes: AtomicUsize,
+    /// How many epochs were given out.
     epochs: AtomicU64,
     random: RandomState,
 }
@@ -147,7 +154,7 @@ impl Recovery {
         }
     }
 
-    /// Works on a topic's log, a new one if it has none. Nobody else can meanwhile.
+    /// Runs `work` with a topic's log, which is locked meanwhile. A topic without a log gets a new one.
     pub(crate) fn with<T>(&self, topic: &str, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> T {
         let mut work = Some(work);
         let mut once = |log: &mut Log| work.take().map(|work| work(log));
@@ -159,7 +166,7 @@ impl Recovery {
         }
     }
 
-    /// Works on a log, unless it has been given up.
+    /// Runs `work` with a log; `None` if the log was dropped.
     fn work<T>(&self, log: &Mutex<Log>, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> Option<T> {
         let mut log = lock(log);
         if log.is_over {
@@ -172,7 +179,7 @@ impl Recovery {
         Some(result)
     }
 
-    /// Makes room if there is too much.
+    /// Drops logs other than the topic's if the memory budget is exceeded.
     fn keep_to_budget(&self, topic: &str) {
         if self.bytes.load(Ordering::Relaxed) > self.config.memory_budget {
             self.make_room(topic);
@@ -184,7 +191,8 @@ impl Recovery {
         if let Some(log) = logs.get(topic) {
             return Arc::clone(log);
         }
-        // Two logs never have one epoch by counting alone; restarts are told apart by chance, one in four thousand million.
+        // A randomly keyed hash of a counter: two logs have the same epoch with a chance of one in 2^32, also across
+        // restarts.
         let epoch = self.random.hash_one(self.epochs.fetch_add(1, Ordering::Relaxed)) as u32;
         let log = Arc::new(Mutex::new(Log::new(epoch)));
         self.charge(0, LOG_BYTES);
@@ -197,9 +205,9 @@ impl Recovery {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Gives up the logs that were used longest ago, other than `kept`, until a tenth of the budget is free.
+    /// Drops the least recently used logs, except the log of `kept`, until a tenth of the budget is free.
     fn make_room(&self, kept: &str) {
-        // One that is locked is in use.
+        // A locked log is in use.
         let used = |log: &Arc<Mutex<Log>>| log.try_lock().ok().map(|log| log.used_millis);
         let own: Vec<_> = lock(&self.logs).iter().map(|(topic, log)| (used(log), Arc::clone(topic), None)).collect();
         let mut oldest = own;
@@ -219,7 +227,7 @@ impl Recovery {
         }
     }
 
-    /// Forgets topics that nobody has published to or asked for since `ttl`.
+    /// Drops the logs that weren't used for `ttl`.
     pub(crate) fn forget_old(&self, now_millis: u64) {
         let oldest = now_millis.saturating_sub(self.config.ttl.as_millis() as u64);
         let is_old = |log: &Arc<Mutex<Log>>| log.try_lock().is_ok_and(|log| log.used_millis < oldest);
@@ -234,7 +242,7 @@ impl Recovery {
     }
 
     fn give_up(&self, logs: &mut HashMap<Arc<str>, Arc<Mutex<Log>>>, topic: &str) {
-        // Without waiting for whoever works on it: that may wait for a listener.
+        // Without waiting for a thread that works on it: that thread may wait for a subscriber.
         let over = logs.get(topic).and_then(|log| {
             let mut log = log.try_lock().ok()?;
             log.is_over = true;
@@ -246,7 +254,7 @@ impl Recovery {
         }
     }
 
-    /// How many logs there are, one per topic and instance that publishes to it, and how many bytes these are.
+    /// How many logs there are (one per topic and instance that publishes to it), and how many bytes they take.
     pub(crate) fn size(&self) -> (usize, usize) {
         let foreign: usize = lock(&self.foreign).values().map(HashMap::len).sum();
         (lock(&self.logs).len() + foreign, self.bytes.load(Ordering::Relaxed))

@@ -1,10 +1,11 @@
-//! Other instances of the service, reached through Redis Pub/Sub.
+//! Links to other instances through Redis Pub/Sub.
 //!
-//! A topic is the channel `wse:<topic>`; what stands in front of a publication there is [`header`]'s. [`outbox`] numbers and
-//! queues what is published, `publisher` writes it; [`interest`] knows what is wanted, `subscriber` says so and hands on what
-//! comes, after [`inbox`] has looked whether it is new; `past` is what is kept of it for clients that come back. [`letters`] are what was given up. [`resp`] is the wire format: ours,
-//! because a client that queues messages without a bound on their way in could not stop reading, and because of what each of
-//! them may cost here.
+//! A topic is the channel `wse:<topic>`; a publication there has a [`header`] in front of its text. Outbound, `outbox`
+//! numbers and queues publications and `publisher` writes them. `interest` knows the topics that clients of this
+//! instance need, `subscriber` subscribes to them and hands on the messages that arrive, `inbox` finds out which of
+//! these are new, and `past` keeps them for clients that reconnect. `letters` holds the dead letters. [`resp`] is the
+//! wire format. It is our own because a client library that queues inbound messages without a bound could not stop
+//! reading, and because of the cost per message.
 
 mod address;
 mod connection;
@@ -50,30 +51,30 @@ use crate::{
     stats::labelled,
 };
 
-/// What a topic's channel begins with.
+/// What the channel of a topic begins with.
 const CHANNEL: &str = "wse:";
-/// What the name of a topic's list of dead letters begins with.
+/// What the key of a topic's list of dead letters begins with.
 const DEAD_LETTERS: &str = "wse:dlq:";
 /// How long a stopping server waits for Redis to take what was published.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long things may take that have to do with Redis.
+/// Timeouts and pauses of the connections to Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisTimes {
-    /// To connect, the first question and answer included.
+    /// Limit for a connection attempt, including the first commands and their replies.
     pub connect: Duration,
-    /// An answer, before the connection is taken for lost.
+    /// Limit for a reply; beyond it the connection is considered lost.
     pub answer: Duration,
-    /// How long a subscriber hears nothing before it asks whether somebody is there.
+    /// How long a subscriber receives nothing before it sends a PING.
     pub heartbeat: Duration,
-    /// The pause before a lost connection is made again; each further one is half as much longer.
+    /// The pause before the first attempt to reconnect; each further pause is half as long again.
     pub first_retry: Duration,
-    /// The longest of these.
+    /// The longest pause between two attempts.
     pub longest_retry: Duration,
-    /// The pauses between looks whether there is a connection, for a publication that finds none: one look more than pauses,
-    /// and it is given up.
+    /// The pauses between checks whether there is a connection, for a publication that finds none. Together they are
+    /// the time that it waits; then it is given up.
     pub attempts: [Duration; 2],
-    /// When a connection isn't even tried.
+    /// The circuit breaker that suspends connection attempts after repeated failures.
     pub breaker: BreakerConfig,
 }
 
@@ -102,40 +103,40 @@ impl RedisTimes {
     }
 }
 
-/// Why there is no Redis.
+/// Why a request that needs Redis fails.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The server has one.
+    /// The server is connected to a Redis already.
     #[error("this server is connected to a Redis already")]
     Twice,
-    /// The server has none.
+    /// The server was never connected to a Redis.
     #[error("this server was never connected to a Redis: call connect_redis() first")]
     Never,
     /// The server has stopped.
     #[error("this server has stopped")]
     Stopped,
-    /// Redis, or the way there, doesn't do what is asked.
+    /// Redis refused the request, or there is no connection to it; the text says which.
     #[error("failed to replay dead letters: {0}")]
     Replay(String),
-    /// Something that the kernel refused.
+    /// The kernel refused to start a thread or to set up its event loop.
     #[error("failed to start a thread for Redis")]
     Thread(#[from] std::io::Error),
 }
 
-/// What both connections share.
+/// What the two connections share: the one that publishes and the one that subscribes.
 struct Inner {
     address: Address,
     times: RedisTimes,
-    /// This instance, as others know it.
+    /// The number by which other instances know this one, drawn when the link starts.
     origin: u64,
     outbox: Outbox,
     interest: Interest,
     asks: mpsc::UnboundedSender<Ask>,
     received: Mutex<inbox::Books>,
-    /// Whether there is a connection that publishes, and one that receives.
+    /// Whether the publishing connection is open, and whether the subscribing one is (below).
     publishes: AtomicBool,
     receives: AtomicBool,
     reconnects: AtomicU64,
@@ -143,14 +144,18 @@ struct Inner {
     stop: watch::Sender<bool>,
 }
 
-/// See the module.
+/// The link through Redis: its shared state and its two threads.
 pub(crate) struct Redis {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Redis {
-    /// Begins to connect, in threads `wse-redis-out` and `wse-redis-in`, and becomes one of the server's links.
+    /// Starts the threads `wse-redis-out` and `wse-redis-in`, which connect, and adds this to the server's links.
+    ///
+    /// # Errors
+    /// [`RedisError::Address`] for an invalid URL, [`RedisError::Thread`] if a thread can't be started. A connection
+    /// that fails is no error: the threads try again.
     pub(crate) fn start(shared: &Arc<Hub>, url: &str, times: RedisTimes) -> Result<Self, RedisError> {
         let address = Address::parse(url)?;
         let (asks, asked) = mpsc::unbounded_channel();
@@ -183,23 +188,23 @@ impl Redis {
     }
 
     fn spawn(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        // One thread each: handing on may wait for the shards, and publishing must not.
+        // One thread each, as handing on messages may wait for the shards, which publishing must not do.
         let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             runtime.block_on(work);
-            // A name that is still being looked up is not waited for.
+            // Doesn't wait for a DNS lookup that is still running.
             runtime.shutdown_background();
         })?;
         lock(&self.threads).push(thread);
         Ok(())
     }
 
-    /// Whether both connections are there.
+    /// Whether both connections are open.
     pub(crate) fn is_connected(&self) -> bool {
         self.inner.publishes.load(Ordering::SeqCst) && self.inner.receives.load(Ordering::SeqCst)
     }
 
-    /// What became of publications.
+    /// The counters of publications in both directions.
     pub(crate) fn stats(&self) -> RedisStats {
         let (books, dead_letters) = self.inner.outbox.books();
         let received = *lock(&self.inner.received);
@@ -220,12 +225,16 @@ impl Redis {
         }
     }
 
-    /// The last dead letters, once.
+    /// The dead letters that the application hasn't fetched yet; each is returned once.
     pub(crate) fn dead_letters(&self) -> Vec<RedisDeadLetter> {
         self.inner.outbox.fetch_letters()
     }
 
-    /// Publishes a topic's dead letters again that Redis keeps, the oldest `limit`. Returns how many.
+    /// Publishes the oldest `limit` dead letters of a topic again that Redis keeps. Returns how many.
+    ///
+    /// # Errors
+    /// [`RedisError::Stopped`] if the publishing thread has ended; [`RedisError::Replay`] if Redis refused, if there is
+    /// no connection, or if no reply came in time.
     pub(crate) fn replay(&self, topic: &str, limit: usize) -> Result<usize, RedisError> {
         let (answer, answered) = sync_channel(1);
         let ask = Ask::Replay(topic.into(), limit, answer);
@@ -236,12 +245,12 @@ impl Redis {
         }
     }
 
-    /// Takes no more after what is there; [`Redis::join`] waits until that is out.
+    /// Ends both threads: what is queued is still published, up to [`FAREWELL`]. [`Redis::join`] waits for their end.
     pub(crate) fn stop(&self) {
         self.inner.stop.send_replace(true);
     }
 
-    /// Waits for the threads to end.
+    /// Waits for both threads to end.
     pub(crate) fn join(&self) {
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             if thread.join().is_err() {
@@ -252,7 +261,7 @@ impl Redis {
 }
 
 impl Inner {
-    /// How long a thread waits for an answer: to what is before it, too.
+    /// How long a thread waits for a reply, including the replies to commands before its own.
     fn patience(&self) -> Duration {
         self.times.connect + 2 * self.times.answer
     }
@@ -267,7 +276,8 @@ impl Carrier for Inner {
         self.interest.want(topic, wanted);
     }
 
-    /// As PUBSUB NUMSUB counts them: those who have it by its name, without ourselves. Whoever has a pattern isn't seen.
+    /// The number of subscribers by name that PUBSUB NUMSUB reports, without this instance. Pattern subscribers aren't
+    /// counted.
     fn audience(&self, topic: &str) -> usize {
         let (answer, answered) = sync_channel(1);
         match self.asks.send(Ask::Audience(topic.into(), answer)) {

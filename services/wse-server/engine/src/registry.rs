@@ -1,6 +1,6 @@
-//! Which id belongs to which key: the application speaks in ids, the shards in keys.
+//! Maps connection ids to keys and back: the application uses ids, the shards use keys.
 //!
-//! Touched when a connection opens, closes or is sent to by id; never when a message arrives.
+//! It is used when a connection opens, closes or is sent to by id, not when a message arrives.
 
 use std::{
     collections::HashMap,
@@ -11,17 +11,17 @@ use uuid::Uuid;
 
 use crate::{key::ConnectionKey, lock::lock};
 
-/// Locks per table. A power of two, enough that senders rarely meet.
+/// Number of locks per table: a power of two, large enough that senders rarely meet.
 const STRIPES: usize = 64;
 
 type Stripe<K, V> = Mutex<HashMap<K, V>>;
 
 pub(crate) struct Registry {
-    /// Open connections.
+    /// The keys of open connections.
     keys: Box<[Stripe<Uuid, ConnectionKey>]>,
-    /// Open ones, and closed ones whose last entry the application hasn't let go of.
+    /// The ids of open connections, and of closed ones whose last entry the application still holds.
     ids: Box<[Stripe<ConnectionKey, Uuid>]>,
-    /// Of these, whose they are, where presence needs to know.
+    /// The users of these connections, where presence needs them.
     users: Box<[Stripe<ConnectionKey, Arc<str>>]>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Registry {
 
 impl Registry {
     fn keys(&self, id: Uuid) -> MutexGuard<'_, HashMap<Uuid, ConnectionKey>> {
-        // The last byte of a version 7 UUID is random.
+        // The last byte of a version 7 UUID is random, so connections spread evenly.
         lock(&self.keys[usize::from(id.as_bytes()[15]) % STRIPES])
     }
 
@@ -50,7 +50,7 @@ impl Registry {
         self.keys(id).insert(id, key);
     }
 
-    /// The connection is gone: nothing can be sent to it, but its id stays known until [`Registry::forget`].
+    /// The connection is closed: messages can't be sent to it, but its id stays known until [`Registry::forget`].
     pub(crate) fn close(&self, id: Uuid) {
         self.keys(id).remove(&id);
     }
@@ -66,12 +66,12 @@ impl Registry {
         lock(&self.users[key.slot() % STRIPES])
     }
 
-    /// Remembers whose a connection is.
+    /// Records the user of a connection.
     pub(crate) fn introduce(&self, key: ConnectionKey, user: &str) {
         self.users(key).insert(key, user.into());
     }
 
-    /// Whose a connection is, if it was introduced.
+    /// The user of a connection, if one was recorded.
     pub(crate) fn user(&self, key: ConnectionKey) -> Option<Arc<str>> {
         self.users(key).get(&key).cloned()
     }

@@ -1,5 +1,5 @@
-//! Sending events: what the owner's thread does of it. Two steps, so that a language with a lock around its values holds it
-//! for the first one only.
+//! Sending events, as far as the owner's thread does it. There are two steps, so that a language with a global lock on
+//! its values, such as Python, holds it only for the first one.
 
 use std::sync::{
     Arc,
@@ -22,10 +22,10 @@ use crate::{
     server::Server,
 };
 
-/// Numbers of events, of the process and not of a server, as in the reference.
+/// Sequence numbers of events. They are per process and not per server, as in the reference.
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
-/// An event that was written and waits to be sent; or a notice that none may be.
+/// An event that is encoded and waits to be sent, or the notice that the rate limit allows none.
 #[derive(Debug)]
 pub struct Outgoing {
     connection: ConnectionKey,
@@ -43,12 +43,13 @@ struct Written {
 }
 
 impl Server {
-    /// Sends an event to one connection: completed, compressed beyond so many bytes (0: never), packed or encrypted as the
-    /// connection has it. Returns the payload's size in bytes; 0 if nothing was sent, because the connection isn't known,
-    /// the event's id was sent to it before, or it gets too many.
+    /// Sends an event to one connection, encoded and encrypted as the connection requires. Unencrypted JSON beyond
+    /// `compression_threshold` bytes is compressed; 0 switches compression off. Returns the payload's size in bytes, or
+    /// 0 if nothing was sent: the connection is unknown, an event with the same id was sent to it before, or its rate
+    /// limit is reached.
     ///
     /// # Errors
-    /// When a value can't be written; the event may come again then.
+    /// [`EncodeError`] if a value can't be encoded; the event may be sent again then.
     pub fn send_event<N: AsRef<str>, V: Value>(
         &self,
         connection: &str,
@@ -59,10 +60,10 @@ impl Server {
         Ok(outgoing.map_or(0, |outgoing| self.send_outgoing(outgoing)))
     }
 
-    /// The first step of [`Server::send_event`], the one that needs the values. `None`: there is nothing to do.
+    /// The first step of [`Server::send_event`], which needs the values. `None` if there is nothing to send.
     ///
     /// # Errors
-    /// As [`Server::send_event`].
+    /// The same as [`Server::send_event`].
     pub fn write_event<N: AsRef<str>, V: Value>(
         &self,
         connection: &str,
@@ -92,8 +93,8 @@ impl Server {
         Ok(Some(Outgoing { connection: key, notice, written: Some(written) }))
     }
 
-    /// The second step of [`Server::send_event`]: compresses, encrypts, sends. It waits while the connection's shard is too
-    /// far behind.
+    /// The second step of [`Server::send_event`]: compresses, encrypts and sends. Waits while the connection's shard is
+    /// too far behind. Returns the payload's size in bytes, or 0 if nothing was sent.
     pub fn send_outgoing(&self, outgoing: Outgoing) -> usize {
         let Outgoing { connection, notice, written } = outgoing;
         let mailbox = &self.shared.mailboxes[connection.shard()];
@@ -115,7 +116,7 @@ impl Server {
 }
 
 impl Written {
-    /// The frame, and the size of its payload.
+    /// The frame, and the size of its payload in bytes.
     fn framed(self) -> Result<(bytes::Bytes, usize), CryptoError> {
         if let Some(key) = &self.key {
             let size = self.payload.len() + encryption::ADDED_BYTES;

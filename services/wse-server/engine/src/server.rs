@@ -1,4 +1,5 @@
-//! The server as its owner sees it: started, asked, sent to, stopped. The work is done by the threads it starts.
+//! The server's public API: starting, querying, sending and stopping. The work itself is done by the threads that it
+//! starts.
 
 mod cluster;
 mod drain;
@@ -38,28 +39,31 @@ use crate::{
     stats::DropReason,
 };
 
-/// How long a shard may take to tell its books.
+/// How long a shard may take to report its books.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long all shards may take to survey their connections; a health check that waits for long is none.
+/// How long all shards together may take to grade their connections; a health check must not wait longer.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Topics with a line of their own on the metrics port.
+/// How many topics the metrics list by name.
 const SHOWN_TOPICS: usize = 50;
 
-/// The application's own counters, to be told beside the engine's. Called from a thread that may block.
+/// The application's own counters, which are reported next to the engine's. Both methods are called from a thread that
+/// may block.
 pub trait ApplicationSource: Send + Sync {
-    /// All connections together; `None` while nothing was counted.
+    /// The counters of all connections together; `None` while nothing was counted.
     fn totals(&self) -> Option<ApplicationStats>;
-    /// By connection id, closed ones included.
+    /// The counters by connection id, including closed connections.
     fn connections(&self) -> HashMap<String, ApplicationStats>;
 }
 
-/// What a server's pages and its owner ask beside the hub: ways to other instances, and the application's own counters.
+/// What the server's HTTP pages and its API need in addition to the hub: the links to other instances, and the
+/// application's own counters.
 struct Instance {
     hub: Arc<Hub>,
     cluster: OnceLock<Arc<Mesh>>,
-    /// The way to other instances through Redis, once the application has asked for it.
+    /// The link through Redis; `None` until the application connects it.
     redis: Mutex<Option<Arc<Redis>>>,
-    /// Messages that the application found malformed when it touched them; the shards count what they see themselves.
+    /// Messages that the application found to be malformed when it parsed them. The shards count those that they find
+    /// themselves.
     malformed_when_touched: AtomicU64,
     application: RwLock<Option<Arc<dyn ApplicationSource>>>,
 }
@@ -98,10 +102,12 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Binds and starts: threads `wse-shard-N`, and `wse-metrics` if there is a metrics port. When it returns, clients can connect.
+    /// Binds the ports and starts the threads `wse-shard-N`, and `wse-metrics` if a metrics port is configured. When it
+    /// returns, clients can connect.
     ///
     /// # Errors
-    /// A configuration that makes no sense, an address that can't be listened on, or a lack of descriptors or threads.
+    /// Returns a [`StartError`] if the configuration is invalid, an address can't be listened on, or descriptors or
+    /// threads can't be created.
     pub fn start(config: Config) -> Result<Self, StartError> {
         config.validate()?;
         let shards = config.shards.unwrap_or_else(usable_cpus);
@@ -143,23 +149,24 @@ impl Server {
         Ok(())
     }
 
-    /// Where clients connect.
+    /// The address on which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the metrics port listens, if there is one.
+    /// The address of the metrics port; `None` if none is configured.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// Whether it accepts connections.
+    /// Whether the server accepts connections; false once it stops.
     pub fn is_running(&self) -> bool {
         self.shared.is_running()
     }
 
-    /// Leaves the cluster, closes all connections with 1001, gives them two seconds to take what was sent and to say goodbye, and joins the
-    /// threads. What was received and not drained can still be drained. Calling it again does nothing.
+    /// Leaves the cluster, closes all connections with code 1001, gives clients two seconds to read what was sent and
+    /// to complete the close handshake, and joins the threads. Messages that were received and not drained can still be
+    /// drained. A second call does nothing.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             tracing::info!(address = %self.address, "stopping");
@@ -176,36 +183,39 @@ impl Server {
                 tracing::error!("a shard panicked");
             }
         }
-        // Handing on what comes may have waited for the shards.
+        // The Redis thread may have waited for the shards to take publications.
         redis.iter().for_each(|redis| redis.join());
         self.shared.inbound.close();
         drop(self.metrics.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Takes what is ready, up to `max_messages`; waits up to `timeout` for the first. Empty after the timeout, after
-    /// [`Server::wake_drain`], and at once when the server has stopped and everything was taken.
+    /// Takes up to `max_messages` inbound messages, and waits up to `timeout` for the first. The batch is empty after
+    /// the timeout, after [`Server::wake_drain`], and without waiting when the server has stopped and everything was
+    /// taken.
     pub fn drain_batch(&self, max_messages: usize, timeout: Duration) -> Batch {
         self.shared.inbound.drain(max_messages, timeout)
     }
 
-    /// Makes a waiting [`Server::drain_batch`] return early; if none is waiting, the next one that would wait.
+    /// Makes a waiting [`Server::drain_batch`] return early. If none waits, the next one that would wait returns at
+    /// once.
     pub fn wake_drain(&self) {
         self.shared.inbound.wake_drain();
     }
 
-    /// The id of a connection; see the crate's documentation for how long it is known.
+    /// The id of a connection; the crate's documentation says how long it is known.
     pub fn connection_id(&self, key: ConnectionKey) -> Option<Arc<str>> {
         let id = self.shared.registry.id(key)?;
         let mut buffer = uuid::Uuid::encode_buffer();
         Some(Arc::from(&*id.hyphenated().encode_lower(&mut buffer)))
     }
 
-    /// Sends `text` to one connection. Returns whether that connection is known; whether the client takes it shows in the counters.
+    /// Sends `text` to one connection. Returns whether the connection is known; whether its client takes the message
+    /// only shows in the counters.
     pub fn send_text(&self, connection: &str, text: &str) -> bool {
         self.send(connection, Opcode::Text, text.as_bytes())
     }
 
-    /// Sends `bytes` as one binary message; otherwise like [`Server::send_text`].
+    /// Sends `bytes` as one binary message; otherwise the same as [`Server::send_text`].
     pub fn send_bytes(&self, connection: &str, bytes: &[u8]) -> bool {
         self.send(connection, Opcode::Binary, bytes)
     }
@@ -215,28 +225,28 @@ impl Server {
         self.shared.mailboxes[key.shard()].put(Command::Send(key, frame::encode(opcode, payload)))
     }
 
-    /// Closes a connection with 4000. Returns whether it is known.
+    /// Closes a connection with code 4000. Returns whether it is known.
     pub fn disconnect(&self, connection: &str) -> bool {
         let Some(key) = self.shared.registry.key(connection) else { return false };
         self.shared.mailboxes[key.shard()].put(Command::Disconnect(key))
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn connection_count(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// The ids of all open connections, in no order.
+    /// The ids of all open connections, in no particular order.
     pub fn connections(&self) -> Vec<String> {
         self.shared.registry.open_ids()
     }
 
-    /// How many messages and events wait to be drained.
+    /// The number of messages and events that wait to be drained.
     pub fn inbound_queue_depth(&self) -> usize {
         self.instance.totals().depth
     }
 
-    /// How many messages were dropped because the application held all that it may.
+    /// The number of messages that were dropped because the inbound queue was full.
     pub fn inbound_dropped_count(&self) -> u64 {
         self.instance.totals().counters.dropped[DropReason::InboundOverflow as usize]
     }
@@ -246,30 +256,32 @@ impl Server {
         self.instance.stats()
     }
 
-    /// The books of each connection. Closed ones are told once and then forgotten, here as on the metrics port.
+    /// The books of each connection. Those of a closed connection are returned once and then forgotten; the metrics
+    /// port does the same.
     pub fn connection_books(&self) -> ConnectionBooks {
         self.instance.connections()
     }
 
-    /// What `/metrics` tells.
+    /// The text of `/metrics`.
     pub fn prometheus_text(&self) -> String {
         self.instance.metrics()
     }
 
-    /// The application touched `messages` of [`crate::Kind::Json`] that are no JSON.
+    /// Counts `messages` of [`crate::Kind::Json`] that the application found to be invalid JSON.
     pub fn count_malformed(&self, messages: u64) {
         self.instance.malformed_when_touched.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// From now on, tokens pass by `keys` alone; connections that are open stay. For the rotation of keys without a restart.
+    /// Replaces the keys that verify tokens, so that keys can be rotated without a restart. Open connections stay.
     ///
     /// # Errors
-    /// When there is no key, too many, or two with one id; the old ones stay then. When the server checks no tokens at all.
+    /// Returns a [`KeyError`] if there are no keys, too many, or two with the same id, and if the server checks no
+    /// tokens. The old keys stay then.
     pub fn replace_jwt_keys(&self, keys: &[JwtKey]) -> Result<(), KeyError> {
         self.shared.gate.as_ref().ok_or(KeyError::NoGate)?.replace(keys)
     }
 
-    /// From now on the application's counters are told beside the engine's.
+    /// Sets the source of the application's counters, which are reported next to the engine's from now on.
     pub fn set_application_stats(&self, source: Arc<dyn ApplicationSource>) {
         *self.instance.application.write().unwrap_or_else(PoisonError::into_inner) = Some(source);
     }
@@ -281,7 +293,8 @@ impl Drop for Server {
     }
 }
 
-/// CPUs that this process may use: its affinity and its cgroup's quota, whichever is less.
+/// How many CPUs this process may use, the lower of its affinity and its cgroup's quota; at most 256, the limit of
+/// shards.
 fn usable_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(256))
 }

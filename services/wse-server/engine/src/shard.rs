@@ -1,8 +1,9 @@
-//! One core's share of the server: its own epoll, listener and connections. Nothing is shared while messages flow.
+//! One event loop of the server with its own epoll, listener and connections. Shards share nothing while messages flow.
 //!
-//! A round: wait; note what is ready; do what the application asked for; let clients in; read; hand over; keep time.
-//! Sockets are registered once, edge-triggered, and what is ready is remembered in a list. So a shard that waits for the
-//! application neither spins nor stops writing, and a connection that floods is read once per round like the others.
+//! A round has these steps: wait; note which sockets are ready; execute the application's commands; accept clients;
+//! read; do what is due by the clock; hand over messages. Sockets are registered once and edge-triggered, and ready
+//! ones are remembered in a list. So a shard that waits for the application neither spins nor stops writing, and a
+//! connection that floods is read once per round as the others are.
 
 mod accept;
 mod assembly;
@@ -44,12 +45,12 @@ use crate::{
     stats::CloseReason,
 };
 
-/// Events taken from the kernel at once.
+/// Events that are taken from the kernel at once.
 const EVENTS: usize = 1024;
-/// How long to wait before looking again whether an arena has come back, in milliseconds. Nobody tells when one does.
+/// How long to wait before checking again whether an arena is free, in milliseconds. There is no notification for that.
 const ARENA_RETRY_MILLIS: u64 = 5;
 
-/// What marks the listener's and the waker's events. No connection has these keys: a table never has so many slots.
+/// Markers for the events of the listener and the waker. No connection has these keys: a table never has so many slots.
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 
@@ -57,9 +58,9 @@ const WAKER: u64 = u64::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Going,
-    /// The application holds all that it may.
+    /// The application holds as many messages or bytes as it may.
     Paused,
-    /// It holds few messages, but they keep all arenas.
+    /// The application holds few messages, but they keep all arenas in use.
     Starved,
 }
 
@@ -74,13 +75,16 @@ pub(crate) struct Shard {
     strangers: Strangers,
     /// Connections to read from.
     ready: VecDeque<ConnectionKey>,
-    /// Connections to read from when the application lets go.
+    /// Connections to read from once the application releases messages.
     parked: VecDeque<ConnectionKey>,
     reading: Reading,
+    /// Whether clients may wait in the listener's queue.
     is_accepting: bool,
     descriptor_ceiling: u64,
+    /// When to accept again after a pause, in milliseconds of the shard's clock; `None` while there is no pause.
     accept_retry_millis: Option<u64>,
     commands: Vec<Command>,
+    /// When a stopping shard ends even if it has connections, in milliseconds of its clock; `None` before that.
     stop_deadline_millis: Option<u64>,
 }
 
@@ -111,7 +115,7 @@ impl Shard {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until the server stops.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_over() {
@@ -144,7 +148,7 @@ impl Shard {
         }
     }
 
-    /// How long there is nothing to do unless something happens.
+    /// How long the shard may wait if no event arrives, in milliseconds.
     fn patience_millis(&self) -> u64 {
         let is_walking = self.tending.is_sweeping() || !self.surveys.is_empty();
         if !self.ready.is_empty() || self.is_accepting || is_walking || self.has_just_paused() {
@@ -156,7 +160,7 @@ impl Shard {
         next.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
     }
 
-    /// Remembers what an event says.
+    /// Records what an event reports about its socket.
     fn note(&mut self, event: epoll::Event) {
         let flags = event.flags;
         match event.data.u64() {
@@ -181,14 +185,15 @@ impl Shard {
         }
     }
 
-    /// Works on a connection beside the core, and removes it if that was its end.
+    /// Runs `work` with a connection and the core, and removes the connection if that ended it.
     fn with(&mut self, key: ConnectionKey, work: impl FnOnce(&mut Core, &mut Connection) -> Progress) -> Progress {
         let Some(mut connection) = self.table.take(key) else { return Progress::Drained };
         let progress = work(&mut self.core, &mut connection);
         self.settle(connection, progress)
     }
 
-    /// Writes what waits for a connection, and reads it again if that was what it waited for.
+    /// Writes what waits for a connection. If the connection wasn't read because of its backlog and has caught up, it
+    /// is read again.
     fn flush(&mut self, key: ConnectionKey) {
         self.with(key, |core, connection| {
             connection.is_dirty = false;
@@ -230,24 +235,24 @@ impl Shard {
         self.core.forget(&mut connection, reason);
     }
 
-    /// Reads on if the application has let go, and asks to be woken if it hasn't.
+    /// Reads again if the application has released messages; otherwise asks to be woken when it does.
     fn resume(&mut self) {
         self.core.intake.set_room(self.core.room());
         if self.reading == Reading::Going || self.core.shared.inbound.held.pause(self.core.index) {
             return;
         }
         self.reading = Reading::Going;
-        // They have waited longest.
+        // The parked ones go first, as they have waited longest.
         self.parked.append(&mut self.ready);
         std::mem::swap(&mut self.parked, &mut self.ready);
     }
 
-    /// Whether a pause has begun in this round: then there was no chance yet to ask for a wake-up.
+    /// Whether a pause began in this round. The shard hasn't asked for a wake-up yet then, so it must not wait.
     fn has_just_paused(&self) -> bool {
         self.reading == Reading::Paused && !self.core.shared.inbound.held.is_paused(self.core.index)
     }
 
-    /// Reads once from each connection that has something.
+    /// Reads once from each connection that is ready.
     fn read(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(key) = self.ready.pop_front() else { break };
@@ -261,7 +266,7 @@ impl Shard {
                 continue;
             }
             if needs_room && connection.backlog.is_some() && self.core.is_behind(&connection) {
-                // Its client asks and doesn't listen: no more answers until it has taken these.
+                // The client sends requests and doesn't read the replies: it isn't read until it has taken these.
                 connection.is_withheld = true;
                 connection.is_listed = true;
                 self.table.put(connection);
@@ -290,7 +295,7 @@ impl Shard {
         }
     }
 
-    /// Settles what a connection was promised and what it needs. Returns false if it has to wait.
+    /// Updates a connection's memory reservation for a partial message. Returns false if the connection has to wait.
     fn look_at_assembly(&mut self, connection: &mut Connection) -> bool {
         if !connection.is_assembling() {
             return true;
@@ -304,12 +309,12 @@ impl Shard {
 
     fn pause(&mut self, progress: Progress) {
         self.core.counters.pauses += 1;
-        // What was collected has to be on its way before anyone waits for it to be let go.
+        // Hands over first: the application can only release what it has.
         self.core.hand_over();
         self.reading = if progress == Progress::Starved { Reading::Starved } else { Reading::Paused };
     }
 
-    /// Ends what is left, and leaves the books where they can be fetched.
+    /// Removes all connections, and stores their books where they can still be fetched.
     fn end(mut self) {
         for slot in 0..self.table.slots() {
             if let Some(connection) = self.table.take_slot(slot) {
@@ -319,7 +324,7 @@ impl Shard {
         self.core.hand_over();
         let mailbox = &self.core.shared.mailboxes[self.core.index];
         mailbox.close();
-        // Whoever asked for books too late stops waiting when the question is dropped, and finds them here.
+        // A request for books that came too late is dropped, which ends the caller's wait; the books are stored here.
         self.commands.clear();
         mailbox.take(&mut self.commands);
         self.commands.clear();

@@ -1,7 +1,7 @@
-//! The engine's books: what a shard counts, and how it is told in JSON and in Prometheus text.
+//! The engine's books: the counters of each shard, and their form in JSON and in Prometheus text.
 //!
-//! A shard counts in plain integers of its own and publishes them once per epoll round, together with what it hands over,
-//! so that `received = consumed + delivered + dropped + queued` holds in every reading.
+//! A shard counts in plain integers of its own and publishes them once per epoll round, together with the messages that
+//! it hands over, so that `received = consumed + delivered + dropped + queued` holds in every reading.
 
 mod health;
 mod links;
@@ -18,7 +18,7 @@ use crate::{
     priority::{Level, PerLevel},
 };
 
-/// Declares reasons with the labels under which they are counted.
+/// Declares an enum of reasons, with the labels under which they are counted.
 macro_rules! reasons {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
         $(#[$doc])*
@@ -28,7 +28,7 @@ macro_rules! reasons {
         impl $name {
             pub(crate) const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
 
-            /// The one under which it is counted. Not all are told one by one.
+            /// The label under which the reason is counted. Not every enum of reasons needs it.
             #[allow(dead_code)]
             pub(crate) fn label(self) -> &'static str {
                 Self::LABELS[self as usize]
@@ -58,7 +58,7 @@ reasons! {
 }
 
 reasons! {
-    /// Why a client was not let in.
+    /// Why a client was not admitted.
     RejectReason {
         Full = "full",
         Draining = "draining",
@@ -74,7 +74,7 @@ reasons! {
     DropReason {
         InboundOverflow = "inbound_overflow",
         Discarded = "discarded",
-        /// Encrypted with another key, or changed on its way.
+        /// Encrypted with another key, or changed in transit.
         Undecryptable = "undecryptable",
     }
 }
@@ -84,11 +84,11 @@ reasons! {
     SendDropReason {
         SlowConsumer = "slow_consumer",
         Disconnected = "disconnected",
-        /// An event that was sent before.
+        /// An event whose id was sent to the connection before.
         Duplicate = "duplicate",
-        /// An event too many.
+        /// An event beyond the connection's rate limit.
         RateLimited = "rate_limited",
-        /// The system had no randomness to encrypt it.
+        /// The kernel had no random bytes to encrypt it with.
         Unencrypted = "unencrypted",
     }
 }
@@ -96,22 +96,33 @@ reasons! {
 /// What one shard has counted since it started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
+    /// Connections that were admitted.
     pub(crate) accepted: u64,
+    /// Admitted connections that ended, by reason.
     pub(crate) closed: [u64; CloseReason::LABELS.len()],
+    /// Connections that were not admitted, by reason.
     pub(crate) rejected: [u64; RejectReason::LABELS.len()],
+    /// Messages that clients sent.
     pub(crate) received: u64,
+    /// Messages that the engine handled itself, such as pings.
     pub(crate) consumed: u64,
+    /// Messages that were not handed to the application, by reason.
     pub(crate) dropped: [u64; DropReason::LABELS.len()],
+    /// Texts that were handed on although they are no JSON object.
     pub(crate) malformed: u64,
+    /// Messages that sockets took.
     pub(crate) sent: u64,
+    /// Messages that no socket took, by reason.
     pub(crate) send_dropped: [u64; SendDropReason::LABELS.len()],
-    /// Of these, what slow consumers lost, by its priority.
+    /// The part of `send_dropped` that slow consumers lost, by priority level.
     pub(crate) slow_by_level: PerLevel,
+    /// Bytes read from admitted connections.
     pub(crate) bytes_received: u64,
+    /// Bytes that sockets took, upgrade responses excluded.
     pub(crate) bytes_sent: u64,
-    /// Closed connections whose books were given up before anyone fetched them.
+    /// Closed connections whose books were dropped before they were fetched.
     pub(crate) books_evicted: u64,
-    /// How often reading stopped because the application held all that it may.
+    /// How often reading stopped because the application held as much as it may.
     pub(crate) pauses: u64,
 }
 
@@ -147,12 +158,15 @@ impl Counters {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ShardReading {
     pub(crate) counters: Counters,
+    /// Messages that the application has drained.
     pub(crate) delivered: u64,
+    /// Messages that wait to be drained.
     pub(crate) queued: u64,
+    /// Entries that wait to be drained: messages and events.
     pub(crate) depth: usize,
 }
 
-/// All shards together.
+/// The sum of all shards' readings.
 pub(crate) struct Totals {
     pub(crate) counters: Counters,
     delivered: u64,
@@ -172,7 +186,7 @@ impl Totals {
         totals
     }
 
-    /// The form of `/stats`; the application's part is the caller's to add.
+    /// The JSON of `/stats`, without the application's part, which the caller adds.
     pub(crate) fn service_stats(&self, service: &str, uptime_seconds: f64) -> ServiceStats {
         let counters = &self.counters;
         ServiceStats {
@@ -202,7 +216,7 @@ impl Totals {
     }
 }
 
-/// Counts by label; what never happened is not told.
+/// Counts by label, without those that are 0.
 pub(crate) fn labelled<Label: From<&'static str> + Ord>(
     labels: &[&'static str],
     counts: &[u64],
@@ -211,7 +225,7 @@ pub(crate) fn labelled<Label: From<&'static str> + Ord>(
     some.map(|(label, count)| ((*label).into(), *count)).collect()
 }
 
-/// The reasons that the contract's names tell of from the start.
+/// The reasons whose metrics exist from the start, by the contract's metric names.
 const LABELS: Labels<'static> = Labels {
     dropped: &DropReason::LABELS,
     send_dropped: &SendDropReason::LABELS,
@@ -220,7 +234,7 @@ const LABELS: Labels<'static> = Labels {
     failed: &[],
 };
 
-/// The Prometheus text: the contract's names, then the reference's.
+/// The Prometheus text: the metrics of the service contract, then those of the reference.
 pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout) -> String {
     let mut text = Exposition::default();
     text.service(stats, &LABELS);
@@ -266,22 +280,22 @@ fn reference_names(text: &mut Exposition, stats: &ServiceStats, totals: &Totals)
     text.counter("wse_rate_limited_total", "Messages dropped by rate limiter", limited);
 }
 
-/// What was published, as the metrics tell it.
+/// The state of topics, publications and links, for the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Fanout {
     pub(crate) backlog: usize,
     pub(crate) topics: usize,
-    /// The topics that were published to most often, with how often.
+    /// The topics with the most publications, each with its number of publications.
     pub(crate) busiest: Vec<(String, u64)>,
-    /// Topics and bytes kept for recovery.
+    /// Topics with logs for recovery, and the bytes of these logs.
     pub(crate) recovery: (usize, usize),
-    /// Topics with users, and users.
+    /// Topics with users, and the users of all topics.
     pub(crate) presence: (usize, usize),
-    /// What went to other instances and came from them.
+    /// The counters of publications to and from other instances.
     pub(crate) links: LinkStats,
 }
 
-/// One connection's books, small enough to keep a million.
+/// The books of one connection, small enough to keep a million of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Book {
     pub(crate) id: Uuid,

@@ -1,8 +1,9 @@
-//! Who has subscribed to what, for all shards: names, patterns, queue groups, and what each connection may have.
+//! The subscriptions of all shards' connections: names, patterns, queue groups, and the rules for what each connection
+//! may subscribe to.
 //!
-//! A publication is resolved here, on the publisher's thread, into numbers of topics; the connections behind a number are
-//! listed by their shard (`shard/audience.rs`), which alone writes to them. Both lists are changed by the same commands in
-//! the same order, so a publication reaches whoever was subscribed when it was made.
+//! A publication is resolved here, on the publisher's thread, into topic ids. The subscribers of a topic id are listed
+//! by their shard (`shard/audience.rs`), which alone writes to them. The same commands change both lists in the same
+//! order, so a publication reaches the connections that were subscribed when it was made.
 
 mod acl;
 mod glob;
@@ -27,60 +28,63 @@ use crate::{
     lock::lock,
 };
 
-/// A topic's number: never used again.
+/// The id of a topic; ids aren't reused.
 pub(crate) type TopicId = u64;
 
-/// Names whose patterns are remembered. A publisher that invents names all the time makes them be looked for again.
+/// Names whose matching patterns are cached. Publishing to ever new names empties the cache again and again.
 const REMEMBERED_NAMES: usize = 4096;
-/// Longest name of a queue group, in bytes.
+/// The most bytes that the name of a queue group may have.
 const LONGEST_GROUP: usize = 512;
 
 /// Why a topic, or a rule about topics, is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
-    /// It has no name.
+    /// The name is empty or only white space.
     #[error("a topic needs a name: {given:?} is none")]
     Empty {
-        /// What was given.
+        /// The name as it was given.
         given: String,
     },
-    /// Its name is too long to be compared with every publication.
+    /// The name is too long to be compared with every publication.
     #[error("a topic's name has {most} bytes at most, this one has {bytes}; it begins with {beginning:?}")]
     TooLong {
-        /// How long it is.
+        /// Length of the name in bytes.
         bytes: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         most: usize,
-        /// The first of it.
+        /// The first 40 characters of the name.
         beginning: String,
     },
-    /// It holds characters that end lines or worse.
+    /// The name has control characters.
     #[error("a topic's name holds no control characters, but {given:?} does")]
     Control {
-        /// What was given.
+        /// The name as it was given.
         given: String,
     },
-    /// A connection would have more subscriptions than it may.
+    /// The connection would have more subscriptions than it may.
     #[error(
         "a connection may have {most} subscriptions, this one would have {wanted}: unsubscribe some, or raise the limit"
     )]
     TooManySubscriptions {
-        /// With those that were asked for.
+        /// The number of subscriptions with the requested ones.
         wanted: usize,
         /// The limit.
         most: usize,
     },
-    /// More rules than can be compared with each subscription.
+    /// There are more rules than can be compared with each subscription.
     #[error("a connection's topics may have {most} rules, not {rules}")]
     TooManyRules {
-        /// How many were given.
+        /// The number of rules that were given.
         rules: usize,
         /// The limit.
         most: usize,
     },
 }
 
-/// Refuses what is no topic's name or pattern.
+/// Checks that a text is a valid topic name or pattern.
+///
+/// # Errors
+/// [`TopicError::Empty`], [`TopicError::TooLong`] or [`TopicError::Control`].
 pub(crate) fn check(topic: &str) -> Result<(), TopicError> {
     check_name(topic, glob::LONGEST)
 }
@@ -99,12 +103,12 @@ fn check_name(name: &str, most: usize) -> Result<(), TopicError> {
     }
 }
 
-/// Whom a publication is for.
+/// The recipients of a publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Audience {
-    /// The topics, exact or by pattern, whose listeners get it; each listener once.
+    /// The topics, by name or by pattern, whose subscribers get it; each subscriber gets it once.
     pub(crate) topics: Arc<[TopicId]>,
-    /// The shards that have any of them.
+    /// The shards that have subscribers of these topics.
     pub(crate) shards: Vec<usize>,
     /// One member of each queue group.
     pub(crate) picks: Vec<Pick>,
@@ -116,32 +120,32 @@ pub(crate) struct Pick {
     pub(crate) connection: ConnectionKey,
     pub(crate) topic: TopicId,
     pub(crate) group: Arc<str>,
-    /// Its place in the group.
+    /// The member's index in the group.
     place: usize,
-    /// How many members there are to try, this one included.
+    /// How many members may still be tried, including this one.
     tries: usize,
 }
 
-/// A change that a connection's shard has to make to its own list.
+/// A change that a connection's shard has to make to its own lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// There is something to forget when it closes.
+    /// The connection has subscriptions or rules that must be removed when it closes.
     Enlist,
-    /// From now on the connection gets what is published there.
+    /// From now on the connection gets what is published to the topic.
     Listen(TopicId),
-    /// It no longer does.
+    /// The connection no longer gets what is published to the topic.
     Ignore(TopicId),
 }
 
-/// See the module.
+/// The topics of a server, with their subscribers and queue groups.
 pub(crate) struct Topics {
     state: RwLock<State>,
-    /// Which patterns a name fits, while the patterns stay the same.
+    /// The topics that each name matches, as long as the patterns stay the same.
     fitting: Mutex<HashMap<Arc<str>, Arc<[TopicId]>>>,
     shards: usize,
-    /// 0: as many as it likes.
+    /// The most subscriptions of a connection; 0 switches the limit off.
     most_subscriptions: usize,
-    /// Told what is wanted here and what no longer is, with the lists locked.
+    /// Notified of topics that get their first subscriber or lose their last, while the lists are locked.
     links: Arc<Links>,
 }
 
@@ -151,7 +155,7 @@ impl Topics {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        // Nothing panics between two changes that belong together.
+        // No code panics between two changes that belong together, so a poisoned lock is still consistent.
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,12 +163,13 @@ impl Topics {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes a connection to those of `topics` that it may have, as a listener or as a member of a queue group; a topic
-    /// that it has already changes to the new way. `tell` gets each change in order, before anyone can make another.
-    /// Returns the topics that it has now, of those asked for.
+    /// Subscribes a connection to those of `wanted` that it may have, with or without a queue group. An existing
+    /// subscription changes to the new kind. `tell` gets each change while the lock is held, so in order. Returns the
+    /// topics that were permitted.
     ///
     /// # Errors
-    /// A name that is none, or too many of them; then nothing has changed.
+    /// Returns a [`TopicError`] if a name is invalid or the connection would have too many subscriptions. Nothing has
+    /// changed then, except that the connection may have been enlisted.
     pub(crate) fn subscribe(
         &self,
         connection: ConnectionKey,
@@ -196,7 +201,7 @@ impl Topics {
         Ok(permitted.into_iter().map(str::to_owned).collect())
     }
 
-    /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.
+    /// Ends a connection's subscriptions to `topics`; `None` means to all. Returns how many ended.
     pub(crate) fn unsubscribe(
         &self,
         connection: ConnectionKey,
@@ -215,7 +220,7 @@ impl Topics {
         self.end(&mut state, connection, &left, &mut tell)
     }
 
-    /// The connection is gone, and with it all that it had.
+    /// Removes a closed connection, with its subscriptions and rules.
     pub(crate) fn leave(&self, connection: ConnectionKey) {
         let mut state = self.write();
         let Some(subscriber) = state.subscribers.get(&connection) else { return };
@@ -224,7 +229,7 @@ impl Topics {
         state.subscribers.remove(&connection);
     }
 
-    /// Sets what a connection may subscribe to. What it has and may no longer have, it loses.
+    /// Sets the rules for a connection. Subscriptions that they don't permit end.
     pub(crate) fn set_acl(&self, connection: ConnectionKey, acl: TopicAcl, mut tell: impl FnMut(Change)) {
         let mut state = self.write();
         state.enlist(connection, &mut tell).restrict(acl);
@@ -233,7 +238,8 @@ impl Topics {
         self.end(&mut state, connection, &lost, &mut tell);
     }
 
-    /// Whom messages that are published to `name` are for, now; the members of queue groups are those for the first of them.
+    /// The recipients of `messages` publications to `name` at this moment; the members of queue groups are for the
+    /// first of them.
     pub(crate) fn audience(&self, name: &str, messages: u64) -> Audience {
         let state = self.read();
         let exact = state.ids.get(name).copied().filter(|id| !glob::is_pattern(&state.topics[id].name));
@@ -255,7 +261,7 @@ impl Topics {
         audience
     }
 
-    /// The members of queue groups whose turn it is, for the next message to these topics.
+    /// The members of queue groups that are next in turn for a message to these topics.
     pub(crate) fn picks(&self, topics: &[TopicId]) -> Vec<Pick> {
         self.read().picks(topics)
     }
@@ -274,34 +280,35 @@ impl Topics {
         fitting
     }
 
-    /// Called with the state locked for a change, so that nobody remembers what is about to change.
+    /// Called with the state locked for writing, so that no other thread caches what is about to change.
     fn forget_fitting(&self) {
         lock(&self.fitting).clear();
     }
 
-    /// The next member of a queue group, after one turned out to be gone or too slow.
+    /// The next member of a queue group, after one turned out to be closed or too slow.
     pub(crate) fn another(&self, pick: &Pick) -> Option<Pick> {
         let state = self.read();
         let group = state.topics.get(&pick.topic)?.groups.iter().find(|group| group.name == pick.group)?;
         group.after(pick)
     }
 
-    /// Connections that get every message published to `name`, or have subscribed to the pattern `name`; queue groups'
-    /// members included.
+    /// How many connections are subscribed to the name `name` or to exactly the pattern `name`, including members of
+    /// queue groups.
     pub(crate) fn subscriber_count(&self, name: &str) -> usize {
         let state = self.read();
         let topic = state.ids.get(name).map(|id| &state.topics[id]);
         topic.map_or(0, |topic| topic.listeners() + topic.groups.iter().map(Group::len).sum::<usize>())
     }
 
-    /// All names and patterns that somebody has subscribed to. What changes later, the links are told.
+    /// All names and patterns that have subscribers. Later changes are reported to the links.
     #[allow(dead_code)]
     pub(crate) fn wanted(&self) -> Vec<Arc<str>> {
         self.read().ids.keys().cloned().collect()
     }
 
-    /// Tells a carrier of all names and patterns that somebody has subscribed to, and of nothing else meanwhile. If it was
-    /// added to the links before, it knows then what is wanted, in whatever order it was told.
+    /// Reports all names and patterns with subscribers to a carrier, while no other change can be reported. A carrier
+    /// that was added to the links before this call knows all subscriptions after it, in whichever order the reports
+    /// came.
     pub(crate) fn tell_wanted(&self, carrier: &dyn Carrier) {
         self.read().ids.keys().for_each(|topic| carrier.want(topic, true));
     }
@@ -314,7 +321,7 @@ impl Topics {
         groups.map(|group| (group.name.to_string(), group.len())).collect()
     }
 
-    /// How many topics have subscribers, and the `most` that were published to most often.
+    /// How many topics have subscribers, and the `most` topics with the most publications.
     pub(crate) fn busiest(&self, most: usize) -> (usize, Vec<(String, u64)>) {
         let state = self.read();
         let counts = state.topics.values().map(|topic| (&topic.name, topic.published.load(Ordering::Relaxed)));
@@ -324,7 +331,8 @@ impl Topics {
         (state.topics.len(), named.collect())
     }
 
-    /// Ends a connection's subscriptions to `topics`, and forgets those that nobody has any more. Returns how many ended.
+    /// Ends a connection's subscriptions to `topics`, and removes topics that have no subscribers left. Returns how
+    /// many subscriptions ended.
     fn end(
         &self,
         state: &mut State,

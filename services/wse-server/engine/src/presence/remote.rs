@@ -1,5 +1,7 @@
-//! Who is there at other instances, as these say. A user is in a topic as long as any instance has it there; what was said
-//! last about it, by the instances' clocks, counts everywhere.
+//! Users on other instances, as these instances announce them.
+//!
+//! A user is in a topic as long as any instance has it there. The update with the latest time stamp wins on every
+//! instance; of two with the same time stamp, the greater data. What other instances send is checked and bounded.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,38 +13,39 @@ use serde_json::value::RawValue;
 
 use super::{Change, Move, Presence, State};
 
-/// Bytes that users of other instances may take, all together.
+/// The most bytes that the users of all other instances may take together.
 const BUDGET: usize = 128 << 20;
-/// What a user in a topic costs beside its names and its data.
+/// What a user in a topic costs in addition to its names and its data, in bytes; an estimate.
 const PLACE_BYTES: usize = 256;
-/// Longest id of a user, in bytes.
+/// The most bytes that a user's id may have.
 const LONGEST_USER: usize = 8 << 10;
 
-/// A topic and a user in it.
+/// A topic, and a user in it.
 type Place = (Arc<str>, Arc<str>);
 
-/// What one instance says of its users.
+/// The users that one other instance has announced.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
-    /// With when each was named last, and what it costs.
+    /// For each user in a topic: the value of `naming` at its last announcement, and its cost in bytes.
     places: HashMap<Place, (u64, usize)>,
-    /// Counts the links on which it named them all.
+    /// How often the instance has begun to announce all its users.
     naming: u64,
 }
 
-/// A user as instances tell each other.
+/// A user's data as instances exchange it, in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) data: Box<RawValue>,
-    /// Milliseconds since 1970.
+    /// When the data was set, in milliseconds since the Unix epoch.
     pub(crate) updated_at: u64,
 }
 
-/// Users by topic.
+/// Users by topic and id.
 pub(crate) type Full = BTreeMap<String, BTreeMap<String, Told>>;
 
 impl Presence {
-    /// A user of `origin` is in a topic, and said `data` at `updated_at`. Data that is none of ours to keep is skipped.
+    /// Adds a user that `origin` announced, with data that was set at `updated_at` (milliseconds since the Unix epoch).
+    /// An announcement that fails a check or exceeds a limit is ignored.
     pub(crate) fn remote_join(
         &self,
         origin: &Arc<str>,
@@ -60,20 +63,20 @@ impl Presence {
         state.remote_join(origin, (topic, user), &data, updated_at, most).into_iter().for_each(tell);
     }
 
-    /// It no longer is.
+    /// Removes a user of `origin` from a topic.
     pub(crate) fn remote_leave(&self, origin: &str, (topic, user): (&str, &str), tell: impl FnMut(Change)) {
         let mut state = self.state();
         state.remote_leave(origin, &(topic.into(), user.into())).into_iter().for_each(tell);
     }
 
-    /// `origin` is about to name all its users again.
+    /// `origin` is about to announce all its users again.
     pub(crate) fn begin_naming(&self, origin: &str) {
         if let Some(origin) = self.state().origins.get_mut(origin) {
             origin.naming += 1;
         }
     }
 
-    /// It is through: those that it didn't name have left.
+    /// `origin` has announced all its users: those that it didn't announce since [`Presence::begin_naming`] have left.
     pub(crate) fn end_naming(&self, origin: &str, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some(named) = state.origins.get(origin) else { return };
@@ -82,7 +85,7 @@ impl Presence {
         gone.iter().filter_map(|place| state.remote_leave(origin, place)).for_each(tell);
     }
 
-    /// `origin` is gone with all its users.
+    /// `origin` is gone, and all its users leave.
     pub(crate) fn remote_gone(&self, origin: &str, tell: impl FnMut(Change)) {
         let mut state = self.state();
         let Some(named) = state.origins.get(origin) else { return };
@@ -91,7 +94,8 @@ impl Presence {
         state.origins.remove(origin);
     }
 
-    /// Calls `tell` with all users that have connections here, while nobody joins or leaves.
+    /// Calls `tell` with all users that have connections on this instance, while the lock keeps everyone from joining
+    /// or leaving.
     pub(crate) fn with_own(&self, tell: impl FnOnce(Full)) {
         let state = self.state();
         let mut full = Full::new();
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(remote(&presence, "p", "6", 10), [(UPDATE, None, "6".into())]);
         assert_eq!(remote(&presence, "o", "5", 10), []);
         assert_eq!(presence.members("a")["u"].data.get(), "6");
-        // What is said here is later than what was heard, whatever the clocks say.
+        // A local update is later than every remote one, even if the other instance's clock is ahead.
         remote(&presence, "o", "7", u64::MAX - 1);
         assert_eq!(local(&presence, "8"), [(UPDATE, JOIN, "8".into())]);
     }

@@ -1,7 +1,8 @@
-//! What other instances published, for clients that come back here: kept by topic and epoch, stamped as it was there.
+//! Logs of what other instances published, for clients that reconnect to this one: by topic and epoch, stamped as on
+//! the instance that published it.
 //!
-//! A log goes on only while nothing is missing: a gap in its offsets begins it anew, and whoever learns that something may
-//! be missing has it forgotten. So nobody is told that he has everything when he hasn't.
+//! A log is continued only while nothing is missing: after a gap in the offsets it starts anew, and it is forgotten
+//! when something may be missing. So a client is never told that it got everything when it did not.
 
 use std::{
     collections::HashMap,
@@ -14,22 +15,23 @@ use bytes::Bytes;
 use super::{LOG_BYTES, Log, Recovery};
 use crate::lock::lock;
 
-/// A log, and the instance that the publications in it come from.
+/// A log, and the instance that published what is in it.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) origin: Arc<str>,
     pub(super) log: Arc<Mutex<Log>>,
 }
 
-/// By topic and epoch.
+/// Logs by topic and epoch.
 pub(super) type Foreign = HashMap<Arc<str>, HashMap<u32, Kept>>;
 
-/// Logs that nobody finds any more, and that whoever is at work on them hasn't been told to give up yet.
+/// Logs that can't be looked up any more but that other threads may still work on. [`Recovery::end`] marks them as
+/// dropped.
 #[must_use]
 pub(crate) struct Forgotten(Vec<Arc<Mutex<Log>>>);
 
 impl Log {
-    /// Keeps a message that was stamped elsewhere. After a gap it is the first.
+    /// Adds a message that another instance stamped. After a gap the log starts anew with it.
     pub(crate) fn follow(&mut self, offset: i64, frame: Bytes, most: usize) {
         let offset = offset.max(0) as u64;
         if self.next() != offset {
@@ -41,7 +43,8 @@ impl Log {
 }
 
 impl Recovery {
-    /// Works on the log of what `origin` publishes to a topic, a new one if there is none.
+    /// Runs `work` with the log of what `origin` published to a topic in this epoch. A new log is made if there is
+    /// none.
     pub(crate) fn keep(
         &self,
         origin: &Arc<str>,
@@ -54,7 +57,7 @@ impl Recovery {
         self.keep_to_budget(topic);
     }
 
-    /// Works on such a log if there is one.
+    /// Runs `work` with such a log; `None` if there is none.
     pub(crate) fn with_foreign<T>(
         &self,
         topic: &str,
@@ -81,18 +84,19 @@ impl Recovery {
         log
     }
 
-    /// How long a topic that nobody here wants any more is still to be asked for: clients that come back would miss what is
-    /// published meanwhile. `None`: nothing is kept of what others published to it.
+    /// How long to stay subscribed to a topic that no client of this instance needs any more, so that clients that
+    /// reconnect don't miss what is published meanwhile. `None` if no log of other instances has this topic.
     pub(crate) fn lingers(&self, topic: &str) -> Option<Duration> {
         lock(&self.foreign).contains_key(topic).then_some(self.config.ttl)
     }
 
-    /// Forgets what `origin` published. Waits for whoever works on it.
+    /// Drops all logs of `origin`. Waits for threads that work on them.
     pub(crate) fn forget_origin(&self, origin: &str) {
         self.end(self.take_foreign(|_, _, kept| *kept.origin == *origin));
     }
 
-    /// Forgets what others published to a topic, as far as that needs no waiting: [`Recovery::end`] does the rest.
+    /// Forgets the logs of other instances for a topic, without waiting for threads that work on them: pass the return
+    /// value to [`Recovery::end`] for the rest.
     pub(crate) fn take_topic(&self, topic: &str) -> Forgotten {
         self.take_foreign(|other, _, _| other == topic)
     }
@@ -110,7 +114,7 @@ impl Recovery {
         Forgotten(over)
     }
 
-    /// Ends logs, when whoever works on them is through.
+    /// Marks logs as dropped, and waits for threads that work on them.
     pub(crate) fn end(&self, logs: Forgotten) {
         for log in logs.0 {
             let mut log = lock(&log);

@@ -1,43 +1,43 @@
-//! Where a Redis is and who we are there, from a URL. What is wrong with one is said without a word of it: it may hold a
-//! password, also where nobody would expect it.
+//! The address and credentials of a Redis, from a URL. Error messages never quote the URL: any part of it may contain a
+//! password.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
-/// The port that a URL without one means.
+/// The port of a URL that names none.
 const PORT: u16 = 6379;
 
-/// Why a URL is none of a Redis.
+/// Why a text is no valid Redis URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It has another form.
+    /// It can't be parsed as a URL.
     #[error("{FORM}: this one can't be read ({0})")]
     Unreadable(url::ParseError),
-    /// It is for another protocol.
+    /// It has another scheme than `redis`.
     #[error("{FORM}: this one begins with another scheme")]
     Scheme,
-    /// It asks for TLS.
+    /// It has the scheme `rediss` (TLS), which is not supported.
     #[error("{FORM}: rediss:// (TLS) is not supported, put a TLS tunnel beside the server")]
     Tls,
-    /// It says nowhere.
+    /// It has no host.
     #[error("{FORM}: this one names no host")]
     Host,
-    /// Its path is no database.
+    /// Its path is no database number.
     #[error("{FORM}: this one's database is no number from 0 to 4294967295")]
     Database,
-    /// It has more.
+    /// It has a query or a fragment.
     #[error("{FORM}: nothing may follow, but this one has something behind a '?' or a '#'")]
     Extra,
-    /// Bytes that are no text.
+    /// Its host, user or password isn't UTF-8 after percent-decoding.
     #[error("{FORM}: this one's user or password is no UTF-8 once %XX is decoded")]
     Credentials,
 }
 
 const FORM: &str = "a Redis URL is redis://[[user]:password@]host[:port][/database]";
 
-/// See the module.
+/// The address of a Redis, with the credentials to log in. `Display` and `Debug` omit the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -48,7 +48,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads a URL.
+    /// Parses a URL. Without a port it means 6379, without a path database 0.
     pub(super) fn parse(url: &str) -> Result<Self, AddressError> {
         let url = Url::parse(url.trim()).map_err(AddressError::Unreadable)?;
         match url.scheme() {
@@ -80,7 +80,7 @@ fn decoded(text: &str) -> Result<String, AddressError> {
     Ok(decoded.into_owned())
 }
 
-/// Without user and password.
+/// Host and port without user and password; an IPv6 address is in brackets.
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {

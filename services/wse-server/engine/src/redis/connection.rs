@@ -1,4 +1,4 @@
-//! One connection to Redis: how it is made, and made again; bytes in and out, without waiting.
+//! One connection to Redis: connecting and reconnecting, and reading and writing without waiting.
 
 use std::{io::ErrorKind, time::Instant};
 
@@ -17,17 +17,17 @@ use super::{
 };
 use crate::links::pauses::{Pauses, varied};
 
-/// Bytes that are read at once, and kept for the next time.
+/// Bytes of buffer space that are reserved before each read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes that are read before anything is done with them.
+/// Bytes that are read before they are processed.
 const ROUND_BYTES: usize = 256 << 10;
-/// What is told of an error that Redis answers.
+/// How many characters of an error reply are logged.
 const TOLD_CHARACTERS: usize = 200;
 
-/// What is wrong, for the log: without secrets.
+/// What went wrong, for the log. It contains no credentials.
 pub(super) type Problem = String;
 
-/// An established connection.
+/// A connection that is logged in and has its database selected.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) incoming: BytesMut,
@@ -43,7 +43,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Says who we are, and looks whether that is enough.
+    /// Logs in, selects the database and sets the connection's name, and checks the replies.
     async fn introduce(&mut self, address: &Address, name: &str) -> Result<(), Problem> {
         let database = address.database.to_string();
         let mut out = Vec::new();
@@ -58,17 +58,17 @@ impl Connection {
         say(&["PING"]);
         self.stream.write_all(&out).await.map_err(|error| format!("failed to write: {error}"))?;
         if address.user.is_some() || address.password.is_some() {
-            // Its first word alone: a server that knows no AUTH repeats what it was told.
+            // Only the first word: a server that doesn't know AUTH repeats its arguments in the error.
             let code = |error: String| error.split(' ').next().unwrap_or_default().to_owned();
             self.answered().await?.map_err(|error| format!("the user or the password was refused: {}", code(error)))?;
         }
         self.answered().await?.map_err(|error| format!("database {database} was refused: {error}"))?;
-        // A name is for people who look; whoever may not give one goes without.
+        // The name is for operators; a user that may not set one works without it.
         let _ = self.answered().await?;
         self.answered().await?.map_err(|error| format!("it refuses to work: {error}"))
     }
 
-    /// Waits for an answer: whether it is an error.
+    /// Waits for a reply. The inner error is the text of an error reply, the outer one a failure of the connection.
     async fn answered(&mut self) -> Result<Result<(), String>, Problem> {
         loop {
             let read = resp::answer(&self.incoming).map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, up to a bound. Returns whether there was anything.
+    /// Reads what has arrived, up to [`ROUND_BYTES`] or slightly more. Returns whether anything was read.
     pub(super) fn read(&mut self) -> Result<bool, Problem> {
         let mut read = 0;
         while read < ROUND_BYTES {
@@ -92,7 +92,7 @@ impl Connection {
             match self.stream.try_read_buf(&mut self.incoming) {
                 Ok(bytes @ 1..) => read += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // What came before it comes first; this comes again.
+                // What was read before the error is processed first; the next read returns the error again.
                 _ if read > 0 => break,
                 Ok(0) => return Err("it hung up".into()),
                 Err(error) => return Err(format!("failed to read: {error}")),
@@ -101,7 +101,7 @@ impl Connection {
         Ok(read > 0)
     }
 
-    /// Lets go of `used` bytes that were read, and of the memory of a giant.
+    /// Drops `used` bytes from the front of the buffer, and its memory if a very large message made it grow.
     pub(super) fn used(&mut self, used: usize) {
         self.incoming.advance(used);
         if self.incoming.is_empty() && self.incoming.capacity() > 4 * ROUND_BYTES {
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much as goes. Returns how many bytes that were.
+    /// Writes as much as the socket takes, and returns the number of bytes; 0 if it takes none now.
     pub(super) fn write(&self, parts: &[std::io::IoSlice<'_>]) -> Result<usize, Problem> {
         match self.stream.try_write_vectored(parts) {
             Ok(written) => Ok(written),
@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Why an answer is a refusal, if it is one.
+/// The text of an error reply, shortened; `None` for any other reply.
 pub(super) fn refusal(answer: &Answer<'_>) -> Option<String> {
     let Answer::Error(error) = answer else { return None };
     Some(String::from_utf8_lossy(error).chars().take(TOLD_CHARACTERS).collect())
@@ -131,11 +131,11 @@ impl From<Malformed> for Problem {
     }
 }
 
-/// What makes connections, each time with more patience, until one holds.
+/// Connects and reconnects, with longer pauses and a circuit breaker while attempts fail.
 pub(super) struct Dialer<'a> {
     address: &'a Address,
     times: &'a RedisTimes,
-    /// What the connection is called, in Redis and in the log.
+    /// The name of the connection, in Redis and in the log.
     name: String,
     breaker: Breaker,
     started: Instant,
@@ -154,7 +154,7 @@ impl<'a> Dialer<'a> {
         }
     }
 
-    /// Connects, after as many tries as it takes.
+    /// Tries to connect until an attempt succeeds.
     pub(super) async fn dial(&mut self) -> Connection {
         loop {
             let refused = self.breaker.refuses_for(self.started.elapsed());
@@ -174,7 +174,7 @@ impl<'a> Dialer<'a> {
         }
     }
 
-    /// A try failed, or a connection did: it isn't made again at once.
+    /// Reports that an attempt or a connection failed, and waits for the pause before the next attempt.
     pub(super) async fn failed(&mut self, problem: &str) {
         self.breaker.failure(self.started.elapsed());
         let pause = varied(self.pauses.after_failure());
@@ -182,7 +182,7 @@ impl<'a> Dialer<'a> {
         sleep(pause).await;
     }
 
-    /// A connection held: the next try comes soon.
+    /// Reports that a connection worked: the pauses start from the shortest one again.
     pub(super) fn held(&mut self) {
         self.pauses.reset();
     }

@@ -1,10 +1,10 @@
-//! What stands in front of a publication in a Redis message: who published it, and the how manieth it is.
+//! The header in front of a publication in a Redis message: which instance published it, and its number.
 //!
 //! ```text
 //! 01 | what follows (bit 0: a number, bit 1: a stamp) | origin u64 | [number u64] | [epoch u32 | offset i64] | text
 //! ```
-//! Integers are little-endian. No text begins with the byte 01, so what others publish on a channel, without a header, is told
-//! from what instances publish, and is a publication as it is.
+//! Integers are little-endian. No text begins with the byte 01, so a message that another program publishes without a
+//! header is recognized: its payload is the text.
 
 use crate::recovery::Position;
 
@@ -14,29 +14,30 @@ const STAMPED: u8 = 2;
 /// The longest header, in bytes.
 pub(super) const LONGEST: usize = 2 + 8 + 8 + 12;
 
-/// See the module.
+/// The header of one publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The instance that published it.
     pub origin: u64,
-    /// The how manieth publication of that instance in this topic it is; one without goes to everybody whatever came before.
+    /// Its number among that instance's publications to this topic. A dead letter that is published again has none: it
+    /// goes to all subscribers, regardless of the numbers before.
     pub number: Option<u64>,
-    /// Its place in that instance's log.
+    /// Its position in that instance's log.
     pub stamp: Option<Position>,
 }
 
-/// A header of another version, or a part of one.
+/// A header that is incomplete or of an unknown version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Header {
-    /// How long it is, in bytes.
+    /// The header's length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         10 + if self.number.is_some() { 8 } else { 0 } + if self.stamp.is_some() { 12 } else { 0 }
     }
 
-    /// Appends it.
+    /// Appends the header to `out`.
     pub fn put(&self, out: &mut Vec<u8>) {
         let numbered = if self.number.is_some() { NUMBERED } else { 0 };
         let stamped = if self.stamp.is_some() { STAMPED } else { 0 };
@@ -51,10 +52,10 @@ impl Header {
         }
     }
 
-    /// Takes it off a message. Nothing where it has none.
+    /// Splits a message into its header, if it has one, and its text.
     ///
     /// # Errors
-    /// A header that can't be read.
+    /// [`Malformed`] if the header is incomplete or has unknown flags.
     pub fn split(message: &[u8]) -> Result<(Option<Self>, &[u8]), Malformed> {
         let [MARK, rest @ ..] = message else { return Ok((None, message)) };
         let (&flags, rest) = rest.split_first().ok_or(Malformed)?;

@@ -1,7 +1,9 @@
-//! What came from Redis: whose it is, whether it was here before, and what is missing in between. Pure.
+//! Decides which messages from Redis are new: drops this instance's own ones and duplicates, and counts what is
+//! missing. No I/O.
 //!
-//! Redis sends a message once for each of our subscriptions that fits, and instances send again what they can't know has gone
-//! out. Numbers tell both apart from what is new; where there are none, copies are told by coming one behind the other.
+//! Redis sends a message once for each of our subscriptions that matches, and other instances send a publication again
+//! if they don't know whether it got out. The numbers in headers identify such duplicates. Messages without a number
+//! are duplicates if they come directly one after the other through different subscriptions.
 
 use super::{CHANNEL, header::Header, outbox::RUN, recent::Recent, resp::Message};
 use crate::recovery::Position;
@@ -10,44 +12,47 @@ use crate::recovery::Position;
 const REMEMBERED_TOPICS: usize = 1 << 16;
 /// Publishers of one topic whose numbers are remembered.
 const REMEMBERED_ORIGINS: usize = 64;
-/// A number that is further away than this is of another run.
+/// A gap of at least this many numbers means that the publisher has begun a new run.
 const FAR: u64 = 1 << 36;
 
-/// What became of messages.
+/// The counters of inbound messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Books {
-    /// New ones of others.
+    /// New messages of others.
     pub(super) received: u64,
-    /// Of these, handed to whoever listens here.
+    /// Of these, those that were handed to the subscribers here.
     pub(super) delivered: u64,
     /// Numbers that are missing.
     pub(super) lost: u64,
-    /// Copies of what was here already.
+    /// Duplicates of messages that came before.
     pub(super) duplicates: u64,
-    /// No text, or a header that can't be read.
+    /// Messages that aren't UTF-8, have another channel prefix or an unreadable header.
     pub(super) malformed: u64,
 }
 
-/// Where a publisher is with its numbers.
+/// The next number that a publisher is expected to use in a topic.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     origin: u64,
+    /// One more than the last number that arrived.
     next: u64,
-    /// While it is the inbox's, everything since was for us.
+    /// While it equals the inbox's `era`, this instance has been subscribed since the last number, so a gap counts as
+    /// loss.
     era: u32,
 }
 
-/// The last message without a number.
+/// The last message without a number, to recognize its duplicates.
 #[derive(Debug, Default)]
 struct Copies {
     channel: Vec<u8>,
     payload: Vec<u8>,
-    /// The subscriptions by which it came; the name is an empty pattern.
+    /// The patterns of the subscriptions through which it came; a subscription by name is an empty pattern.
     by: Vec<Box<[u8]>>,
 }
 
 impl Copies {
-    /// Whether this is a copy of it: it comes by another subscription. By the same one it is another message.
+    /// Whether this is a duplicate of the last message: the same text through another subscription. The same text
+    /// through the same subscription is another message.
     fn has(&mut self, message: &Message<'_>) -> bool {
         let by = message.pattern.unwrap_or_default();
         let is_same = self.channel == message.channel && self.payload == message.payload;
@@ -67,22 +72,23 @@ impl Copies {
     }
 }
 
-/// A message that is new, of somebody else's.
+/// A new message that another instance or another program published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fresh<'a> {
     pub(super) topic: &'a str,
     pub(super) text: &'a str,
-    /// Who published it; 0 where it doesn't say.
+    /// The instance that published it; 0 if it has no header.
     pub(super) origin: u64,
     pub(super) stamp: Option<Position>,
 }
 
-/// See the module.
+/// The state that tells new messages from duplicates.
 #[derive(Debug)]
 pub(super) struct Inbox {
     own: u64,
     cursors: Recent<Vec<Cursor>>,
     copies: Copies,
+    /// Changes when this instance unsubscribes from a pattern.
     era: u32,
     pub(super) books: Books,
 }
@@ -93,7 +99,7 @@ impl Inbox {
         Self { own, cursors, copies: Copies::default(), era: 1, books: Books::default() }
     }
 
-    /// What is new of a message, if anything is.
+    /// The message if it is new, and `None` if it is our own, a duplicate or malformed. Updates the counters.
     pub(super) fn judge<'a>(&mut self, message: &Message<'a>) -> Option<Fresh<'a>> {
         let fresh = self.told(message);
         match fresh {
@@ -124,7 +130,7 @@ impl Inbox {
         Ok(Some(Fresh { topic, text, origin: header.map_or(0, |header| header.origin), stamp }))
     }
 
-    /// Whether a number was here before. What is missing before it is counted.
+    /// Whether the number came before. Counts the numbers that are missing in front of it.
     fn was_here(&mut self, topic: &str, origin: u64, number: u64) -> bool {
         let (era, next) = (self.era, number.wrapping_add(1));
         let cursors = self.cursors.of(topic, Vec::new);
@@ -140,19 +146,22 @@ impl Inbox {
         }
         if cursor.era == era {
             let missing = number - cursor.next;
-            // The end of a run that was given up nobody knows; of the new one, what came before.
+            // Of the run that ended, the loss is unknown; of the new run, everything in front of this number is
+            // missing.
             self.books.lost += if missing < FAR { missing } else { number % RUN };
         }
         (cursor.next, cursor.era) = (next, era);
         false
     }
 
-    /// Nobody here wants this topic by its name any more: what is missing next may not have been for us.
+    /// This instance is no longer subscribed to the topic by its name: a gap may be publications that it did not ask
+    /// for.
     pub(super) fn forget_name(&mut self, topic: &str) {
         self.cursors.known(topic).into_iter().flatten().for_each(|cursor| cursor.era = 0);
     }
 
-    /// Nobody here wants some pattern any more: the same holds of every topic, as nobody knows which ones fitted it alone.
+    /// This instance is no longer subscribed to some pattern. A gap in any topic may come from that, as it isn't known
+    /// which topics only this pattern matched.
     pub(super) fn forget_pattern(&mut self) {
         self.era = self.era.checked_add(1).unwrap_or(1);
     }
@@ -187,13 +196,13 @@ mod tests {
     #[test]
     fn each_number_is_new_once_and_what_is_missing_is_counted() {
         let mut inbox = Inbox::new(OWN);
-        // What came before the first is not ours.
+        // Numbers before the first one that arrived are not missing.
         assert!(numbered(&mut inbox, 5) && numbered(&mut inbox, 6));
         assert!(!numbered(&mut inbox, 6) && !numbered(&mut inbox, 5) && !numbered(&mut inbox, 0));
         assert!(numbered(&mut inbox, 10));
         let books = Books { received: 3, lost: 3, duplicates: 3, ..Books::default() };
         assert_eq!(inbox.books, books);
-        // Another publisher, and another topic, have numbers of their own.
+        // Another publisher and another topic have numbers of their own.
         assert!(judge(&mut inbox, None, "wse:a", &payload(3, Some(0))));
         assert!(judge(&mut inbox, None, "wse:b", &payload(OTHER, Some(0))));
         assert_eq!(inbox.books.lost, 3);
@@ -214,7 +223,7 @@ mod tests {
         let later = (1 << 16) * RUN;
         assert!(numbered(&mut inbox, later + 2) && numbered(&mut inbox, later + 3) && !numbered(&mut inbox, 6));
         assert_eq!((inbox.books.lost, inbox.books.duplicates), (2, 1));
-        // A run that is longer than it has numbers goes on with those of the next.
+        // A run that used up its numbers continues with those of the next run.
         let mut inbox = Inbox::new(OWN);
         assert!(numbered(&mut inbox, RUN - 1) && numbered(&mut inbox, RUN + 1));
         assert_eq!(inbox.books.lost, 1);

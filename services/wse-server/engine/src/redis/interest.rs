@@ -1,7 +1,7 @@
-//! What is wanted here, and what Redis has confirmed that we get.
+//! The topics that clients of this instance subscribe to, and the subscriptions that Redis has confirmed.
 //!
-//! What changes back before anyone has taken notice was no change: so there are never more of them than there are
-//! subscriptions, however often clients change their minds.
+//! A change that is reverted before the subscriber task takes it is dropped. So there are never more pending changes
+//! than subscriptions, however often clients subscribe and unsubscribe.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use crate::{
     topics::{is_pattern, matches},
 };
 
-/// A name or a pattern, as Redis is asked for it.
+/// A topic's channel or a pattern, in the form in which Redis gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Channel {
     Name(String),
@@ -27,16 +27,16 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// A topic's channel; a pattern's pattern.
+    /// The channel of a topic, or the Redis pattern of a pattern.
     pub(super) fn of(topic: &str) -> Self {
         if is_pattern(topic) { Self::Pattern(pattern(topic)) } else { Self::Name(format!("{CHANNEL}{topic}")) }
     }
 }
 
-/// A pattern of ours as one of Redis', that fits the same topics or more.
+/// Translates one of our patterns into a Redis pattern that matches the same topics or more.
 ///
-/// Our `?` is any one character, that of Redis any one byte: so it becomes a byte and any number more. What only Redis takes
-/// for special is escaped.
+/// Our `?` is one character, that of Redis is one byte, so `?` becomes `?*`: one byte and any number more. Characters
+/// that are special only in Redis are escaped.
 fn pattern(topic: &str) -> String {
     let mut pattern = String::with_capacity(CHANNEL.len() + topic.len() + 8);
     pattern.push_str(CHANNEL);
@@ -51,12 +51,12 @@ fn pattern(topic: &str) -> String {
     pattern
 }
 
-/// With a character for each byte: that is what a `?` of Redis' is, and ours then is, too.
+/// The text with one character for each of its bytes, so that our `?` matches one byte, as that of Redis does.
 fn by_bytes(text: &str) -> String {
     text.bytes().map(char::from).collect()
 }
 
-/// A pattern of Redis' that [`pattern`] made, as one of ours for names [by bytes](by_bytes).
+/// The reverse of [`pattern`]: a Redis pattern as one of ours, which matches names [by bytes](by_bytes).
 fn widened(pattern: &str) -> String {
     let mut escaped = false;
     let plain = |character: &char| {
@@ -68,32 +68,32 @@ fn widened(pattern: &str) -> String {
 
 #[derive(Default)]
 struct Wanted {
-    /// What was taken notice of.
+    /// Topics and patterns that the subscriber task has taken.
     noticed: HashSet<Arc<str>>,
-    /// What has become different since.
+    /// The changes since then: true adds a topic or pattern, false removes it.
     changes: HashMap<Arc<str>, bool>,
 }
 
 #[derive(Default)]
 struct Confirmed {
     names: HashSet<String>,
-    /// As Redis has them, and as ours.
+    /// The Redis patterns, each with the same pattern in our syntax.
     patterns: HashMap<String, String>,
 }
 
-/// See the module.
+/// What this instance needs from Redis, and what it has subscribed to there.
 #[derive(Default)]
 pub(super) struct Interest {
     wanted: Mutex<Wanted>,
-    /// Something is different.
+    /// Notified when there is a new change.
     pub(super) changed: Notify,
     confirmed: RwLock<Confirmed>,
-    /// Counts changes of what is confirmed; 0 while nothing ever was.
+    /// The number of changes to `confirmed`; 0 if there was none so far.
     version: AtomicU64,
 }
 
 impl Interest {
-    /// From now on this topic or pattern is wanted, or no longer.
+    /// Adds a topic or pattern, or removes it.
     pub(super) fn want(&self, topic: &str, is_wanted: bool) {
         let mut wanted = lock(&self.wanted);
         if wanted.noticed.contains(topic) == is_wanted {
@@ -105,7 +105,7 @@ impl Interest {
         self.changed.notify_one();
     }
 
-    /// Takes notice of at most so many changes.
+    /// Takes at most `most` changes.
     pub(super) fn changes(&self, most: usize) -> Vec<(Arc<str>, bool)> {
         let mut wanted = lock(&self.wanted);
         let Wanted { noticed, changes } = &mut *wanted;
@@ -123,18 +123,18 @@ impl Interest {
             }
         }
         if !changes.is_empty() {
-            // Whoever took these comes back for the rest.
+            // Wakes the subscriber task again for the rest.
             self.changed.notify_one();
         }
         taken
     }
 
-    /// All that was taken notice of.
+    /// All topics and patterns that the subscriber task has taken.
     pub(super) fn noticed(&self) -> Vec<Arc<str>> {
         lock(&self.wanted).noticed.iter().cloned().collect()
     }
 
-    /// Redis says that we get this from now on, or no longer.
+    /// Redis has confirmed that this instance is subscribed to a channel or pattern, or no longer is.
     pub(super) fn confirm(&self, channel: &Channel, is_confirmed: bool) {
         let mut confirmed = self.confirmed.write().unwrap_or_else(PoisonError::into_inner);
         match (channel, is_confirmed) {
@@ -148,18 +148,18 @@ impl Interest {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The connection is gone, and with it all that was confirmed.
+    /// The connection is lost, and with it all subscriptions.
     pub(super) fn forget_confirmed(&self) {
         *self.confirmed.write().unwrap_or_else(PoisonError::into_inner) = Confirmed::default();
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Differs whenever [`Interest::copies`] may.
+    /// A number that changes whenever the result of [`Interest::copies`] may change.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// How often we get ourselves what is published to a topic.
+    /// How many copies of a publication to the topic Redis sends to this instance.
     pub(super) fn copies(&self, topic: &str) -> u64 {
         let confirmed = self.confirmed.read().unwrap_or_else(PoisonError::into_inner);
         let name = by_bytes(topic);
@@ -167,7 +167,7 @@ impl Interest {
         by_pattern as u64 + u64::from(confirmed.names.contains(&format!("{CHANNEL}{topic}")))
     }
 
-    /// Whether we get a topic by its name.
+    /// Whether this instance is subscribed to the topic by its name.
     pub(super) fn has_name(&self, topic: &str) -> bool {
         let confirmed = self.confirmed.read().unwrap_or_else(PoisonError::into_inner);
         confirmed.names.contains(&format!("{CHANNEL}{topic}"))
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// As Redis matches, as plainly as can be.
+    /// Redis' pattern matching in its simplest form.
     fn redis_matches(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], []) => true,
@@ -257,7 +257,7 @@ mod tests {
             let Channel::Pattern(theirs) = Channel::of(&pattern) else { panic!("it is a pattern") };
             let fits = redis_matches(theirs.as_bytes(), format!("wse:{name}").as_bytes());
             prop_assert!(fits || !matches(&pattern, &name));
-            // And what they send fits what we count.
+            // And what their pattern matches is what our translation counts.
             prop_assert_eq!(fits, matches(&widened(&theirs), &by_bytes(&name)));
         }
     }

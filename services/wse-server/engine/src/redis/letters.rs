@@ -1,4 +1,5 @@
-//! Publications that were given up: the last of them, for the application to fetch, and until Redis has taken them in.
+//! Dead letters: the last publications that were given up, kept until the application fetches them and until Redis
+//! stores them.
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
@@ -10,13 +11,13 @@ use crate::{
     recovery::Position,
 };
 
-/// How long Redis keeps those of a topic after the last, in seconds.
+/// How long Redis keeps a topic's dead letters after the last one was added, in seconds.
 pub(super) const KEPT_SECONDS: usize = 7 * 24 * 60 * 60;
 
-/// A publication that did not reach Redis, or that it refused.
+/// A publication that did not reach Redis, or that Redis refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisDeadLetter {
-    /// Where it was to be published.
+    /// The channel that it was for.
     pub channel: String,
     /// Its text, as subscribers would have got it.
     pub payload: String,
@@ -24,18 +25,19 @@ pub struct RedisDeadLetter {
     pub error: String,
 }
 
-/// The same, as it is kept.
+/// A dead letter as it is kept in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Letter {
     pub(super) topic: Box<str>,
     pub(super) text: Box<str>,
-    /// Who published it: its own subscribers had it, whoever publishes it again.
+    /// The instance that published it first. Its subscribers got the publication already, even if another instance
+    /// publishes it again.
     pub(super) origin: u64,
     pub(super) stamp: Option<Position>,
     pub(super) error: Cow<'static, str>,
 }
 
-/// What a list in Redis holds.
+/// A dead letter as JSON in a Redis list.
 #[derive(Serialize, Deserialize)]
 struct Saved<'a> {
     channel: Cow<'a, str>,
@@ -55,7 +57,7 @@ impl Letter {
         RedisDeadLetter { channel, payload: self.text.to_string(), error: self.error.to_string() }
     }
 
-    /// As Redis keeps it: JSON.
+    /// The JSON that Redis stores.
     pub(super) fn saved(&self) -> Vec<u8> {
         let saved = Saved {
             channel: format!("{CHANNEL}{}", self.topic).into(),
@@ -68,21 +70,21 @@ impl Letter {
         serde_json::to_vec(&saved).expect("text and numbers are JSON")
     }
 
-    /// What Redis kept. Nothing if that is no dead letter.
+    /// Parses what Redis stored; `None` if it is no dead letter.
     pub(super) fn read(saved: &[u8]) -> Option<Self> {
         let saved: Saved<'_> = serde_json::from_slice(saved).ok()?;
         let stamp = saved.epoch.zip(saved.offset).map(|(epoch, offset)| Position { epoch, offset });
         Some(Self {
             topic: saved.channel.strip_prefix(CHANNEL)?.into(),
             text: saved.payload.into(),
-            // One from elsewhere has none: then nobody had it.
+            // A dead letter that another program stored may have no origin; 0 means that no instance delivered it.
             origin: u64::from_str_radix(&saved.origin, 16).unwrap_or(0),
             stamp,
             error: Cow::Owned(saved.error.into_owned()),
         })
     }
 
-    /// What stands in front of it when it is published again: no number, so that it isn't taken for one that came before.
+    /// The header for publishing it again. It has no number, so that receivers don't take it for a duplicate.
     pub(super) fn header(&self) -> Header {
         Header { origin: self.origin, number: None, stamp: self.stamp }
     }
@@ -94,7 +96,8 @@ impl Weight for Arc<Letter> {
     }
 }
 
-/// See the module.
+/// The dead letters of one instance, in two bounded lists: those that the application hasn't fetched, and those that
+/// Redis hasn't stored.
 #[derive(Debug, Default)]
 pub(super) struct Letters {
     unfetched: Last<Arc<Letter>>,
@@ -108,17 +111,17 @@ impl Letters {
         self.unsaved.push(letter);
     }
 
-    /// For the application, once.
+    /// The dead letters that weren't fetched; each is returned once.
     pub(super) fn fetch(&mut self) -> Vec<RedisDeadLetter> {
         self.unfetched.take().iter().map(|letter| letter.told()).collect()
     }
 
-    /// How many the application may fetch.
+    /// How many dead letters the application may fetch.
     pub(super) fn unfetched(&self) -> usize {
         self.unfetched.len()
     }
 
-    /// Those that Redis hasn't got.
+    /// Takes the dead letters that Redis hasn't stored.
     pub(super) fn unsaved(&mut self) -> VecDeque<Arc<Letter>> {
         self.unsaved.take()
     }
@@ -127,7 +130,7 @@ impl Letters {
         self.unsaved.len() > 0
     }
 
-    /// Redis hasn't got these after all.
+    /// Puts dead letters back in front: Redis did not store them.
     pub(super) fn put_back(&mut self, letters: impl IntoIterator<Item = Arc<Letter>>) {
         let later = self.unsaved.take();
         letters.into_iter().chain(later).for_each(|letter| self.unsaved.push(letter));

@@ -1,7 +1,8 @@
-//! What waits to be published through Redis: written as commands already, numbered, bounded, and with an outcome for each.
+//! Publications that wait for Redis: numbered, encoded as commands, bounded, each with an outcome.
 //!
-//! A publication is numbered and written where it is published, under one lock, so that numbers are in the order of the queue.
-//! What is dropped before it has a number leaves no gap; what is given up later does, and receivers count it as lost.
+//! A publication gets its number and its encoding in the thread that publishes it, under one lock, so that numbers are
+//! in the order of the queue. One that is dropped before it has a number leaves no gap; one that is given up later
+//! leaves a gap, which receivers count as lost.
 
 use std::{
     borrow::Cow,
@@ -26,30 +27,30 @@ use crate::{
     stats::reasons,
 };
 
-/// Bytes of commands that are written, answered and given up together.
+/// Bytes of commands that are written, replied to and given up together.
 const BATCH_BYTES: usize = 64 << 10;
-/// Topics whose numbers are remembered; one that is forgotten begins a new run of numbers.
+/// Topics whose numbers are remembered; for a topic that was forgotten a new run of numbers begins.
 const NUMBERED_TOPICS: usize = 1 << 16;
-/// How many numbers a run has for itself.
+/// How many numbers lie between the starts of two runs.
 pub(super) const RUN: u64 = 1 << 24;
 
 reasons! {
-    /// Why a publication did not get to others.
+    /// Why other instances did not get a publication.
     Loss {
         QueueFull = "queue_full",
-        /// Redis said no.
+        /// Redis replied with an error.
         Refused = "refused",
         /// The server stopped.
         Stopped = "stopped",
         TooBig = "too_big",
-        /// Redis could not be reached for as long as that is tried.
+        /// There was no connection to Redis for as long as a publication waits, or too many were lost.
         Unreachable = "unreachable",
-        /// Nobody elsewhere has subscribed.
+        /// No other instance was subscribed to the topic.
         Unwanted = "unwanted",
     }
 }
 
-/// What became of publications: `published = sent + dropped + queued` in every reading.
+/// The counters of publications. `published = sent + dropped + queued` holds in every reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Books {
     pub(super) published: u64,
@@ -58,16 +59,16 @@ pub(super) struct Books {
     pub(super) queued: u64,
 }
 
-/// Publications in a row, as commands.
+/// Publications in a row, encoded as commands.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) commands: Vec<u8>,
     messages: u32,
-    /// Of these, the first ones have their answers.
+    /// Of these, how many have their reply. Replies come in order, so these are the first ones.
     answered: u32,
-    /// Where a message begins: its place in the batch, and in the commands.
+    /// Where the next message to look at begins: its index in the batch, and its offset in `commands`.
     at: (u32, usize),
-    /// How often a connection was lost that it was written to.
+    /// How many connections were lost after the batch was taken for them.
     pub(super) attempts: u32,
     queued_at: Instant,
     counted: Counted,
@@ -79,12 +80,12 @@ impl Batch {
         Self { commands: Vec::new(), messages: 0, answered: 0, at: (0, 0), attempts: 0, queued_at, counted }
     }
 
-    /// How many answers are still to come.
+    /// How many replies are still to come.
     pub(super) fn unanswered(&self) -> u32 {
         self.messages - self.answered
     }
 
-    /// The message whose answer comes next: its topic and its payload.
+    /// The topic and the payload of the message whose reply comes next.
     pub(super) fn next(&mut self) -> (&str, &[u8]) {
         while self.at.0 < self.answered {
             self.at = (self.at.0 + 1, self.at.1 + command(&self.commands[self.at.1..]).2);
@@ -93,12 +94,12 @@ impl Batch {
         (topic, payload)
     }
 
-    /// An answer came.
+    /// Counts one reply.
     pub(super) fn advance(&mut self) {
         self.answered += 1;
     }
 
-    /// Lets go of what has its answer.
+    /// Removes the messages that have their reply.
     fn trim(&mut self) {
         if self.unanswered() == 0 {
             self.commands.clear();
@@ -109,7 +110,7 @@ impl Batch {
         (self.messages, self.answered, self.at) = (self.unanswered(), 0, (0, 0));
     }
 
-    /// Those that have no answer, given up.
+    /// The messages without a reply as dead letters.
     fn letters(mut self, error: &'static str) -> Vec<Letter> {
         let mut letters = Vec::with_capacity(self.unanswered() as usize);
         while self.unanswered() > 0 {
@@ -121,14 +122,14 @@ impl Batch {
     }
 }
 
-/// The topic and the payload of a command of ours, and its length.
+/// The topic and the payload of an encoded command, and the command's length in bytes.
 fn command(bytes: &[u8]) -> (&str, &[u8], usize) {
     let (channel, payload, length) = resp::publish(bytes).expect("a batch holds what was written here");
     let topic = std::str::from_utf8(&channel[CHANNEL.len()..]).expect("a topic is text");
     (topic, payload, length)
 }
 
-/// A message of ours, given up.
+/// A message of this instance as a dead letter.
 pub(super) fn letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> Letter {
     let (header, text) =
         Header::split(payload).ok().and_then(|(header, text)| Some((header?, text))).expect("it is ours");
@@ -137,25 +138,27 @@ pub(super) fn letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> L
 }
 
 struct State {
+    /// The next number of each topic.
     numbers: Recent<u64>,
-    /// How many runs of numbers were begun.
+    /// How many runs of numbers have begun.
     runs: u64,
+    /// Batches that wait to be written, the oldest first.
     waiting: VecDeque<Batch>,
-    /// Of everything queued, also of what is on its way.
+    /// Bytes of everything queued, including what is written and waits for its reply.
     bytes: usize,
     books: Books,
     letters: Letters,
     is_closed: bool,
 }
 
-/// See the module.
+/// The queue of publications that wait for Redis, with its dead letters and counters.
 pub(super) struct Outbox {
     state: Mutex<State>,
     publications: Publications,
     origin: u64,
-    /// Bytes that may be queued; 0: as many as there are.
+    /// The most bytes that may be queued; 0 switches the limit off.
     limit: usize,
-    /// Something came in.
+    /// Notified when something was queued.
     pub(super) filled: Notify,
 }
 
@@ -173,7 +176,7 @@ impl Outbox {
         Self { state: Mutex::new(state), publications, origin, limit, filled: Notify::new() }
     }
 
-    /// Queues publications, or drops what there is no room for.
+    /// Queues publications, or drops those for which there is no room.
     pub(super) fn publish(&self, topic: &str, publications: &[Publication<'_>]) {
         let mut state = lock(&self.state);
         for publication in publications {
@@ -200,7 +203,7 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Queues what was given up before, once more.
+    /// Queues dead letters once more.
     pub(super) fn publish_again(&self, letters: &[Letter]) {
         let mut state = lock(&self.state);
         for letter in letters {
@@ -211,12 +214,13 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// What is to be written next.
+    /// Takes the next batch to write.
     pub(super) fn take(&self) -> Option<Batch> {
         lock(&self.state).waiting.pop_front()
     }
 
-    /// Answers came for `sent + unwanted` and for those that were refused; `done` bytes of batches have all of theirs.
+    /// Counts replies: `sent` and `unwanted` publications and the refused ones. `done` is the size in bytes of the
+    /// batches that have all their replies.
     pub(super) fn settle(&self, sent: u64, unwanted: u64, refused: Vec<Letter>, done: usize) {
         let mut state = lock(&self.state);
         state.books.sent += sent;
@@ -226,8 +230,9 @@ impl Outbox {
         refused.into_iter().for_each(|letter| state.drop_letter(letter, Loss::Refused));
     }
 
-    /// A connection was lost with these unanswered. Whether Redis has published them nobody knows: they are sent again, with
-    /// the numbers they have, and whoever has them already drops them by these. What was lost too often is given up.
+    /// A connection was lost before these batches had their replies. It isn't known whether Redis published them, so
+    /// they are sent again with the same numbers, and receivers drop the duplicates. A batch that was lost
+    /// `most_attempts` times is given up.
     pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, most_attempts: u32) {
         let mut state = lock(&self.state);
         for mut batch in batches.rev() {
@@ -246,7 +251,8 @@ impl Outbox {
         }
     }
 
-    /// Gives up what has waited for a connection since `lost_at` or since it came, for `patience`.
+    /// Gives up batches that have waited for a connection for `patience`, counted from `lost_at` or from when they were
+    /// queued, whichever is later.
     pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, patience: Duration) {
         let mut state = lock(&self.state);
         let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= patience;
@@ -255,7 +261,7 @@ impl Outbox {
         }
     }
 
-    /// Takes no more, and gives up what there is.
+    /// Refuses further publications, and gives up those that wait.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
@@ -264,7 +270,7 @@ impl Outbox {
         }
     }
 
-    /// Dead letters that Redis hasn't got, the oldest first.
+    /// Takes the dead letters that Redis hasn't stored, the oldest first.
     pub(super) fn unsaved(&self) -> Vec<Arc<Letter>> {
         let mut state = lock(&self.state);
         if state.letters.has_unsaved() { state.letters.unsaved().into() } else { Vec::new() }
@@ -274,12 +280,12 @@ impl Outbox {
         lock(&self.state).letters.put_back(letters);
     }
 
-    /// Dead letters for the application, once.
+    /// The dead letters that the application hasn't fetched; each is returned once.
     pub(super) fn fetch_letters(&self) -> Vec<RedisDeadLetter> {
         lock(&self.state).letters.fetch()
     }
 
-    /// The books, and how many dead letters may be fetched.
+    /// The counters, and how many dead letters the application may fetch.
     pub(super) fn books(&self) -> (Books, usize) {
         let state = lock(&self.state);
         (state.books, state.letters.unfetched())
@@ -300,8 +306,8 @@ impl Loss {
 }
 
 impl State {
-    /// The next number of a topic. A run begins beyond all that the topic can have had in the one before: those who forgot it
-    /// were told of many others meanwhile, and each of these began a run.
+    /// The next number of a topic. A new run begins beyond every number that the topic can have had in its last run: to
+    /// be forgotten it needed many other topics meanwhile, and each of these began a run.
     fn number(&mut self, topic: &str) -> u64 {
         let runs = &mut self.runs;
         let next = self.numbers.of(topic, || {

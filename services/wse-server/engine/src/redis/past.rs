@@ -1,25 +1,27 @@
-//! What others published through Redis, for clients that come back here: kept while nothing of it can be missing.
+//! The history of what other instances published through Redis, for clients that reconnect to this one. It is kept only
+//! while nothing of it can be missing.
 //!
-//! A topic that nobody here wants any more is asked for a while longer: the client that comes back may be its only one.
+//! A topic that no client needs any more stays subscribed for a while, as the client that reconnects may be its only
+//! one.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{hub::Hub, links::Publication};
 
-/// Origins whose names are remembered; more instances than anyone runs.
+/// Publishing instances whose names are remembered; more than any deployment has.
 const MOST_ORIGINS: usize = 1024;
 
-/// See the module.
+/// The publishers whose publications are kept, and the topics that stay subscribed without a subscriber.
 #[derive(Default)]
 pub(super) struct Past {
-    /// As whom their publications are kept.
+    /// For each publishing instance, the name under which its publications are kept.
     names: HashMap<u64, Arc<str>>,
-    /// Until when a topic is still asked for that nobody wants.
+    /// Topics without a subscriber that are still subscribed in Redis, and until when.
     lingering: HashMap<Arc<str>, Instant>,
 }
 
 impl Past {
-    /// Hands on what `origin` published, and keeps what it stamped.
+    /// Hands publications of `origin` to the subscribers here, and keeps those that are stamped.
     pub(super) fn hand_on(&mut self, shared: &Hub, origin: u64, topic: &str, publications: &[Publication<'_>]) {
         let is_kept = shared.recovery.is_some() && publications.iter().any(|publication| publication.stamp.is_some());
         if !is_kept {
@@ -32,37 +34,38 @@ impl Past {
         shared.receive_and_keep(name, topic, publications);
     }
 
-    /// The connection is gone, and with it all that was asked for.
+    /// The connection is lost, and with it all subscriptions in Redis.
     pub(super) fn lose(&mut self, shared: &Hub) {
         self.lingering.clear();
         self.forget(shared);
     }
 
-    /// Something may be missing from now on: nobody is told any more that he has everything.
+    /// Publications may be missing from now on, so all logs are forgotten: no client may be told that it got
+    /// everything.
     pub(super) fn forget(&mut self, shared: &Hub) {
         for name in std::mem::take(&mut self.names).into_values() {
             shared.recovery.iter().for_each(|recovery| recovery.forget_origin(&name));
         }
     }
 
-    /// Nobody wants a topic any more, a name. Whether it is still asked for.
+    /// The last subscriber of a topic (by name) has gone. Returns whether the topic stays subscribed in Redis for now.
     pub(super) fn lingers(&mut self, shared: &Hub, topic: &Arc<str>) -> bool {
         let Some(ttl) = shared.recovery.as_ref().and_then(|recovery| recovery.lingers(topic)) else { return false };
         self.lingering.insert(Arc::clone(topic), Instant::now() + ttl);
         true
     }
 
-    /// Somebody wants it again. Whether it was still asked for.
+    /// A topic has a subscriber again. Returns whether it was still subscribed in Redis.
     pub(super) fn is_back(&mut self, topic: &str) -> bool {
         self.lingering.remove(topic).is_some()
     }
 
-    /// Topics that are no longer asked for.
+    /// Takes the topics whose time is over; they have to be unsubscribed.
     pub(super) fn over(&mut self, now: Instant) -> Vec<Arc<str>> {
         self.lingering.extract_if(|_, until| *until <= now).map(|(topic, _)| topic).collect()
     }
 
-    /// What is published to a topic no longer comes.
+    /// The topic is no longer subscribed in Redis, so its logs can't be continued.
     pub(super) fn forget_topic(&mut self, shared: &Hub, topic: &str) {
         if let Some(recovery) = &shared.recovery {
             recovery.end(recovery.take_topic(topic));

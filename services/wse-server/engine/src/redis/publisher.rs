@@ -1,6 +1,7 @@
-//! The connection that publishes: takes what waits, writes it in a row without waiting for answers, and says what became of it.
+//! The publishing connection: writes what waits in the outbox without waiting for replies in between, and reports the
+//! outcomes.
 //!
-//! Dead letters, questions and replays go through it too, in line with everything else.
+//! Dead letters, audience queries and replays use the same connection, in the order in which they come.
 
 mod answers;
 
@@ -28,31 +29,31 @@ use super::{
 };
 use crate::links::last::KEPT;
 
-/// Bytes that may be under way without an answer.
+/// Bytes of commands that may be without a reply.
 const PIPELINE_BYTES: usize = 1 << 20;
-/// Parts that are written at once.
+/// Slices in one vectored write.
 const PARTS: usize = 16;
-/// How often a publication is tried before it is given up.
+/// A publication is given up when this many connections were lost before its reply came.
 const ATTEMPTS: u32 = 3;
-/// How often a deadline is looked at, in parts of itself.
+/// How often a deadline is checked while it runs.
 const LOOKS: u32 = 4;
 
-/// A question to Redis, of a thread that waits for the answer.
+/// A request from a thread that waits for the response.
 pub(super) enum Ask {
-    /// How many others have subscribed to a topic by its name.
+    /// The number of other Redis connections that are subscribed to a topic by its name.
     Audience(String, SyncSender<usize>),
-    /// Publish dead letters of a topic again, the oldest so many. How many there were?
+    /// Publish the oldest dead letters of a topic again, at most so many. The response is how many there were.
     Replay(String, usize, SyncSender<Result<usize, String>>),
 }
 
-/// What is under way.
+/// Commands on the connection that wait for replies.
 enum Task {
     Publish(Batch),
-    /// Dead letters, with three commands each.
+    /// Dead letters to store: the commands (three per letter), how many replies are still to come, and the letters.
     Save(Vec<u8>, u32, Vec<Arc<Letter>>),
     Audience(Vec<u8>, u64, SyncSender<usize>),
     Letters(Vec<u8>, String, SyncSender<Result<usize, String>>),
-    /// Whose answer doesn't matter.
+    /// Commands whose reply has no effect.
     Forget(Vec<u8>),
 }
 
@@ -68,7 +69,7 @@ impl Task {
     }
 }
 
-/// How a conversation ended.
+/// Why a connection's work ended.
 enum End {
     Stopped,
     Lost(Problem),
@@ -100,7 +101,8 @@ pub(super) async fn run(inner: Arc<Inner>, mut asks: UnboundedReceiver<Ask>) {
     inner.outbox.close();
 }
 
-/// Waits for a connection, and gives up meanwhile what waits for too long. Nothing if the server stops.
+/// Waits for a connection, and meanwhile gives up publications that have waited for too long. `None` if the server
+/// stops.
 async fn connect(
     inner: &Inner,
     dialer: &mut Dialer<'_>,
@@ -122,7 +124,7 @@ async fn connect(
             _ = look.tick() => inner.outbox.give_up_old(Instant::now(), lost_at, inner.times.patience()),
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return None,
             Some(ask) = asks.recv() => match ask {
-                // Whoever asked has gone if it doesn't take the answer.
+                // Sending fails if the thread that asked no longer waits.
                 Ask::Audience(_, answer) => drop(answer.send(0)),
                 Ask::Replay(_, _, answer) => drop(answer.send(Err("there is no connection to Redis now".into()))),
             },
@@ -134,14 +136,15 @@ struct Conversation<'a> {
     inner: &'a Inner,
     connection: Connection,
     tasks: VecDeque<Task>,
-    /// Of these, how many are written, and how much of the next.
+    /// How many tasks are written completely, and how many bytes of the next one.
     written: (usize, usize),
-    /// Bytes of all tasks.
+    /// Bytes of the commands of all tasks.
     bytes: usize,
-    /// When something came, or when something began to be waited for.
+    /// When the last bytes arrived, or when the first task was pushed after a time without any.
     heard_at: Instant,
     has_answers: bool,
-    /// How often we get the topic asked for last ourselves, and for which version of our interest that holds.
+    /// The topic of the last publication, the version of the interest, and how many copies this instance gets of it
+    /// then.
     copies: (String, u64, u64),
 }
 
@@ -195,7 +198,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Reads what is there, takes what waits, and writes what goes.
+    /// Reads what has arrived, takes what waits in the outbox, and writes what the socket takes.
     fn work(&mut self) -> Result<(), Problem> {
         while self.connection.read()? {
             self.heard_at = Instant::now();
@@ -281,13 +284,13 @@ impl<'a> Conversation<'a> {
         self.push(Task::Save(commands, 3 * letters.len() as u32, letters));
     }
 
-    /// Gives back what has no answer.
+    /// Returns tasks without a reply to where they came from.
     fn end(&mut self) {
         let mut batches = Vec::new();
         for task in self.tasks.drain(..) {
             match task {
                 Task::Publish(batch) => batches.push(batch),
-                // Some may be there already: twice is better than not at all.
+                // Redis may have stored some of them already: storing twice is better than not at all.
                 Task::Save(_, _, letters) => self.inner.outbox.put_back_letters(letters),
                 Task::Audience(_, _, waiting) => drop(waiting.send(0)),
                 Task::Letters(_, _, waiting) => drop(waiting.send(Err("the connection to Redis was lost".into()))),

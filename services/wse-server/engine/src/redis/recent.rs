@@ -1,8 +1,8 @@
-//! What is known of topics, of so many at most: those used longest ago are forgotten, in two generations.
+//! A bounded map by topic that forgets the entries used least recently, in two generations.
 
 use std::collections::HashMap;
 
-/// Remembers at least the `most` topics used last, and never more than twice as many.
+/// Keeps at least the `most` entries that were used last, and never more than twice as many.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
     young: HashMap<Box<str>, V>,
@@ -15,7 +15,7 @@ impl<V> Recent<V> {
         Self { young: HashMap::new(), old: HashMap::new(), most }
     }
 
-    /// What is known of a topic; what `fresh` says where nothing is.
+    /// The value of a topic; a new one from `fresh` if there is none.
     pub(super) fn of(&mut self, topic: &str, fresh: impl FnOnce() -> V) -> &mut V {
         if !self.young.contains_key(topic) {
             let (name, value) = self.old.remove_entry(topic).unwrap_or_else(|| (Box::<str>::from(topic), fresh()));
@@ -27,7 +27,7 @@ impl<V> Recent<V> {
         self.young.get_mut(topic).expect("it was put there a line above")
     }
 
-    /// What is known of a topic, if anything is.
+    /// The value of a topic, if there is one.
     pub(super) fn known(&mut self, topic: &str) -> Option<&mut V> {
         self.young.get_mut(topic).or_else(|| self.old.get_mut(topic))
     }

@@ -1,59 +1,59 @@
-//! The wire format of Redis, RESP2: commands out, answers and messages in. Pure.
+//! RESP2, the wire format of Redis: writes commands, reads replies and messages. No I/O.
 //!
-//! What comes in is never copied. Whoever reads keeps the bytes of what isn't whole yet and tries again with more: lengths come
-//! first, so trying again costs no more than looking at them.
+//! Strings aren't copied. The caller keeps the bytes of an incomplete reply and calls again with more: lengths come
+//! first, so a repeated call only costs reading them again.
 
-/// The longest string that is read or written, in bytes; a server that sends a longer one is taken for none.
+/// The longest string that is read or written, in bytes; a longer one from the server is [`Malformed`].
 pub const LONGEST: usize = 16 << 20;
-/// The longest line: a number, a status or an error.
+/// The longest line (a number, a status or an error), in bytes.
 const LONGEST_LINE: usize = 64 << 10;
-/// How many elements an array may have: more than any answer that is asked for.
+/// The most elements of an array; more than any reply to our commands has.
 const MOST_ELEMENTS: usize = 1 << 20;
 const DEEPEST: usize = 4;
-/// The longest number with its sign.
+/// The most characters of a number, with its sign.
 const LONGEST_NUMBER: usize = 20;
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// A word, such as `OK`.
+    /// A status, such as `OK`.
     Status(&'a [u8]),
-    /// Why a command was refused.
+    /// The error of a command that was refused.
     Error(&'a [u8]),
-    /// A number.
+    /// A signed number of 64 bits.
     Integer(i64),
-    /// A string; nothing where there is none.
+    /// A string; `None` is RESP's null string.
     Bulk(Option<&'a [u8]>),
-    /// Several; nothing where there is none.
+    /// An array; `None` is RESP's null array.
     Array(Option<Vec<Answer<'a>>>),
 }
 
-/// What was published.
+/// A message that was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The pattern by which it came; nothing where it came by its name.
+    /// The pattern of the subscription through which it came; `None` for a subscription by name.
     pub pattern: Option<&'a [u8]>,
-    /// Where it was published.
+    /// The channel it was published to.
     pub channel: &'a [u8],
-    /// What.
+    /// Its content.
     pub payload: &'a [u8],
 }
 
-/// What a subscriber gets.
+/// What arrives on a connection with subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// What was published.
+    /// A message of a subscribed channel or pattern.
     Message(Message<'a>),
-    /// Anything else.
+    /// Any other reply.
     Answer(Answer<'a>),
 }
 
-/// Not RESP2, or beyond what is taken.
+/// The bytes are not RESP2, or exceed a limit of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server answers what no Redis would")]
 pub struct Malformed;
 
-/// With how many bytes it took; nothing while it isn't whole.
+/// A value with the number of bytes that it took; `None` while it is incomplete.
 type Read<T> = Result<Option<(T, usize)>, Malformed>;
 
 /// Appends a number in decimal.
@@ -71,14 +71,14 @@ pub(super) fn put_number(out: &mut Vec<u8>, mut number: usize) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends the head of a string of `length` bytes, which follow, and then [`END`].
+/// Appends the head of a string of `length` bytes. The caller appends the bytes and then [`END`].
 pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
     out.push(b'$');
     put_number(out, length);
     out.extend_from_slice(END);
 }
 
-/// What ends every line and string.
+/// The end of every line and string.
 pub(super) const END: &[u8] = b"\r\n";
 
 /// Appends a command: its name and its arguments.
@@ -93,10 +93,10 @@ pub fn put_command<'a>(out: &mut Vec<u8>, parts: impl ExactSizeIterator<Item = &
     }
 }
 
-/// The next answer.
+/// Reads the next reply.
 ///
 /// # Errors
-/// What is no answer.
+/// [`Malformed`] if the bytes are no reply or exceed a limit.
 pub fn answer(bytes: &[u8]) -> Read<Answer<'_>> {
     nested(bytes, 0)
 }
@@ -120,7 +120,7 @@ fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<An
         -1 => return Ok(Some((Answer::Array(None), head))),
         count => usize::try_from(count).ok().filter(|count| *count <= MOST_ELEMENTS).ok_or(Malformed)?,
     };
-    // Room for those that are there: a count alone takes no memory.
+    // Reserves space for elements that are present: a large count alone takes no memory.
     let (mut elements, mut at) = (Vec::with_capacity(count.min(bytes.len() / 4)), head);
     for _ in 0..count {
         let Some((element, used)) = nested(&bytes[at..], depth + 1)? else { return Ok(None) };
@@ -130,7 +130,7 @@ fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<An
     Ok(Some((Answer::Array(Some(elements)), at)))
 }
 
-/// The rest of the first line behind its first byte, and where the next one begins.
+/// The rest of the first line after its first byte, and where the next line begins.
 fn line(bytes: &[u8]) -> Read<&[u8]> {
     let Some(end) = memchr::memchr(b'\r', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
         return if bytes.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed) };
@@ -161,7 +161,7 @@ fn number(digits: &[u8]) -> Result<i64, Malformed> {
     Ok(if is_negative { -number } else { number })
 }
 
-/// A string whose head is `head` bytes long and says `line`.
+/// A string whose head is `head` bytes long; `line` is the head without its type and its end.
 fn bulk<'a>(bytes: &'a [u8], line: &[u8], head: usize) -> Read<Option<&'a [u8]>> {
     let length = match number(line)? {
         -1 => return Ok(Some((None, head))),
@@ -175,7 +175,7 @@ fn bulk<'a>(bytes: &'a [u8], line: &[u8], head: usize) -> Read<Option<&'a [u8]>>
     }
 }
 
-/// The string at `at`, which has to be there, and where the next begins.
+/// The string at `at`, which must not be null, and where the next one begins.
 fn string(bytes: &[u8], at: usize) -> Read<&[u8]> {
     let rest = &bytes[at..];
     match rest.first() {
@@ -194,10 +194,10 @@ fn string(bytes: &[u8], at: usize) -> Read<&[u8]> {
 const MESSAGE: &[u8] = b"*3\r\n$7\r\nmessage\r\n";
 const PATTERN_MESSAGE: &[u8] = b"*4\r\n$8\r\npmessage\r\n";
 
-/// The next thing that a subscriber gets.
+/// Reads the next message or reply of a connection with subscriptions.
 ///
 /// # Errors
-/// What is neither a message nor an answer.
+/// [`Malformed`] if the bytes are neither a message nor a reply.
 pub fn incoming(bytes: &[u8]) -> Read<Incoming<'_>> {
     if bytes.starts_with(MESSAGE) {
         return message(bytes, None, MESSAGE.len());
@@ -217,7 +217,7 @@ fn message<'a>(bytes: &'a [u8], pattern: Option<&'a [u8]>, at: usize) -> Read<In
 
 const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n";
 
-/// Appends a PUBLISH whose payload, `length` bytes, `put_payload` appends.
+/// Appends a PUBLISH. `put_payload` must append exactly `length` bytes.
 pub(super) fn put_publish(
     out: &mut Vec<u8>,
     channel: (&[u8], &[u8]),
@@ -234,7 +234,8 @@ pub(super) fn put_publish(
     out.extend_from_slice(END);
 }
 
-/// The channel and the payload of a PUBLISH that [`put_publish`] wrote, and how long it is.
+/// The channel and the payload of a PUBLISH that [`put_publish`] wrote, and its length in bytes; `None` if it is
+/// incomplete or another command.
 pub(super) fn publish(bytes: &[u8]) -> Option<(&[u8], &[u8], usize)> {
     if !bytes.starts_with(PUBLISH) {
         return None;

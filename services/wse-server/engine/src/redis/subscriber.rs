@@ -1,7 +1,7 @@
-//! The connection that subscribes: says what is wanted, and hands on what comes.
+//! The subscribing connection: subscribes to what clients of this instance need, and hands on the messages that arrive.
 //!
-//! It isn't read while listeners here have too much to take. Redis then keeps what comes, up to a bound of
-//! its own (`client-output-buffer-limit pubsub`), and hangs up: what is missing then shows in the numbers, and is counted as lost.
+//! It isn't read while subscribers here are too far behind. Redis then buffers messages up to its own limit
+//! (`client-output-buffer-limit pubsub`) and closes the connection. The gap in the numbers is counted as lost.
 
 use std::{
     borrow::Cow,
@@ -25,16 +25,16 @@ use super::{
 };
 use crate::{hub::Hub, links::Publication, lock::lock, topics::is_pattern};
 
-/// Names in one command, and changes that are taken notice of at once.
+/// Names in one command, and changes that are taken at once.
 const NAMES_AT_ONCE: usize = 1000;
 /// Messages that are handed on together.
 const MESSAGES_AT_ONCE: usize = 1024;
-/// How long it waits before it looks whether there is room for more.
+/// How long to wait before checking again whether subscribers have caught up.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often the time is looked at, in parts of a heartbeat.
+/// How often the time is checked during one heartbeat.
 const LOOKS: u32 = 4;
 
-/// How a conversation ended.
+/// Why a connection's work ended.
 enum End {
     Stopped,
     Lost(Problem),
@@ -83,10 +83,10 @@ struct Conversation<'a> {
     connection: Connection,
     inbox: Inbox,
     past: Past,
-    /// How many of our patterns ask for one of Redis'.
+    /// For each pattern in Redis, how many of our patterns translate to it.
     patterns: HashMap<String, usize>,
     out: Vec<u8>,
-    /// Of these bytes, how many are written.
+    /// How many of these bytes are written.
     written: usize,
     heard_at: Instant,
     is_pinged: bool,
@@ -171,12 +171,12 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Whether Redis has to be told that a topic, a name, is wanted or no longer.
+    /// Whether Redis has to be notified that a topic (by name) is needed or no longer needed.
     fn is_told(&mut self, topic: &Arc<str>, is_wanted: bool) -> bool {
         if is_wanted { !self.past.is_back(topic) } else { !self.past.lingers(self.shared, topic) }
     }
 
-    /// Whether the server is still there; and whether some topics have lingered long enough.
+    /// Sends a PING or reports a lost connection after a silence, and unsubscribes topics whose time is over.
     fn look(&mut self) -> Result<(), Problem> {
         let over = self.past.over(Instant::now());
         self.subscribe(over.iter().map(|topic| (&**topic, false)));
@@ -191,7 +191,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Writes what is wanted now and what no longer.
+    /// Appends the commands that subscribe and unsubscribe these topics and patterns.
     fn subscribe<'t>(&mut self, changes: impl Iterator<Item = (&'t str, bool)>) {
         let mut names: [Vec<String>; 4] = Default::default();
         for (topic, is_wanted) in changes {
@@ -205,7 +205,8 @@ impl<'a> Conversation<'a> {
                     if !after {
                         self.patterns.remove(&pattern);
                     }
-                    // The same pattern may come and go in one breath: the last word counts, so they don't go together.
+                    // The same Redis pattern may come and go within one call. Only the last change counts, so the
+                    // earlier one is removed.
                     if before != after {
                         let other = &mut names[if after { 3 } else { 2 }];
                         match other.iter().position(|known| *known == pattern) {
@@ -223,7 +224,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Hands on what came.
+    /// Processes what has arrived: hands on messages and applies replies.
     fn listen(&mut self) -> Result<(), Problem> {
         let incoming: BytesMut = std::mem::take(&mut self.connection.incoming);
         let mut run = Run::new(self.shared, &mut self.past);
@@ -238,7 +239,7 @@ impl<'a> Conversation<'a> {
                 }
                 Ok(Some((Incoming::Answer(answer), length))) => {
                     used += length;
-                    // Whatever came before it goes before it.
+                    // Messages before the reply are handed on before it takes effect.
                     run.hand_on();
                     answered(self.inner, self.shared, &mut self.inbox, run.past, &answer);
                 }
@@ -255,7 +256,7 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// What Redis says of our subscriptions.
+/// Applies a reply of Redis to a subscription command.
 fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, answer: &Answer<'_>) {
     if let Some(error) = refusal(answer) {
         tracing::error!(error, "Redis refused a subscription");
@@ -281,7 +282,7 @@ fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, ans
     }
 }
 
-/// Messages of one topic and one publisher in a row.
+/// Consecutive messages of one topic and one publisher, which are handed on together.
 struct Run<'a, 'b> {
     shared: &'a Hub,
     past: &'b mut Past,

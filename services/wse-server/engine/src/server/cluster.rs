@@ -1,4 +1,4 @@
-//! The cluster, as the owner of a server sees it.
+//! The cluster's part of the server's API.
 
 use std::{
     net::SocketAddr,
@@ -19,12 +19,12 @@ impl Instance {
 }
 
 impl Server {
-    /// Becomes part of a cluster: listens on the cluster port, if it has one, and dials the others, now and whenever a link
-    /// is gone. Publications go to whoever wants them there from now on. Once in a server's life.
+    /// Joins a cluster: listens on the cluster port, if one is configured, and connects to the other instances, again
+    /// whenever a link is lost. From now on publications reach their subscribers there. A server can join only once.
     ///
     /// # Errors
-    /// A configuration that makes no sense, a port that can't be listened on, files that are no identity; or it is part of
-    /// one already.
+    /// Returns a [`ClusterError`] if the configuration is invalid, the port can't be listened on, the TLS files can't
+    /// be used, the server has stopped, or it has joined a cluster already.
     pub fn connect_cluster(&self, config: ClusterConfig) -> Result<(), ClusterError> {
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_running() {
@@ -34,36 +34,37 @@ impl Server {
             return Err(ClusterError::Connected);
         }
         let started = Cluster::start(&self.shared, config)?;
-        // Only here, with the lock above.
+        // It can't have been set meanwhile, as only this method sets it, under the lock above.
         let _ = self.instance.cluster.set(Arc::clone(started.mesh()));
         *cluster = Some(started);
         Ok(())
     }
 
-    /// Where the cluster port listens, if there is one.
+    /// The address of the cluster port; `None` if this instance listens on none.
     pub fn cluster_address(&self) -> Option<SocketAddr> {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.address()
     }
 
-    /// The instances that there is a link with.
+    /// The peers: instances that this one has a link with.
     pub fn cluster_peers(&self) -> Vec<ClusterPeer> {
         self.instance.cluster.get().map(|mesh| mesh.members()).unwrap_or_default()
     }
 
-    /// What went to other instances and came from them.
+    /// The counters of publications to and from other instances.
     pub fn link_stats(&self) -> LinkStats {
         self.instance.links()
     }
 
-    /// Takes the publications that no peer got, the last thousand of them.
+    /// Takes the dead letters of the cluster: the last thousand publications that a peer did not get.
     pub fn cluster_dead_letters(&self) -> Vec<ClusterLetter> {
         self.instance.cluster.get().map(|mesh| mesh.dead_letters()).unwrap_or_default()
     }
 
-    /// Secures new links with other files; those that there are stay as they are.
+    /// Uses other TLS files for new links; existing links stay as they are.
     ///
     /// # Errors
-    /// Files that are no identity: the old one stays. There is no cluster, or it is a plain one.
+    /// Returns a [`ClusterError`] if the files can't be used (the old identity stays), if there is no cluster, or if it
+    /// uses no TLS.
     pub fn reload_cluster_tls(&self, files: &TlsFiles) -> Result<(), ClusterError> {
         let mesh: &Arc<Mesh> = self.instance.cluster.get().ok_or(ClusterError::NotConnected)?;
         mesh.reload_tls(files)

@@ -1,4 +1,4 @@
-//! The lame duck: a server that lets nobody in any more and tells everyone inside to go.
+//! Draining: a server that admits no more clients and closes the connections that it has.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -9,11 +9,11 @@ use crate::{
 };
 
 impl Server {
-    /// Lets nobody in any more and closes all connections, behind what waits for them. Returns at once; a client that hasn't
-    /// gone when its time is over is cut off. [`Server::stop`] ends the rest.
+    /// Admits no more clients, and closes all connections after what waits for them was sent. Returns at once. A client
+    /// that hasn't left when the farewell's time is over is disconnected. [`Server::stop`] ends the rest.
     ///
     /// # Errors
-    /// A code or a reason that no close frame can carry; then nothing has happened.
+    /// Returns a [`FarewellError`] if a Close frame can't carry the code or the reason. Nothing has happened then.
     pub fn drain(&self, farewell: Farewell) -> Result<(), FarewellError> {
         farewell.check()?;
         tracing::info!(address = %self.address, code = farewell.code, "draining");

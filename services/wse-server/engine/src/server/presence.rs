@@ -1,4 +1,4 @@
-//! Who is there, as the owner of a server sees it.
+//! The presence part of the server's API.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::{
 /// Why a connection's user can't join topics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// The topics.
+    /// A topic is refused.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// What is said about the user.
+    /// Presence is off, or the user's data is refused.
     #[error(transparent)]
     Presence(#[from] PresenceError),
 }
 
 impl Hub {
-    /// Topics with users, and users.
+    /// How many topics have users, and how many users they have together.
     pub(super) fn presence_size(&self) -> (usize, usize) {
         self.presence.as_ref().map_or((0, 0), Presence::size)
     }
@@ -32,12 +32,13 @@ impl Server {
         self.shared.presence.as_ref().ok_or(PresenceError::Off)
     }
 
-    /// Subscribes a connection like [`Server::subscribe`], and says that its user is in the topics that it got, and `data`
-    /// (JSON) about it. The user is that of the connection's token, or where there are no tokens the connection itself.
-    /// Subscribers of a topic are told of a user's first connection in it, and the application too.
+    /// Subscribes a connection as [`Server::subscribe`] does, and adds its user, with `data` (JSON), to the presence of
+    /// the permitted topics. The user is that of the connection's token; without tokens it is the connection's id. When
+    /// a user's first connection joins a topic, the topic's subscribers and the application are notified.
     ///
     /// # Errors
-    /// Presence is off, `data` is no JSON or too long, or as [`Server::subscribe`]. Then nothing has changed.
+    /// [`JoinError::Presence`] if presence is off or `data` is invalid or too long; [`JoinError::Topic`] as
+    /// [`Server::subscribe`]. Nothing has changed then.
     pub fn subscribe_and_join(
         &self,
         connection: &str,
@@ -52,17 +53,17 @@ impl Server {
         let user = self.shared.registry.user(key);
         presence.join(key, user.as_deref().unwrap_or(connection), &permitted, &data, self.shared.herald(key));
         if self.shared.registry.key(connection).is_none() {
-            // It left meanwhile, perhaps before it was here.
+            // The connection was closed meanwhile, perhaps before it joined.
             presence.leave(key, None, self.shared.herald(key));
         }
         Ok(permitted)
     }
 
-    /// Says something else about a connection's user, in all topics where the connection is. Subscribers are told. Returns
-    /// whether the connection is known.
+    /// Replaces the data of a connection's user in all topics that the connection has joined, and notifies their
+    /// subscribers. Returns whether the connection is known.
     ///
     /// # Errors
-    /// Presence is off, or `data` is no JSON or too long.
+    /// Returns a [`PresenceError`] if presence is off, or if `data` is invalid or too long.
     pub fn update_presence(&self, connection: &str, data: &str) -> Result<bool, PresenceError> {
         let presence = self.presence()?;
         let data = presence.check(data)?;
@@ -71,12 +72,12 @@ impl Server {
         Ok(true)
     }
 
-    /// The users of a topic, by id; none where presence is off.
+    /// The users of a topic by id; empty if presence is off.
     pub fn members(&self, topic: &str) -> BTreeMap<String, Member> {
         self.shared.presence.as_ref().map(|presence| presence.members(topic)).unwrap_or_default()
     }
 
-    /// How many users a topic has, and how many connections these have there.
+    /// How many users a topic has, and how many connections they have there; zeros if presence is off.
     pub fn presence_stats(&self, topic: &str) -> (usize, usize) {
         self.shared.presence.as_ref().map_or((0, 0), |presence| presence.stats(topic))
     }

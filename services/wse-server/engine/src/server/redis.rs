@@ -1,4 +1,4 @@
-//! Other instances through Redis, as the owner of a server sees them.
+//! The Redis part of the server's API.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl Instance {
         lock(&self.redis).clone()
     }
 
-    /// What became of publications through Redis, if there is one.
+    /// The counters of publications through Redis; `None` if it was never connected.
     pub(crate) fn redis_stats(&self) -> Option<RedisStats> {
         self.redis().map(|redis| redis.stats())
     }
@@ -25,20 +25,21 @@ impl Instance {
 }
 
 impl Server {
-    /// From now on, what is published to topics goes to other instances through Redis Pub/Sub too, and what they publish comes
-    /// to subscribers here. `url` is `redis://[[user]:password@]host[:port][/database]`. Returns at once: a connection is made,
-    /// and made again, in the background.
+    /// Links this instance with others through Redis Pub/Sub: what is published here also goes to them, and what they
+    /// publish goes to the subscribers here. `url` is `redis://[[user]:password@]host[:port][/database]`. Returns at
+    /// once; connections are made, and made again, in the background.
     ///
     /// # Errors
-    /// A URL that is none, a server that has a Redis already or has stopped, or no more threads.
+    /// Returns a [`RedisError`] if the URL is invalid, if the server has a Redis already or has stopped, or if a thread
+    /// can't be started.
     pub fn connect_redis(&self, url: &str) -> Result<(), RedisError> {
         self.connect_redis_within(url, RedisTimes::default())
     }
 
-    /// The same with other times than usual.
+    /// The same as [`Server::connect_redis`] with other timeouts.
     ///
     /// # Errors
-    /// As [`Server::connect_redis`].
+    /// The same as [`Server::connect_redis`].
     pub fn connect_redis_within(&self, url: &str, times: RedisTimes) -> Result<(), RedisError> {
         let mut redis = lock(&self.instance.redis);
         if redis.is_some() {
@@ -51,26 +52,27 @@ impl Server {
         Ok(())
     }
 
-    /// Whether there is a Redis, and both connections to it, now.
+    /// Whether a Redis was connected and both connections to it are open now.
     pub fn redis_connected(&self) -> bool {
         self.instance.redis().is_some_and(|redis| redis.is_connected())
     }
 
-    /// What became of publications through Redis, if there is one.
+    /// The counters of publications through Redis; `None` if it was never connected.
     pub fn redis_stats(&self) -> Option<RedisStats> {
         self.instance.redis_stats()
     }
 
-    /// The last thousand publications that Redis did not get, each once.
+    /// The dead letters: the last thousand publications that Redis did not get. Each is returned once.
     pub fn dead_letters(&self) -> Vec<RedisDeadLetter> {
         self.instance.redis().map(|redis| redis.dead_letters()).unwrap_or_default()
     }
 
-    /// Publishes dead letters of a topic again that Redis keeps, of whatever instance, the oldest `limit` of them. Those who
-    /// had them get them again, but for subscribers of the instance that they come from. Returns how many. Waits for Redis.
+    /// Publishes the oldest `limit` dead letters of a topic again that Redis keeps, whichever instance stored them.
+    /// Subscribers who got them before get them again, except those of the instance that published them first. Returns
+    /// how many. Waits for Redis.
     ///
     /// # Errors
-    /// No Redis, or none that answers.
+    /// Returns a [`RedisError`] if no Redis was connected, or if it refuses or doesn't reply in time.
     pub fn replay_dead_letters(&self, topic: &str, limit: usize) -> Result<usize, RedisError> {
         self.instance.redis().ok_or(RedisError::Never)?.replay(topic, limit)
     }

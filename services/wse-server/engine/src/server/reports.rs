@@ -1,4 +1,4 @@
-//! What the server tells of itself: counters, metrics, and the books of its connections.
+//! The server's reports: counters, metrics, and the books of its connections.
 
 use std::{
     sync::{PoisonError, atomic::Ordering, mpsc},
@@ -34,7 +34,7 @@ impl Instance {
         (stats, totals)
     }
 
-    /// How many connections are how good. Those of a shard that doesn't answer in time are left out.
+    /// How many connections have each grade, without the shards that don't reply in time.
     pub(super) fn grades(&self) -> Grades {
         let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
         let asked = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
@@ -68,7 +68,7 @@ impl Pages for Instance {
         self.stats_and_totals().0
     }
 
-    /// Each shard is asked; closed connections are told once.
+    /// Asks each shard. The books of a closed connection are returned once.
     fn connections(&self) -> ConnectionBooks {
         let mut books = std::mem::take(&mut *self.hub.last_books.lock().unwrap_or_else(PoisonError::into_inner));
         let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
@@ -95,7 +95,7 @@ impl Pages for Instance {
 }
 
 impl Server {
-    /// How good a connection is; nothing if it is unknown.
+    /// The quality of a connection; `None` if it is unknown, not open, or its shard doesn't reply in time.
     pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
         let key = self.shared.registry.key(connection)?;
         let (reply, replied) = mpsc::sync_channel(1);
@@ -103,7 +103,7 @@ impl Server {
         replied.recv_timeout(BOOKS_TIMEOUT).ok().flatten()
     }
 
-    /// How the server is, in the names of the reference, and more.
+    /// The server's health under the field names of the reference, with some additions.
     pub fn health_snapshot(&self) -> HealthSnapshot {
         let (stats, totals) = self.instance.stats_and_totals();
         let (recovery, presence) = (self.shared.recovery_size(), self.shared.presence_size());

@@ -1,4 +1,4 @@
-//! Subscriptions, publications and recovery, as the owner of a server sees them.
+//! The part of the server's API for subscriptions, publications and recovery.
 
 use std::{
     borrow::Cow,
@@ -17,24 +17,25 @@ use crate::{
     topics::{self, Change, TopicAcl, TopicError},
 };
 
-/// Messages that are framed and written as one: some hundred kilobytes of the usual ones.
+/// Messages that are framed and written together: some hundred kilobytes at the usual sizes.
 const MESSAGES_AT_ONCE: usize = 1024;
 
-/// Messages with their categories.
+/// Adds its category to each message.
 fn complete(texts: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
     texts.iter().map(|text| envelope::with_category(text.as_ref())).collect()
 }
 
 impl Hub {
-    /// What carries a connection's changes to its shard.
+    /// Returns a callback that sends changes of a connection's subscriptions to its shard.
     fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
-        // Without waiting: the topics are locked, and the shard may need them to go on.
+        // Doesn't wait: the topics are locked, and the shard may need that lock to go on.
         move |change| {
             self.mailboxes[connection.shard()].put_now(Command::Change(connection, change));
         }
     }
 
-    /// Publishes `texts` to a topic's subscribers here and, through `links`, elsewhere, and keeps them for those who come back.
+    /// Publishes `texts` to a topic's subscribers here and, through `links`, on other instances, and keeps them for
+    /// recovery.
     fn publish(&self, topic: &str, texts: Vec<Cow<'_, str>>, links: Option<&Links>) {
         let hand_out = |publications: &[Publication<'_>]| {
             self.hand_out(topic, publications, Mailbox::put);
@@ -60,12 +61,12 @@ impl Hub {
         });
     }
 
-    /// Lets a publisher go on when there is room for more.
+    /// Makes a publisher wait while the backlog of publications is too large.
     pub(super) fn wait_for_listeners(&self) {
         self.publications.wait(|| !self.is_running());
     }
 
-    /// Sends a connection what it missed of a topic whose log is locked.
+    /// Sends a connection what it missed of a topic. The topic's log is locked meanwhile.
     fn replay(&self, key: ConnectionKey, log: &Log, missed_from: Option<Position>, recovery: &Recovery) -> Recovered {
         let missed = missed_from.and_then(|position| log.after(position, recovery.config.max_messages));
         let (recovered, count) = (missed.is_some(), missed.as_ref().map_or(0, ExactSizeIterator::len));
@@ -75,7 +76,8 @@ impl Hub {
         Recovered { position: log.position(), recovered, count }
     }
 
-    /// Works on the log that a client's position is of, if it is another instance's and has all that the client missed.
+    /// Runs `replay` with the log that a client's position belongs to, if another instance stamped it and everything
+    /// that the client missed is in it.
     fn recover_foreign<T>(
         &self,
         recovery: &Recovery,
@@ -89,20 +91,20 @@ impl Hub {
         recovery.with_foreign(topic, position.epoch, now_millis, |log| has_all(log).then(|| replay(log)))?
     }
 
-    /// Topics and bytes kept for recovery.
+    /// How many topics have logs, and how many bytes they take.
     pub(super) fn recovery_size(&self) -> (usize, usize) {
         self.recovery.as_ref().map_or((0, 0), Recovery::size)
     }
 }
 
 impl Server {
-    /// Subscribes a connection to those of `topics` (names, or patterns with `*` for any run of characters and `?` for any
-    /// one) that its rules permit, to be sent what is published there; as a member of `queue_group`, to get its share of that.
-    /// Returns the permitted ones; none if the connection is unknown.
+    /// Subscribes a connection to those of `topics` that its rules permit. A topic is a name or a pattern, in which `*`
+    /// stands for any run of characters and `?` for any one. With a `queue_group` the connection gets its share of the
+    /// publications, otherwise all of them. Returns the permitted topics; none if the connection is unknown.
     ///
     /// # Errors
-    /// A topic that is empty, too long or holds control characters, or more than the connection may have. Then nothing has
-    /// changed.
+    /// Returns a [`TopicError`] if a name is empty, too long or has control characters, or if the connection would have
+    /// too many subscriptions. Nothing has changed then.
     pub fn subscribe(
         &self,
         connection: &str,
@@ -113,11 +115,12 @@ impl Server {
         self.shared.topics.subscribe(key, topics, queue_group, self.shared.teller(key))
     }
 
-    /// Subscribes a connection like [`Server::subscribe`], and sends it what it missed of each topic since `missed_from`,
-    /// before anything new. Patterns are subscribed to and have no past. Returns what became of each permitted topic.
+    /// Subscribes a connection as [`Server::subscribe`] does, and sends it what it missed of each topic since
+    /// `missed_from` before anything new. Patterns are subscribed to without recovery. Returns the outcome of each
+    /// permitted topic, which is `None` where nothing can be recovered.
     ///
     /// # Errors
-    /// As [`Server::subscribe`]; topics before the refused one stay subscribed.
+    /// The same as [`Server::subscribe`]; topics before the refused one stay subscribed.
     pub fn subscribe_with_recovery(
         &self,
         connection: &str,
@@ -148,7 +151,7 @@ impl Server {
         Ok(outcomes)
     }
 
-    /// Ends a connection's subscriptions to `topics`, or all of them. Returns how many that were.
+    /// Ends a connection's subscriptions to `topics`; `None` means to all. Returns how many ended.
     pub fn unsubscribe(&self, connection: &str, topics: Option<&[&str]>) -> usize {
         let Some(key) = self.shared.registry.key(connection) else { return 0 };
         let ended = self.shared.topics.unsubscribe(key, topics, self.shared.teller(key));
@@ -158,27 +161,27 @@ impl Server {
         ended
     }
 
-    /// Sets what a connection may subscribe to, in place of what its token said. Subscriptions that break the new rules end.
-    /// Returns whether the connection is known.
+    /// Replaces the rules for a connection's topics, which its token may have set. Subscriptions that the new rules
+    /// don't permit end. Returns whether the connection is known.
     pub fn set_topic_acl(&self, connection: &str, acl: TopicAcl) -> bool {
         let Some(key) = self.shared.registry.key(connection) else { return false };
         self.shared.topics.set_acl(key, acl, self.shared.teller(key));
         true
     }
 
-    /// Sends `text` to the subscribers of `topic`, of all connected instances, with its category as field `c` where it has none. Waits first if
-    /// `max_publish_backlog_bytes` is set and reached.
+    /// Sends `text` to the subscribers of `topic` on all linked instances. A text without a category gets one in its
+    /// field `c`. Waits first if `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast(&self, topic: &str, text: &str) {
         self.broadcast_many(topic, &[text]);
     }
 
-    /// Sends `texts` to the subscribers of `topic`, as [`Server::broadcast`] does with each, for less than each would cost:
-    /// what comes together is written together.
+    /// Sends each of `texts` to the subscribers of `topic`, as [`Server::broadcast`] does, but at a lower cost: they
+    /// are written together.
     pub fn broadcast_many(&self, topic: &str, texts: &[impl AsRef<str>]) {
         self.publish_in_parts(topic, texts, Some(&self.shared.links));
     }
 
-    /// Sends `text` to the subscribers of `topic` that this instance has; otherwise like [`Server::broadcast`].
+    /// Sends `text` to the subscribers of `topic` on this instance alone; otherwise the same as [`Server::broadcast`].
     pub fn broadcast_local(&self, topic: &str, text: &str) {
         self.publish_in_parts(topic, &[text], None);
     }
@@ -190,18 +193,19 @@ impl Server {
         }
     }
 
-    /// How many other instances want what is published to `topic`, as far as is known. May wait for an answer.
+    /// How many peers and other Redis connections are subscribed to `topic`, as far as is known. Pattern subscriptions
+    /// in Redis aren't counted. May wait for a reply.
     pub fn topic_interest(&self, topic: &str) -> usize {
         self.shared.links.audience(topic)
     }
 
-    /// Sends `text` to all connections, with its category as field `c` where it has none. Waits first if
+    /// Sends `text` to all connections. A text without a category gets one in its field `c`. Waits first if
     /// `max_publish_backlog_bytes` is set and reached.
     pub fn broadcast_all(&self, text: &str) {
         self.broadcast_all_many(&[text]);
     }
 
-    /// Sends `texts` to all connections, as [`Server::broadcast_all`] does with each, for less than each would cost.
+    /// Sends each of `texts` to all connections, as [`Server::broadcast_all`] does, but at a lower cost.
     pub fn broadcast_all_many(&self, texts: &[impl AsRef<str>]) {
         for texts in texts.chunks(MESSAGES_AT_ONCE) {
             let texts = complete(texts);
@@ -209,7 +213,7 @@ impl Server {
         }
     }
 
-    /// Sends `bytes` to all connections as one binary message; otherwise like [`Server::broadcast_all`].
+    /// Sends `bytes` to all connections as one binary message; otherwise the same as [`Server::broadcast_all`].
     pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
         let frame = || self.shared.publications.hold(frame::encode(Opcode::Binary, bytes));
         self.publish_to_all(|| Chunk::shared(frame(), 1));
@@ -223,7 +227,7 @@ impl Server {
         }
     }
 
-    /// How many connections have subscribed to this name, or to this pattern as it is written; members of queue groups too.
+    /// How many connections are subscribed to this name, or to exactly this pattern, including members of queue groups.
     pub fn topic_subscriber_count(&self, topic: &str) -> usize {
         self.shared.topics.subscriber_count(topic)
     }
@@ -233,7 +237,8 @@ impl Server {
         self.shared.topics.groups(topic)
     }
 
-    /// Bytes of publications, as framed, that are in memory because not every listener has taken them.
+    /// Bytes of publications, with frame headers, that are in memory because a subscriber or another instance hasn't
+    /// taken them.
     pub fn publish_backlog(&self) -> usize {
         self.shared.publications.bytes()
     }

@@ -1,4 +1,4 @@
-//! Taking clients from the listener, a few per round.
+//! Accepts clients from the listener, a few per round.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
@@ -17,19 +17,19 @@ use crate::{
     stats::{CloseReason, RejectReason},
 };
 
-/// Clients let in per round, so that a storm of them doesn't keep the others waiting.
+/// Clients accepted per round, so that a storm of them doesn't keep the other connections waiting.
 const ACCEPTS_PER_ROUND: usize = 64;
-/// How long to wait before accepting again when there are no descriptors left, in milliseconds.
+/// How long to wait before accepting again when no descriptors are left, in milliseconds.
 const ACCEPT_RETRY_MILLIS: u64 = 50;
-/// Descriptors that clients don't get: whoever asks for metrics is answered when clients have taken all the others.
+/// Descriptors reserved for other uses, so that requests for metrics are still served when clients have all the others.
 const SPARE_DESCRIPTORS: u64 = 64;
-/// What all send buffers together may come to, in bytes. The kernel's own choice is up to 4 MiB for each: a flood of
-/// publications to some thousand clients fills its memory for TCP, and then it throws away what arrives.
+/// What all send buffers together may take, in bytes. The kernel would give up to 4 MiB to each: publications to some
+/// thousand clients would then fill its memory for TCP, and it would drop inbound packets.
 const SEND_BUFFERS_BYTES: usize = 128 << 20;
-/// Nor is one smaller than this, in bytes: several messages fit.
+/// The smallest send buffer, in bytes; several messages fit into it.
 const LEAST_SEND_BUFFER: usize = 16 << 10;
 
-/// The lowest descriptor that no client gets. The kernel gives out the lowest that is free.
+/// The lowest descriptor that no client gets. The kernel always assigns the lowest free one.
 pub(super) fn descriptor_ceiling() -> u64 {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     most - SPARE_DESCRIPTORS.min(most / 4)
@@ -43,7 +43,7 @@ impl Shard {
             self.is_accepting = true;
         }
         if !self.is_accepting || self.core.shared.inbound.held.flooded_by_events() {
-            // An application that drains nothing gets no more clients either.
+            // An application that drains nothing gets no more clients.
             self.accept_retry_millis =
                 self.is_accepting.then_some(now + ACCEPT_RETRY_MILLIS).or(self.accept_retry_millis);
             self.is_accepting = false;
@@ -52,7 +52,7 @@ impl Shard {
         for _ in 0..ACCEPTS_PER_ROUND {
             let Some(listener) = &self.listener else { return };
             match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                // Whoever stands at the door makes way for who knocks.
+                // If no descriptor is left for the client, the oldest pending handshake makes way for it.
                 Ok(socket) if self.has_descriptor_for(&socket) || self.dismiss_oldest() => self.admit(socket),
                 Ok(_) => {
                     self.core.counters.rejected[RejectReason::Full as usize] += 1;
@@ -66,7 +66,7 @@ impl Shard {
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
                     return self.accept_later(now);
                 }
-                // The client gave up in between.
+                // The client aborted the connection before it was accepted.
                 Err(_) => {}
             }
         }
@@ -82,17 +82,18 @@ impl Shard {
         self.accept_retry_millis = Some(now + ACCEPT_RETRY_MILLIS);
     }
 
-    /// Where many clients are, each gets less than its listener would give it. It stays so, and nobody is cut off.
+    /// With many clients, gives the socket a smaller send buffer than the listener's setting. The size is set once, and
+    /// no client is disconnected because of it.
     fn bound_send_buffer(&self, socket: &OwnedFd) {
         let clients = self.core.shared.open.load(Ordering::Relaxed);
         let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(LEAST_SEND_BUFFER);
         if share < self.core.shared.config.send_buffer_bytes {
-            // What it can't be told it does without.
+            // If the kernel refuses, the socket keeps its size.
             let _ = set_socket_send_buffer_size(socket, share);
         }
     }
 
-    /// Takes a fresh connection in. Its request is usually here already.
+    /// Adds a new connection and reads its request, which has usually arrived already.
     fn admit(&mut self, socket: OwnedFd) {
         self.bound_send_buffer(&socket);
         let Ok(mut connection) = self.table.insert(socket, self.core.now_millis) else {

@@ -1,40 +1,43 @@
-//! Memory for messages that aren't whole yet: so much for all of them together, promised before it is used.
+//! Memory for incomplete large messages: a budget per shard, reserved before it is used.
 //!
-//! A frame says how long it will be. A large one is read only when there is room for all of it; until then its
-//! connection isn't read, so that its client waits and nothing is lost. Whoever has a promise can finish, so nobody
-//! waits for ever; whoever has one, keeps others waiting and sends nothing is closed.
+//! A frame's header says how long it is. A large frame is read only when there is room for all of it; until then its
+//! connection isn't read, so that its client waits and nothing is lost. A connection with a reservation can finish, so
+//! no other waits for ever. One that holds a reservation for long and sends nothing while others wait is closed.
 
 use std::collections::VecDeque;
 
 use crate::{config::Config, connection::Connection, frame::MAXIMAL_HEADER, key::ConnectionKey};
 
-/// Frames above this are read into a buffer of their own, so that their beginning isn't copied again and again.
+/// Frames longer than this many bytes get a buffer of their own, so that their beginning isn't copied again and again.
 pub(super) const BIG_FRAME: usize = 32 << 10;
-/// How long a client may say nothing in the middle of a large message while others wait for its room, in milliseconds.
+/// How long a client may hold a reservation while others wait for room, in milliseconds. After that it is closed if it
+/// has sent nothing new when a sweep comes by.
 const STALL_MILLIS: u64 = 10_000;
 
-/// One shard's room.
+/// The budget of one shard.
 pub(super) struct Assembly {
+    /// Bytes that aren't reserved.
     left: usize,
-    /// What a message of several frames is promised: how long it will be isn't known, and joining doubles its buffer.
+    /// What is reserved for a message of several frames, in bytes: its length isn't known in advance, and joining
+    /// doubles its buffer.
     fragmented: usize,
-    /// Who waits for room, first come first served.
+    /// Connections that wait for room, first come, first served.
     pub(super) queue: VecDeque<ConnectionKey>,
 }
 
-/// What a connection needs before it may be read on.
+/// Whether a connection may be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// It has what it needs.
+    /// It has the memory that it needs.
     Nothing,
-    /// Its turn.
+    /// It has no reservation and must wait until there is room.
     Wait,
-    /// A message in large parts: there was room for one, but there is none for more.
+    /// It has a reservation for a part of its message, but there is no room for the rest.
     GiveUp,
 }
 
 impl Assembly {
-    /// The limit is the process's, each shard has its equal share, but room for one message at least.
+    /// Each shard gets an equal share of the process's limit, but at least room for one message.
     pub(super) fn new(config: &Config, shards: usize) -> Self {
         let fragmented = 2 * config.max_message_size + MAXIMAL_HEADER;
         Self { left: (config.max_partial_bytes / shards).max(fragmented), fragmented, queue: VecDeque::new() }
@@ -51,12 +54,12 @@ impl Assembly {
         }
     }
 
-    /// Promises a connection room for the message that it is in the middle of, or says that there is none.
+    /// Reserves memory for the message that a connection is in the middle of.
     pub(super) fn promise(&mut self, connection: &mut Connection, now_millis: u64) -> Need {
         let wanted = self.wanted(connection);
         let more = wanted.saturating_sub(connection.reserved);
         if more > self.left {
-            // Whoever waited with a promise would keep from others what they wait for.
+            // Waiting while it holds a reservation could block the others for ever.
             return if connection.reserved > 0 { Need::GiveUp } else { Need::Wait };
         }
         if more > 0 {
@@ -67,24 +70,25 @@ impl Assembly {
         Need::Nothing
     }
 
-    /// Takes back what a connection doesn't need any more.
+    /// Releases a reservation that the connection doesn't need any more.
     pub(super) fn settle(&mut self, connection: &mut Connection) {
         if self.wanted(connection) == 0 {
             self.take_back(connection);
         }
     }
 
-    /// Takes back all of it.
+    /// Releases a connection's whole reservation.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
         self.left += std::mem::take(&mut connection.reserved);
     }
 
-    /// Whether some wait for room.
+    /// Whether connections wait for room.
     pub(super) fn is_tight(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether a connection keeps others waiting and does nothing.
+    /// Whether others wait for room while a connection has held its reservation for [`STALL_MILLIS`] and has nothing to
+    /// read now.
     pub(super) fn is_stalled(&self, connection: &Connection, now_millis: u64) -> bool {
         connection.reserved > 0
             && self.is_tight()

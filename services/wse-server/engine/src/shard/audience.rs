@@ -1,4 +1,5 @@
-//! Which of a shard's connections listen to a topic. Changed by command only, in the order in which `topics.rs` changed.
+//! The subscribers of each topic among a shard's connections. Commands change these lists, in the order in which
+//! `topics.rs` changed its own.
 
 use std::collections::HashMap;
 
@@ -7,13 +8,13 @@ use crate::{
     topics::{Change, TopicId},
 };
 
-/// See the module.
+/// The lists of subscribers by topic, with the reverse index.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     listeners: HashMap<TopicId, Vec<ConnectionKey>>,
-    /// Where each connection stands in these lists, so that leaving takes no search, however many they are.
+    /// Each connection's index in these lists, so that removing it takes no search, however long they are.
     places: HashMap<ConnectionKey, HashMap<TopicId, usize>>,
-    /// Listeners of several topics, each once; kept for its memory.
+    /// The subscribers of several topics, each once. The vector is kept to reuse its memory.
     several: Vec<ConnectionKey>,
 }
 
@@ -37,14 +38,14 @@ impl Audiences {
         }
     }
 
-    /// The connection is gone.
+    /// Removes a closed connection from all lists.
     pub(super) fn forget(&mut self, connection: ConnectionKey) {
         for (topic, place) in self.places.remove(&connection).unwrap_or_default() {
             self.vacate(topic, place);
         }
     }
 
-    /// Takes a place out of a list; the last one moves there.
+    /// Removes an entry from a list; the last entry moves into its place.
     fn vacate(&mut self, topic: TopicId, place: usize) {
         let Some(list) = self.listeners.get_mut(&topic) else { return };
         list.swap_remove(place);
@@ -56,7 +57,7 @@ impl Audiences {
         }
     }
 
-    /// Takes out the list of whoever listens to any of `topics`, each once. [`Audiences::put_back`] it.
+    /// Takes out the subscribers of any of `topics`, each once. Return them with [`Audiences::put_back`].
     pub(super) fn take(&mut self, topics: &[TopicId]) -> Vec<ConnectionKey> {
         if let [topic] = topics {
             return self.listeners.get_mut(topic).map(std::mem::take).unwrap_or_default();
@@ -68,7 +69,7 @@ impl Audiences {
         several
     }
 
-    /// Puts back what [`Audiences::take`] gave out; nothing may have changed in between.
+    /// Puts back the list from [`Audiences::take`]; the lists must not have changed in between.
     pub(super) fn put_back(&mut self, topics: &[TopicId], mut list: Vec<ConnectionKey>) {
         if let [topic] = topics {
             if let Some(place) = self.listeners.get_mut(topic) {

@@ -1,4 +1,4 @@
-//! What working on one connection needs of its shard, and how a connection is forgotten.
+//! The part of a shard that work on a single connection needs, and the removal of a connection.
 
 use std::{
     collections::VecDeque,
@@ -21,23 +21,23 @@ use crate::{
     stats::{Book, CloseReason, Counters},
 };
 
-/// Books of closed connections that are kept for someone to fetch.
+/// The most books of closed connections that are kept until they are fetched.
 const KEPT_BOOKS: usize = 1_000_000;
 
-/// What happens to a message that there is no room for.
+/// What happens to inbound messages, in particular when there is no room for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
-    /// There is room, because nothing is read while there is none.
+    /// They are kept; nothing is read while there is no room.
     Wait,
-    /// It is dropped.
+    /// They are kept, or dropped when there is no room.
     Drop,
-    /// There is nobody to take any message.
+    /// They are dropped, as the application takes no messages.
     Discard,
-    /// Messages go back to where they came from.
+    /// They are sent back to their client.
     Echo,
 }
 
-/// What working on one connection needs of its shard.
+/// The part of a shard that work on a single connection needs.
 pub(super) struct Core {
     pub(super) index: usize,
     pub(super) shared: Arc<Hub>,
@@ -46,26 +46,29 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) closed_books: VecDeque<Book>,
     pub(super) inflater: Inflater,
-    /// What the inflater writes to.
+    /// The output buffer of the inflater.
     pub(super) inflated: Vec<u8>,
-    /// What is to be written to the connection that is being read.
+    /// Framed replies to the connection that is being read.
     pub(super) replies: Vec<u8>,
+    /// How many messages `replies` holds, control frames excluded.
     pub(super) reply_messages: u32,
-    /// How urgent that is.
+    /// The priority of `replies`.
     pub(super) reply_level: Level,
-    /// Where requests are read to.
+    /// The buffer that handshake requests are read to.
     pub(super) request: Vec<u8>,
     pub(super) random: Random,
     pub(super) assembly: Assembly,
-    /// Bytes that are kept for clients that don't take them, and how many may be.
+    /// Bytes that wait for clients that read too slowly; the limit is below.
     pub(super) outbound_bytes: usize,
     pub(super) outbound_limit: usize,
     #[expect(clippy::vec_box, reason = "the boxes themselves are handed to connections and come back")]
     pub(super) spare_backlogs: Vec<Box<Backlog>>,
-    /// Connections with a key. While there are none, nobody looks for keys.
+    /// How many connections have an encryption key. While there are none, no key is looked up.
     pub(super) encrypted: usize,
     pub(super) started: Instant,
+    /// Milliseconds since `started`, as of this round.
     pub(super) now_millis: u64,
+    /// Milliseconds since the Unix epoch, as of this round.
     pub(super) wall_millis: u64,
 }
 
@@ -101,7 +104,7 @@ impl Core {
         }
     }
 
-    /// Once per round: no message needs to know better.
+    /// Updates the clocks, once per round: no message needs a more precise time.
     pub(super) fn tick_clock(&mut self) {
         self.now_millis = self.started.elapsed().as_millis() as u64;
         self.wall_millis = clock::now_millis();
@@ -112,12 +115,13 @@ impl Core {
         if is_kept { self.shared.inbound.held.room() } else { (usize::MAX, usize::MAX) }
     }
 
-    /// Hands over what was collected, and publishes the counters with it.
+    /// Hands the collected messages to the application's queue, together with the counters.
     pub(super) fn hand_over(&mut self) {
         self.shared.inbound.push(self.index, self.intake.collected(), &self.counters);
     }
 
-    /// A connection is gone: says so to whom it concerns and keeps its books.
+    /// Removes a connection from the registry and the recipients, notifies the application, and keeps the connection's
+    /// books.
     pub(super) fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
         if let Some(mut backlog) = connection.backlog.take() {
             self.outbound_bytes -= backlog.own_bytes();

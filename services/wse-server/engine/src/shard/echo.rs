@@ -1,4 +1,4 @@
-//! Sending messages back as they came, whatever they mean.
+//! Echo mode: messages are sent back as they came, and their content isn't interpreted.
 
 use bytes::BufMut;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Core {
-    /// Answers a message with itself. It counts as consumed: the engine answered it.
+    /// Replies to a message with the message itself. It counts as consumed, as the engine replied to it.
     pub(super) fn echo(&mut self, connection: &mut Connection, kind: DataKind, place: Place) -> Result<(), Violation> {
         let bytes = match &place {
             Place::Arena(range) => &self.intake.bytes()[range.clone()],

@@ -1,4 +1,4 @@
-//! Connections that are encrypted from end to end: the exchange of keys, and what is sealed and opened with them.
+//! End-to-end encrypted connections: the key exchange, and sealing and opening their messages.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ use crate::{
     stats::{DropReason, SendDropReason},
 };
 
-/// An exchange costs a hundred times what a message costs; so a client may fail at it this often.
+/// How many failed key exchanges a client may have: one costs a hundred times what a message costs.
 const MOST_FAILURES: u8 = 8;
 
 impl Core {
-    /// Answers a client's hello; with a key of ours, if it brought one of its own.
+    /// Replies to a client's `client_hello`, with the server's public key if the client sent one of its own.
     pub(super) fn greet(&mut self, connection: &mut Connection, hello: &Hello) {
         let mut answers = 1;
         let public = match hello.key.as_deref().map(|key| self.agree(connection, key)) {
@@ -38,12 +38,12 @@ impl Core {
         let (config, now) = (&self.shared.config, self.wall_millis);
         let answer = envelope::server_hello(hello, connection.id, public.as_deref(), config, now);
         frame::put(&mut self.replies, Opcode::Text, answer.as_bytes());
-        // Nothing that is sealed may overtake the key that opens it.
+        // An encrypted message must not overtake the key that opens it.
         self.reply_level = Level::Critical;
         self.count_answered(connection, answers);
     }
 
-    /// Exchanges keys, once. Returns ours in base64.
+    /// Exchanges keys, once per connection. Returns the server's public key in base64.
     fn agree(&mut self, connection: &mut Connection, peer: &str) -> Result<String, ExchangeError> {
         if let Some(secured) = connection.secured() {
             secured.again(peer)?;
@@ -57,14 +57,14 @@ impl Core {
             connection.extras.get_or_insert_default().failed_exchanges = failed + 1;
         })?;
         let public = secured.public.clone();
-        // What is sealed from here on waits in the mailbox until the answer is on its way.
+        // Encrypted messages from now on wait in the mailbox until this reply is on its way.
         self.shared.recipients.encrypts(connection.key, secured.key.clone());
         self.encrypted += 1;
         connection.extras.get_or_insert_default().secured = Some(secured);
         Ok(public)
     }
 
-    /// Sends what all get, framed; to a connection with a key each of these messages sealed.
+    /// Sends framed publications; a connection with a key gets each of them encrypted.
     pub(super) fn publish(&mut self, connection: &mut Connection, framed: &Bytes, messages: u32) {
         if self.encrypted == 0 {
             return self.send_shared(connection, framed, messages);
@@ -80,7 +80,7 @@ impl Core {
         self.send(connection, &sealed, messages);
     }
 
-    /// One framed publication as its connection gets it. `None`: it could not be encrypted, and is counted.
+    /// One framed publication in the connection's form. `None` if it could not be encrypted, which is counted.
     fn sealed(&mut self, connection: &mut Connection, framed: Bytes) -> Option<Bytes> {
         let Some(secured) = connection.secured() else { return Some(framed) };
         let payload = frame::payloads(&framed).next().unwrap_or_default();
@@ -94,10 +94,11 @@ impl Core {
         }
     }
 
-    /// Takes a message that says it is encrypted. It is the application's, whatever its type says.
+    /// Reads a message that is marked as encrypted. It goes to the application even if it has one of the protocol's own
+    /// types.
     ///
-    /// One that can't be opened is dropped and counted, as the reference drops it: the client counts on it that nobody but
-    /// itself speaks on this connection.
+    /// A message that can't be opened is dropped and counted, as the reference does: an encrypted client relies on
+    /// being the only one that can send messages on its connection.
     pub(super) fn open_sealed(&mut self, connection: &mut Connection, place: &Place) {
         let bytes = match place {
             Place::Arena(range) => &self.intake.bytes()[range.clone()],
@@ -117,7 +118,7 @@ impl Core {
 }
 
 impl Shard {
-    /// Puts a publication behind what waits for one connection, sealed if it has a key.
+    /// Queues a publication for one connection, encrypted if the connection has a key.
     pub(super) fn queue_sealed(&mut self, key: ConnectionKey, framed: Bytes, dirty: &mut Vec<ConnectionKey>) {
         let frame = match self.table.get_mut(key) {
             Some(connection) if self.core.encrypted > 0 => self.core.sealed(connection, framed),
@@ -129,7 +130,8 @@ impl Shard {
     }
 }
 
-/// What an opened message is: text, which is what clients send, or MessagePack as the server itself packs it, or bytes.
+/// The content of an opened message: MessagePack as the server itself packs it, text as clients send it, or other
+/// bytes.
 fn meaning(plain: &[u8]) -> (Kind, Range<usize>, Option<Range<usize>>) {
     let whole = 0..plain.len();
     if let Binary::MessagePack { value, message_type } = format::classify_binary(plain, false) {

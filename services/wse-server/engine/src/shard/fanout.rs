@@ -1,4 +1,4 @@
-//! Publications: written to whoever listens, many at once where many are there.
+//! Writes publications to a shard's subscribers, joined where there are many at once.
 
 use bytes::{Bytes, BytesMut};
 
@@ -15,11 +15,11 @@ use crate::{
     topics::{Change, Pick},
 };
 
-/// Publications are joined up to this size: one write instead of many.
+/// Publications are joined up to this many bytes: one write instead of many.
 const JOINED_BYTES: usize = 256 << 10;
 
 impl Shard {
-    /// Writes what was joined to its listeners.
+    /// Writes the joined publications to their subscribers.
     pub(super) fn publish(&mut self, joined: &mut Joined) {
         let Some((target, chunk)) = joined.take(&self.core.shared.publications) else { return };
         match target {
@@ -47,11 +47,11 @@ impl Shard {
         if connection.phase == Phase::Open {
             self.core.publish(&mut connection, &chunk.bytes, chunk.messages);
         }
-        // Its end, if this was it, shows when it is read.
+        // If the connection failed, the next read finds out and removes it.
         self.table.put(connection);
     }
 
-    /// Hands a message to a member of a queue group, or has another one tried.
+    /// Queues a message for a member of a queue group; if that member can't take it, another one is tried.
     pub(super) fn deliver(&mut self, pick: Pick, frame: Bytes, dirty: &mut Vec<ConnectionKey>) {
         let connection = self.table.get_mut(pick.connection).filter(|connection| connection.phase == Phase::Open);
         let reason = match connection {
@@ -62,7 +62,7 @@ impl Shard {
             None => SendDropReason::Disconnected,
         };
         match self.core.shared.topics.another(&pick) {
-            // Without waiting: shards that wait for each other would do so for ever.
+            // Doesn't wait: shards that waited for each other would do so for ever.
             Some(next) => self.core.shared.mailboxes[next.connection.shard()].put_now(Command::Deliver(next, frame)),
             None => {
                 self.core.counters.send_dropped[reason as usize] += 1;
@@ -73,26 +73,26 @@ impl Shard {
         };
     }
 
-    /// A connection's subscriptions have changed.
+    /// Applies a change of a connection's subscriptions to this shard's lists.
     pub(super) fn resubscribe(&mut self, key: ConnectionKey, change: Change) {
         match self.table.get_mut(key) {
             Some(connection) => {
                 connection.is_subscriber = true;
                 self.audiences.change(key, change);
             }
-            // It left meanwhile, and nobody else will clean up behind it.
+            // The connection was closed meanwhile, so its subscriptions are removed here.
             None => self.core.shared.end_subscriptions(key),
         }
     }
 
-    /// Tells the application who came or went, if there is one.
+    /// Notifies the application that a user joined or left, if the application takes messages.
     pub(super) fn tell_presence(&mut self, kind: Kind, detail: &str) {
         if self.core.shared.config.delivery == Delivery::Queue {
             self.core.intake.push_event(kind, ConnectionKey::from_u64(u64::MAX), "", detail.as_bytes());
         }
     }
 
-    /// Closes nothing and says nothing: the connection is about to be removed.
+    /// Removes the subscriptions of a connection that is about to be removed. Sends and closes nothing.
     pub(super) fn end_subscriptions(&mut self, connection: &Connection) {
         if connection.is_subscriber {
             self.audiences.forget(connection.key);
@@ -101,18 +101,18 @@ impl Shard {
     }
 }
 
-/// Publications in a row for the same listeners, as one.
+/// Consecutive publications for the same subscribers, joined into one.
 #[derive(Default)]
 pub(super) struct Joined {
     target: Option<Target>,
-    /// The only one so far, as it came.
+    /// The first publication, as it came, while it is the only one.
     first: Option<Chunk>,
     bytes: BytesMut,
     messages: u32,
 }
 
 impl Joined {
-    /// Whether a publication for `target` may come on top.
+    /// Whether a publication for `target` may be added.
     pub(super) fn takes(&self, target: &Target) -> bool {
         self.bytes.len() < JOINED_BYTES && self.target.as_ref().is_none_or(|mine| mine == target)
     }

@@ -1,4 +1,4 @@
-//! Letting a client in: its request, its token, and the first frame that it gets.
+//! Admits a client: reads its request, checks its token, and sends the first frame.
 
 use std::sync::atomic::Ordering;
 
@@ -14,21 +14,21 @@ use crate::{
     stats::{CloseReason, RejectReason},
 };
 
-/// Whether a request may end here.
+/// Whether the bytes contain a blank line, which ends a request.
 fn has_blank_line(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, b"\n\r\n").or_else(|| memchr::memmem::find(bytes, b"\n\n")).is_some()
 }
 
-/// What a request comes to.
+/// The response to a valid request.
 enum Answer {
-    /// Welcome; who it is, if a token says so.
+    /// The client is admitted; `admitted` has its user if a token was checked.
     Welcome { admitted: Option<Admitted>, cookies: String },
-    /// Upgraded to be told no.
+    /// The client is upgraded only so that it can read why it is refused.
     Unauthorized(AuthError),
 }
 
 impl Core {
-    /// Reads a request, and answers it when it is whole.
+    /// Reads a request, and responds once it is complete.
     pub(super) fn open(&mut self, connection: &mut Connection) -> Progress {
         let mut request = std::mem::take(&mut self.request);
         request.clear();
@@ -48,7 +48,7 @@ impl Core {
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return self.reject_silently(RejectReason::Handshake),
         }
-        // A request that trickles isn't parsed for every byte of it.
+        // A request that arrives byte by byte isn't parsed again for each byte.
         let has_news =
             before == 0 || request.len() >= MAXIMAL_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
         match if has_news { handshake::parse(request) } else { Ok(None) } {
@@ -100,7 +100,8 @@ impl Core {
         }
     }
 
-    /// Upgrades, registers and greets, in one write: nothing can come before the greeting.
+    /// Upgrades and registers the connection, and sends its first message in the same write, so that nothing can come
+    /// before it.
     fn welcome(
         &mut self,
         connection: &mut Connection,
@@ -120,7 +121,7 @@ impl Core {
         let user = admitted.map(|admitted| {
             if let Some(rules) = admitted.topics {
                 connection.is_subscriber = true;
-                // Nothing to change: it has no subscriptions yet.
+                // The connection has no subscriptions yet, so there are no changes to report.
                 self.shared.topics.set_acl(connection.key, rules, |_| {});
             }
             if self.shared.presence.is_some() {
@@ -146,14 +147,14 @@ impl Core {
             messages = 1;
         }
         self.send(connection, &out, messages);
-        // The upgrade itself is no WebSocket traffic. A fresh socket takes it whole.
+        // The upgrade itself is no WebSocket traffic. The buffer of a new socket takes it completely.
         self.counters.bytes_sent = self.counters.bytes_sent.saturating_sub(upgrade_bytes as u64);
         out.clear();
         self.replies = out;
         Progress::More
     }
 
-    /// Upgrades only to say that the client may not come in: browsers see no status of a refused upgrade.
+    /// Upgrades the connection to send an error and close it: browsers show scripts no status of a refused upgrade.
     fn turn_away(&mut self, connection: &mut Connection, error: AuthError, accept: &[u8; 28]) -> Progress {
         self.counters.rejected[RejectReason::Auth as usize] += 1;
         let mut out = Vec::new();
@@ -164,13 +165,14 @@ impl Core {
         self.last_words(connection, &out)
     }
 
-    /// Answers a request that is not upgraded.
+    /// Responds to a request that is not upgraded.
     pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: Refusal, reason: RejectReason) -> Progress {
         self.counters.rejected[reason as usize] += 1;
         self.last_words(connection, refusal.response().as_bytes())
     }
 
-    /// Says something to a client that was never let in, and lets it read that in peace.
+    /// Sends a last response to a client that was not admitted, and half closes the connection, so that the client can
+    /// read it.
     fn last_words(&mut self, connection: &mut Connection, words: &[u8]) -> Progress {
         connection.phase = Phase::Lingering;
         let sent = self.counters.bytes_sent;

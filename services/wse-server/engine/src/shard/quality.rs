@@ -1,4 +1,5 @@
-//! How good a shard's connections are: looked up when somebody asks, a few per round, so that traffic goes on meanwhile.
+//! The quality of a shard's connections, computed on request. A survey of all of them takes several rounds, so that
+//! traffic goes on meanwhile.
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::mpsc::SyncSender, time::Duration};
 
@@ -9,9 +10,9 @@ use crate::{
     quality::{Grades, Observed, Quality},
 };
 
-/// Connections that a survey looks at per round: each costs one question to the kernel.
+/// Connections that a survey examines per round; each costs one system call.
 const SURVEYED_PER_ROUND: usize = 256;
-/// What may wait for a client without a limit of its own before that is as bad as it gets.
+/// Backlog limit that the score assumes for connections without a limit, in bytes.
 const UNLIMITED_BACKLOG: usize = 16 << 20;
 
 /// A walk over all connections, a few per round.
@@ -21,7 +22,7 @@ struct Survey {
     reply: SyncSender<Grades>,
 }
 
-/// Those that are under way.
+/// Surveys in progress, the oldest first.
 #[derive(Default)]
 pub(super) struct Surveys(VecDeque<Survey>);
 
@@ -36,7 +37,7 @@ impl Surveys {
 }
 
 impl Shard {
-    /// Goes on with the oldest survey.
+    /// Continues the oldest survey.
     pub(super) fn survey(&mut self) {
         let Some(mut survey) = self.surveys.0.pop_front() else { return };
         let end = (survey.next_slot + SURVEYED_PER_ROUND).min(self.table.slots());
@@ -79,7 +80,8 @@ impl Core {
     }
 }
 
-/// How long the kernel thinks that a packet's acknowledgement takes, and how much that varies; if the kernel tells.
+/// The kernel's smoothed round trip and its variation (`TCP_INFO`, from microseconds); `None` if there is no
+/// measurement.
 fn round_trip(socket: &impl AsFd) -> Option<(Duration, Duration)> {
     use std::os::fd::AsRawFd;
 

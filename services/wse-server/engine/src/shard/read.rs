@@ -1,4 +1,4 @@
-//! Reading from a connection: bytes into the arena, messages out of it.
+//! Reads from a connection: bytes into the arena, messages out of it.
 
 use bytes::BufMut;
 
@@ -11,37 +11,37 @@ use crate::{
     stats::CloseReason,
 };
 
-/// So much is thrown away at once while lingering.
+/// Bytes that are read and discarded at once from a connection that is no longer read.
 const WASTE_BYTES: usize = 16 << 10;
 
-/// What working on a connection came to.
+/// The result of work on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// There is nothing left to read until the socket says so.
+    /// Nothing is left to read until the socket reports more.
     Drained,
-    /// There may be more.
+    /// There may be more to read.
     More,
-    /// The application holds all that it may.
+    /// The application holds as much as it may.
     Full,
-    /// There is no arena to read to.
+    /// No arena is free.
     Starved,
-    /// That was its end.
+    /// The connection has ended.
     Gone(CloseReason),
 }
 
-/// Where parsing stopped, and why.
+/// Why parsing stopped.
 enum Stop {
-    /// The frame there isn't whole; it will have so many bytes, if that is known.
+    /// The frame is incomplete; the number is its length in bytes, if its header has arrived.
     Incomplete(Option<usize>),
-    /// The application holds all that it may.
+    /// The application holds as much as it may.
     Full,
-    /// The client said goodbye.
+    /// A Close frame with its code, if it has one.
     Close(Option<u16>),
     Violation(Violation),
 }
 
 impl Core {
-    /// Does what a readable connection needs.
+    /// Does what a readable connection needs in its phase.
     pub(super) fn serve(&mut self, connection: &mut Connection) -> Progress {
         match connection.phase {
             Phase::Handshake => self.open(connection),
@@ -61,14 +61,15 @@ impl Core {
             if self.overflow != Overflow::Echo {
                 return Progress::Gone(CloseReason::Client);
             }
-            // As in `flush`: echoes are as large as what is echoed.
+            // As in `flush`: the echoes that the kernel still holds may be large, so the connection isn't closed at
+            // once.
             connection.ends_when_flushed = false;
             self.half_close(connection);
         }
         progress
     }
 
-    /// Reads into the arena and takes every whole frame out of it.
+    /// Reads into the arena and takes every complete frame out of it.
     fn read_small(&mut self, connection: &mut Connection) -> Progress {
         let may_drop = self.overflow != Overflow::Wait;
         if !may_drop && self.intake.is_full() {
@@ -79,7 +80,8 @@ impl Core {
         }
         let start = self.intake.begin_read(&connection.partial);
         connection.partial = Vec::new();
-        // What is here already comes first, or it would grow by a read each time that the application lets go of a little.
+        // What has arrived already is parsed first. Otherwise it would grow by one read each time the application
+        // releases a little.
         let had_unparsed = std::mem::take(&mut connection.has_unparsed);
         let end = if connection.is_readable && !had_unparsed { self.fill(connection) } else { None };
         let (at, stop) = self.parse(connection, start);
@@ -89,7 +91,7 @@ impl Core {
         }
         let limit = self.shared.config.max_message_size;
         let stop = match stop {
-            // It may be all that comes for a while: text that is wrong already is told so now.
+            // The rest may take long: text that is invalid already ends the connection now.
             Stop::Incomplete(_) if !rest.is_empty() => match connection.receiver.check_incomplete(rest, limit) {
                 Ok(()) => stop,
                 Err(violation) => Stop::Violation(violation),
@@ -106,7 +108,7 @@ impl Core {
 
     /// Reads once. Returns how the connection ended, if it did.
     fn fill(&mut self, connection: &mut Connection) -> Option<Progress> {
-        // Where large messages wait for room, their beginnings are kept short.
+        // While large messages wait for room, their beginnings are kept short.
         let most = if self.assembly.is_tight() { BIG_FRAME } else { READ_BYTES };
         match self.intake.read(&connection.socket, most) {
             Ok((0, _)) => Some(Progress::Gone(CloseReason::Eof)),
@@ -125,7 +127,7 @@ impl Core {
         }
     }
 
-    /// What follows from where parsing stopped.
+    /// Acts on the reason why parsing stopped. Returns the connection's progress if it isn't to be read further.
     fn conclude(&mut self, connection: &mut Connection, stop: Stop) -> Option<Progress> {
         connection.expected = 0;
         match stop {
@@ -159,7 +161,7 @@ impl Core {
         None
     }
 
-    /// Takes frames from the arena, from `at`. Returns where it stopped.
+    /// Parses frames from the arena, starting at `at`. Returns where and why it stopped.
     fn parse(&mut self, connection: &mut Connection, mut at: usize) -> (usize, Stop) {
         let limit = self.shared.config.max_message_size;
         let may_drop = self.overflow != Overflow::Wait;
@@ -201,7 +203,7 @@ impl Core {
     /// Reads a frame that has its own buffer, and no byte beyond it.
     fn read_big(&mut self, connection: &mut Connection) -> Progress {
         let missing = connection.expected - connection.partial.len();
-        // Memory follows what came, not what was announced.
+        // Memory grows with what arrives, not with what the header announces.
         let room = missing.min(connection.partial.len().max(4 * BIG_FRAME));
         connection.partial.reserve_exact(room);
         let spare = &mut connection.partial.spare_capacity_mut()[..room];
@@ -216,7 +218,7 @@ impl Core {
             Err(_) => return Progress::Gone(CloseReason::Error),
         };
         let length = connection.partial.len() + read;
-        // SAFETY: the kernel has initialised `read` bytes behind the old length, within the capacity.
+        // SAFETY: the kernel has initialised `read` bytes after the old length, within the capacity.
         unsafe { connection.partial.set_len(length) };
         self.counters.bytes_received += read as u64;
         connection.is_readable = read == room || connection.is_hung_up;
@@ -226,7 +228,7 @@ impl Core {
         if connection.is_readable { Progress::More } else { Progress::Drained }
     }
 
-    /// A big frame is whole.
+    /// Processes a big frame that is complete.
     fn take_big(&mut self, connection: &mut Connection) {
         let mut frame = std::mem::take(&mut connection.partial);
         connection.expected = 0;
@@ -245,7 +247,7 @@ impl Core {
         }
     }
 
-    /// Takes a message that doesn't lie in the arena.
+    /// Processes a message that is not in the arena.
     fn whole(&mut self, connection: &mut Connection, kind: DataKind, place: Place) -> Result<(), Violation> {
         if self.overflow == Overflow::Echo {
             self.echo(connection, kind, place)
@@ -254,7 +256,7 @@ impl Core {
         }
     }
 
-    /// Throws away what a client sends that is no longer listened to, until it hangs up.
+    /// Discards what a client sends while its connection lingers, until the client closes it.
     fn waste(&mut self, connection: &mut Connection) -> Progress {
         let mut waste = [0_u8; WASTE_BYTES];
         loop {

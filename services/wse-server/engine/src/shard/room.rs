@@ -1,4 +1,5 @@
-//! Who waits for room for a large message, whose turn it is, and who is closed for want of it.
+//! The queue of connections that wait for memory for a large message, and the connections that are closed for lack of
+//! it.
 
 use super::{Core, Shard, assembly::Need};
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
 };
 
 impl Shard {
-    /// After a read: whether the connection may be read on. If not, it has been put where it waits.
+    /// Reserves memory after a read. Returns whether the connection may be read further; if not, it waits in a queue.
     pub(super) fn make_room(&mut self, connection: &mut Connection) -> bool {
         if !matches!(connection.phase, Phase::Open | Phase::Closing) {
             return true;
@@ -26,7 +27,7 @@ impl Shard {
         }
     }
 
-    /// Has those who wait go on, as far as there is room.
+    /// Lets waiting connections go on, as far as there is room.
     pub(super) fn grant(&mut self) {
         while let Some(&key) = self.core.assembly.queue.front() {
             if let Some(connection) = self.table.get_mut(key) {
@@ -42,7 +43,7 @@ impl Shard {
 }
 
 impl Core {
-    /// Ends a connection whose message there is no room for.
+    /// Ends a connection for whose message there is no room.
     fn crowd_out(&mut self, connection: &mut Connection) {
         connection.receiver.forget();
         connection.partial = Vec::new();

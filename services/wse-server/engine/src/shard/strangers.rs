@@ -1,8 +1,9 @@
-//! Connections that haven't been let in: their request isn't whole, or they were refused and read our last words.
+//! Pending handshakes: connections that aren't admitted yet because their request is incomplete, and refused ones that
+//! read their last response.
 //!
-//! They cost a descriptor and up to a request's bytes, and anyone can make them. So there are only so many: one more, and
-//! the oldest makes way. A client that means it sends its request at once and is never the oldest; whoever trickles or
-//! says nothing is, however many of them there are.
+//! Each costs a descriptor and up to the size of a request, and any client can open them. So their number is limited,
+//! and the oldest makes way for a new one. A proper client sends its request at once and is never the oldest. One that
+//! sends slowly or not at all becomes the oldest, however many there are.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,19 +21,23 @@ use crate::{
     stats::{CloseReason, RejectReason},
 };
 
-/// Who is at the door of one shard.
+/// The pending handshakes of one shard.
 pub(super) struct Strangers {
+    /// The most pending handshakes.
     limit: usize,
-    /// 0: no limit.
+    /// The most from one address; 0 switches the limit off.
     peer_limit: usize,
-    /// Oldest first. Those that were let in or are gone are skipped, and swept out when they are the most.
+    /// Oldest first. Entries that were admitted or closed stay until they are skipped, or removed when they are in the
+    /// majority.
     queue: VecDeque<ConnectionKey>,
+    /// The address of each pending handshake; `None` if it is unknown or addresses aren't limited.
     peers: HashMap<ConnectionKey, Option<IpAddr>>,
+    /// How many pending handshakes each address has.
     by_peer: HashMap<IpAddr, usize>,
 }
 
 impl Strangers {
-    /// The limits are the process's: each shard has its equal share, as the kernel spreads connections.
+    /// Each shard gets an equal share of the process's limits, as the kernel spreads connections evenly.
     pub(super) fn new(config: &Config, shards: usize) -> Self {
         Self {
             limit: config.max_handshakes.div_ceil(shards),
@@ -43,7 +48,7 @@ impl Strangers {
         }
     }
 
-    /// Notes a stranger. Returns false if its address has as many here as it may.
+    /// Adds a connection. Returns false if its address has as many pending handshakes here as it may.
     fn enter(&mut self, connection: &Connection) -> bool {
         let peer = if self.peer_limit > 0 { address(connection) } else { None };
         if let Some(peer) = peer {
@@ -61,7 +66,7 @@ impl Strangers {
         true
     }
 
-    /// It was let in, or is gone.
+    /// Removes a connection that was admitted or closed.
     pub(super) fn leave(&mut self, key: ConnectionKey) {
         let Some(Some(peer)) = self.peers.remove(&key) else { return };
         if let Some(count) = self.by_peer.get_mut(&peer) {
@@ -87,7 +92,8 @@ impl Strangers {
 }
 
 impl Shard {
-    /// Puts a fresh connection among the strangers if it isn't in yet. Returns what becomes of it.
+    /// Adds a new connection to the pending handshakes, unless it is admitted or closed already. Ends it if its address
+    /// has too many.
     pub(super) fn meet(&mut self, connection: &mut Connection, progress: Progress) -> Progress {
         if connection.is_registered || matches!(progress, Progress::Gone(_)) {
             return progress;
@@ -102,18 +108,19 @@ impl Shard {
         progress
     }
 
-    /// Has the oldest ones make way for those that came last.
+    /// Ends the oldest pending handshakes until their number is within the limit.
     pub(super) fn thin_out(&mut self) {
         while self.strangers.is_crowded() && self.dismiss_oldest() {}
     }
 
-    /// Ends the stranger that has been here longest. Returns false if there is none.
+    /// Ends the oldest pending handshake. Returns false if there is none.
     pub(super) fn dismiss_oldest(&mut self) -> bool {
         let Some(key) = self.strangers.oldest() else { return false };
         self.with(key, |core, connection| {
             if connection.phase == Phase::Handshake {
                 core.counters.rejected[RejectReason::Crowded as usize] += 1;
-                // If it fits: nobody waits for a stranger to read it, or the crowd would be here for longer.
+                // Only if it fits into the socket's buffer: waiting for the client to read it would keep the crowd
+                // longer.
                 let answer = Refusal::ServiceUnavailable.response();
                 let _ = rustix::net::send(&connection.socket, answer.as_bytes(), SendFlags::NOSIGNAL);
             }
@@ -123,7 +130,8 @@ impl Shard {
     }
 }
 
-/// Whose it is. A host has a whole network of IPv6 addresses (RFC 6177), so these count by their first 64 bits.
+/// The address by which a connection counts. A host has a whole network of IPv6 addresses (RFC 6177), so these count by
+/// their first 64 bits.
 fn address(connection: &Connection) -> Option<IpAddr> {
     let peer = SocketAddr::try_from(getpeername(&connection.socket).ok()??).ok()?;
     Some(match peer.ip().to_canonical() {

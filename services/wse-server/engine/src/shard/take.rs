@@ -1,4 +1,4 @@
-//! What becomes of a message: answered, handed over, or dropped and counted.
+//! Decides what happens to a message: the engine replies to it, hands it to the application, or drops and counts it.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{
     stats::DropReason,
 };
 
-/// What a message means. Ranges count from its start.
+/// The content of a message. Ranges count from its start.
 enum Meaning {
     Deliver { kind: Kind, data: Range<usize>, message_type: Option<Range<usize>> },
     Ping(Ping),
@@ -28,7 +28,7 @@ fn meaning(bytes: &[u8], text: Text) -> Meaning {
     let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..bytes.len(), message_type: None };
     match text {
         Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
-        // A ping that is no JSON is no ping.
+        // A ping that is no valid JSON is handed on as raw text.
         Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
         Text::Hello { object } => Meaning::Hello(Hello::parse(&bytes[object])),
         Text::Pong => Meaning::Pong,
@@ -36,8 +36,8 @@ fn meaning(bytes: &[u8], text: Text) -> Meaning {
     }
 }
 
-/// What a packed message means. The reference hands all of them to the application, so that a client which packs its pings
-/// gets no answer; here the protocol's own types mean the same in every format.
+/// The content of a MessagePack message. The reference hands all of them to the application, so that a client which
+/// packs its pings gets no reply. Here the protocol's own types mean the same in every format.
 fn packed(bytes: &[u8], value: Range<usize>, message_type: Option<Range<usize>>) -> Meaning {
     let own = match message_type.as_ref().map(|range| &bytes[range.clone()]) {
         Some(b"ping") => Ping::unpack(&bytes[value.clone()]).map(Meaning::Ping),
@@ -49,7 +49,8 @@ fn packed(bytes: &[u8], value: Range<usize>, message_type: Option<Range<usize>>)
 }
 
 impl Core {
-    /// Takes one text of one frame, which is what nearly every message is: no detour for a JSON object that goes on.
+    /// Processes a text of one frame, as nearly every message is, with a short path for JSON objects that are handed
+    /// on.
     #[inline]
     pub(super) fn text(&mut self, connection: &mut Connection, range: Range<usize>) -> Result<(), Violation> {
         let bytes = &self.intake.bytes()[range.clone()];
@@ -73,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Takes one whole message, wherever it lies.
+    /// Processes one complete message, in the arena or in a buffer of its own.
     pub(super) fn message(
         &mut self,
         connection: &mut Connection,
@@ -139,7 +140,8 @@ impl Core {
         self.reply_messages += answers;
     }
 
-    /// Inflates a message and takes what comes out as text; what is no zlib stream, or no text, goes on as it came.
+    /// Inflates a message and processes the result as text. If it is no zlib stream, or the result is no text, the
+    /// message is handed on as it came.
     fn inflate(&mut self, connection: &mut Connection, place: Place) -> Result<(), Violation> {
         let bytes = match &place {
             Place::Arena(range) => &self.intake.bytes()[range.clone()],
@@ -168,7 +170,7 @@ impl Core {
         outcome
     }
 
-    /// Why a message isn't handed on, if it isn't.
+    /// Why a message isn't handed on; `None` if it is.
     #[inline]
     fn refusal(&self) -> Option<DropReason> {
         match self.overflow {
@@ -183,7 +185,7 @@ impl Core {
         self.counters.dropped[reason as usize] += 1;
     }
 
-    /// Hands a message on, unless there is nobody to take it or no room.
+    /// Hands a message to the application, or drops it if the application takes none or there is no room.
     pub(super) fn deliver(
         &mut self,
         connection: &mut Connection,

@@ -1,4 +1,5 @@
-//! What a shard does by the clock and by command: keep-alive, idle and late clients, what the application sends.
+//! What a shard does by the clock and by command: keep-alive pings, idle and late clients, and the application's
+//! commands.
 
 use std::collections::VecDeque;
 
@@ -18,21 +19,23 @@ use crate::{
     stats::{Book, CloseReason, RejectReason, SendDropReason},
 };
 
-/// How long a client may take to answer a goodbye, or to read our last words, in milliseconds.
+/// How long a client may take to reply to a Close frame, or to read its last response, in milliseconds.
 const GOODBYE_MILLIS: u64 = 2000;
-/// Connections that a sweep looks at per round: a tenth of a millisecond if nothing is wrong with them.
+/// Connections that a sweep visits per round; takes a tenth of a millisecond if nothing is to be done for them.
 const SWEPT_PER_ROUND: usize = 1024;
-/// Ticks in a row on which messages had to be dropped before a client is given up.
+/// Consecutive ticks with dropped messages after which a client is given up.
 const SLOW_TICKS: u8 = 2;
 
 /// A walk over all connections, a few per round.
 struct Sweep {
     next_slot: usize,
-    /// What to send to each, if this is a ping's sweep; nothing, where only the application's own messages may come.
+    /// The ping to send to each connection; `None` for a sweep without pings. It is empty in echo mode, which sends no
+    /// pings.
     ping: Option<Bytes>,
 }
 
-/// What is due when. Deadlines of one kind are equally long, so their queues are sorted by themselves.
+/// What is due when, in milliseconds of the shard's clock. Deadlines of one kind are equally long, so their queues are
+/// sorted by themselves.
 pub(super) struct Tending {
     ping_millis: u64,
     idle_millis: u64,
@@ -42,7 +45,7 @@ pub(super) struct Tending {
     sweep: Option<Sweep>,
     handshakes: VecDeque<(u64, ConnectionKey)>,
     goodbyes: VecDeque<(u64, ConnectionKey)>,
-    /// Those of a drain, which may take longer.
+    /// Closing connections of a drain, which may have a longer deadline.
     drained: VecDeque<(u64, ConnectionKey)>,
 }
 
@@ -53,7 +56,7 @@ impl Tending {
             ping_millis,
             idle_millis: config.idle_timeout.as_millis() as u64,
             handshake_millis: config.handshake_timeout.as_millis() as u64,
-            // Counted from the start, as in the reference; the tick at the start itself has nobody to greet.
+            // Counted from the start, as in the reference; at the start itself there are no connections to ping.
             next_ping_millis: ping_millis,
             next_look_millis: 0,
             sweep: None,
@@ -63,7 +66,7 @@ impl Tending {
         }
     }
 
-    /// How often idle connections are looked for: they are closed late by an eighth of the timeout at most.
+    /// How often to look for idle connections: they are closed late by at most an eighth of the timeout.
     fn look_millis(&self) -> u64 {
         (self.idle_millis / 8).clamp(20, 5000)
     }
@@ -72,21 +75,21 @@ impl Tending {
         self.sweep.is_some()
     }
 
-    /// When something is due.
+    /// When the next thing is due.
     pub(super) fn next_millis(&self) -> u64 {
         let queues = [self.handshakes.front(), self.goodbyes.front(), self.drained.front()];
         let deadlines = queues.into_iter().flatten().map(|(deadline, _)| *deadline);
         deadlines.fold(self.next_ping_millis.min(self.next_look_millis), u64::min)
     }
 
-    /// A fresh connection that hasn't finished its request has a deadline.
+    /// Sets the deadline of a new connection that hasn't completed its request.
     pub(super) fn watch_new(&mut self, connection: &Connection, core: &Core) {
         if connection.phase == Phase::Handshake {
             self.handshakes.push_back((core.now_millis + self.handshake_millis, connection.key));
         }
     }
 
-    /// So has one that is being closed.
+    /// Sets the deadline of a connection that is being closed.
     pub(super) fn watch(&mut self, connection: &mut Connection, core: &Core) {
         let is_ending = matches!(connection.phase, Phase::Closing | Phase::Lingering);
         if is_ending && !std::mem::replace(&mut connection.is_watched, true) {
@@ -142,7 +145,7 @@ impl Shard {
     fn sweep(&mut self) {
         let Some(mut sweep) = self.tending.sweep.take() else { return };
         let end = (sweep.next_slot + SWEPT_PER_ROUND).min(self.table.slots());
-        // While nobody reads, nobody can tell who is idle.
+        // While the shard doesn't read, it can't know which connections are idle.
         let oldest = self.core.now_millis.checked_sub(self.tending.idle_millis);
         let oldest = oldest.filter(|_| self.reading == Reading::Going);
         for slot in sweep.next_slot..end {
@@ -156,7 +159,7 @@ impl Shard {
         self.tending.sweep = (end < self.table.slots()).then_some(sweep);
     }
 
-    /// Does what the application asked for.
+    /// Executes the application's commands.
     pub(super) fn obey(&mut self) {
         let mut commands = std::mem::take(&mut self.commands);
         self.core.shared.mailboxes[self.core.index].take(&mut commands);
@@ -171,7 +174,7 @@ impl Shard {
                     publications.push(target, chunk);
                 }
                 other => {
-                    // Whatever comes behind a publication stays behind it.
+                    // What comes after a publication stays after it.
                     self.publish(&mut publications);
                     self.obey_one(other, &mut dirty);
                 }
@@ -194,7 +197,7 @@ impl Shard {
             Command::Change(key, change) => self.resubscribe(key, change),
             Command::Disconnect(key) => self.disconnect(key),
             Command::Books(reply) => {
-                // Nobody waits any more: then the books of closed connections wait for the next one.
+                // Fails if the caller no longer waits; the books of closed connections are dropped with the reply then.
                 if let Err(error) = reply.try_send(self.books()) {
                     tracing::debug!(%error, "nobody waits for the books");
                 }
@@ -207,7 +210,7 @@ impl Shard {
         }
     }
 
-    /// Puts a message behind what waits for a connection; it is written when all commands have been looked at.
+    /// Queues a message for a connection. It is written after all commands have been read.
     pub(super) fn queue(&mut self, key: ConnectionKey, frame: Bytes, level: Level, dirty: &mut Vec<ConnectionKey>) {
         let core = &mut self.core;
         let Some(connection) = self.table.get_mut(key).filter(|connection| connection.phase == Phase::Open) else {
@@ -217,7 +220,7 @@ impl Shard {
         let overtakes = |backlog: &Backlog| !backlog.is_refused && backlog.has_below(level);
         let is_untried = connection.is_dirty && connection.backlog.as_deref().is_some_and(overtakes);
         if is_untried || (connection.is_dirty && core.is_over_limit(connection)) {
-            // A burst: what came earlier in it may fit into the socket, and is overtaken only if it doesn't.
+            // A burst: what came earlier in it may fit into the socket, and is only overtaken if it doesn't.
             core.flush(connection);
         }
         if !core.has_room(connection, level) {
@@ -246,7 +249,8 @@ impl Shard {
         closed.chain(open.map(|connection| connection.book(true))).collect()
     }
 
-    /// Those that are here are told to go, and have their time to do so. Told again, whoever is still there keeps its time.
+    /// Closes all open connections with the farewell's deadline. In a repeated drain, those that are closing keep their
+    /// deadline.
     fn drain(&mut self, farewell: &Farewell) {
         let deadline = self.core.now_millis + farewell.patience.as_millis() as u64;
         for slot in 0..self.table.slots() {
@@ -260,7 +264,7 @@ impl Shard {
         }
     }
 
-    /// No more clients; those that are here are told to go.
+    /// Accepts no more clients, and closes all connections.
     fn stop(&mut self) {
         if self.stop_deadline_millis.is_some() {
             return;
@@ -284,7 +288,7 @@ impl Shard {
 }
 
 impl Core {
-    /// A sweep comes by an open connection.
+    /// Checks an open connection during a sweep.
     fn look_after(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
         let has_news = connection.has_input();
         if !has_news && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
@@ -294,7 +298,7 @@ impl Core {
             return self.close(connection, 4408, "stalled in the middle of a message", CloseReason::Idle);
         }
         let Some(ping) = ping else { return };
-        // Where publishers wait for the slowest listener, one that takes nothing would hold all others up.
+        // Where publishers wait for the slowest subscriber, one that takes nothing would hold up all others.
         let is_awaited = self.shared.config.max_publish_backlog_bytes > 0 && connection.backlog.is_some();
         let is_stuck = (connection.is_withheld || is_awaited) && !std::mem::take(&mut connection.has_taken);
         let is_slow = std::mem::take(&mut connection.is_dropping) || is_stuck;

@@ -1,4 +1,4 @@
-//! Writing to a connection: at once if its socket takes it, else into its backlog, and never beyond the limit.
+//! Writes to a connection: at once if its socket takes it, otherwise into its backlog, within the limits.
 
 use std::io::IoSlice;
 
@@ -18,13 +18,13 @@ use crate::{
 const SLICES: usize = 64;
 /// Empty backlogs that are kept for the next connection that needs one.
 const SPARE_BACKLOGS: usize = 1024;
-/// A client that has this much waiting isn't read until it takes some: what it asks for would only wait too.
+/// A client with this many bytes waiting isn't read until it takes some: replies to its requests would only wait too.
 const BEHIND_BYTES: usize = 1 << 20;
-/// Answers to one read that were longer don't keep their memory for the next.
+/// A buffer for replies that grew beyond this many bytes is shrunk to it.
 const REPLIES_KEPT: usize = 1 << 20;
 
 impl Core {
-    /// Sends framed bytes that hold so many messages. What the socket doesn't take is copied.
+    /// Sends framed bytes that hold `messages` messages. What the socket doesn't take is copied.
     pub(super) fn send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
@@ -34,7 +34,7 @@ impl Core {
         }
     }
 
-    /// Like [`Core::send`], but what the socket doesn't take is shared.
+    /// The same as [`Core::send`], but what the socket doesn't take is shared instead of copied.
     pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
@@ -42,7 +42,8 @@ impl Core {
         }
     }
 
-    /// Writes what the socket takes now, in order. `None`: nothing is left to be done about these bytes.
+    /// Writes what the socket takes now, in order. Returns the number of bytes written, or `None` if nothing is left to
+    /// do: all was written, or the messages were dropped and counted.
     fn try_send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) -> Option<usize> {
         if connection.backlog.is_some() {
             let has_room = self.has_room(connection, Level::Normal);
@@ -62,20 +63,21 @@ impl Core {
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(0),
             Err(_) => {
-                // Its end shows when it is read; until then nothing can be sent.
+                // The next read finds out that the connection has failed; until then nothing can be sent.
                 self.count_unsent(connection, SendDropReason::Disconnected, u64::from(messages));
                 None
             }
         }
     }
 
-    /// How urgent what is sent now is to the connection's client. Behind a goodbye comes nothing, so what may hold one, or
-    /// comes after it, comes last.
+    /// The priority of what is sent now. Nothing may follow a Close frame, so while a connection is closing, everything
+    /// has the lowest level.
     fn reply_level(&self, connection: &Connection) -> Level {
         if connection.phase == Phase::Open { self.reply_level } else { Level::Background }
     }
 
-    /// Whether something of a level may wait for a client, if need be in the place of something less urgent.
+    /// Whether a message of a level may wait for a client, if necessary in place of messages of lower levels, which are
+    /// dropped.
     pub(super) fn has_room(&mut self, connection: &mut Connection, level: Level) -> bool {
         if !self.is_over_limit(connection) {
             return true;
@@ -85,7 +87,7 @@ impl Core {
             limit => limit - 1,
         };
         let surplus = (self.outbound_bytes + 1).saturating_sub(self.outbound_limit);
-        // Where a goodbye waits, nothing is moved any more.
+        // While a Close frame waits, no message is moved any more.
         let Some(backlog) = connection.backlog.as_mut().filter(|_| connection.phase == Phase::Open) else {
             return false;
         };
@@ -97,7 +99,7 @@ impl Core {
         true
     }
 
-    /// Messages of a level that a client didn't take.
+    /// Counts messages of a level that were dropped because the client reads too slowly.
     fn count_slow(&mut self, connection: &mut Connection, level: Level, messages: u64) {
         self.count_unsent(connection, SendDropReason::SlowConsumer, messages);
         self.counters.slow_by_level[level as usize] += messages;
@@ -117,14 +119,14 @@ impl Core {
         self.counters.send_dropped[reason as usize] += messages;
     }
 
-    /// The client is gone: what waits for it, it won't get.
+    /// Counts what waits for a client that is gone: it won't get that.
     pub(super) fn count_end(&mut self, connection: &mut Connection, backlog: &mut Backlog) {
         let (sent, lost) = backlog.end();
         self.count_sent(connection, sent);
         self.count_unsent(connection, SendDropReason::Disconnected, lost);
     }
 
-    /// Whether a client has as much waiting as it may have.
+    /// Whether a client has as many bytes waiting as it may have, or all clients of the shard together do.
     pub(super) fn is_over_limit(&self, connection: &Connection) -> bool {
         let limit = self.shared.config.max_outbound_queue_bytes;
         let is_over = |backlog: &Backlog| limit > 0 && backlog.bytes() >= limit;
@@ -134,7 +136,7 @@ impl Core {
             .is_some_and(|backlog| is_over(backlog) || self.outbound_bytes >= self.outbound_limit)
     }
 
-    /// Whether a client is so far behind that it isn't read: more would come to wait for it.
+    /// Whether a client is so far behind that it isn't read, as replies would only wait too.
     pub(super) fn is_behind(&self, connection: &Connection) -> bool {
         let limit = match self.shared.config.max_outbound_queue_bytes {
             0 => BEHIND_BYTES,
@@ -143,20 +145,21 @@ impl Core {
         connection.backlog.as_ref().is_some_and(|backlog| backlog.bytes() >= limit) || self.is_over_limit(connection)
     }
 
-    /// A client doesn't read: messages to it are dropped and counted.
+    /// Counts messages that are dropped because the client reads too slowly.
     pub(super) fn drop_for_slowness(&mut self, connection: &mut Connection, level: Level, messages: u32) {
         connection.is_dropping = true;
         self.count_slow(connection, level, u64::from(messages));
     }
 
-    /// Puts a chunk, of which some bytes may be out, behind what waits of its level. A client whose bytes come on top of
-    /// twice as much as all may have is cut off: each new one of thousands may ask for a little, once.
+    /// Adds a chunk to the backlog, after what waits with the same level; `written` bytes of it were sent already. If
+    /// the shard's backlogs would have more than twice their limit, the connection is cut off: one without a backlog
+    /// isn't checked against the limit, and thousands of new ones may each add a little.
     pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, written: usize) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
                 self.count_slow(connection, level, u64::from(chunk.messages));
                 connection.reason.get_or_insert(CloseReason::SlowConsumer);
-                // It fails if the client is gone already; either way, reading shows the end.
+                // It fails if the client is gone already; either way, the next read finds the end.
                 let _ = shutdown(&connection.socket, Shutdown::Both);
                 return;
             }
@@ -198,8 +201,8 @@ impl Core {
         }
         self.outbound_bytes -= before;
         self.spare(backlog);
-        // The kernel still has what a slow client is to read, goodbye included; closing a socket with input that nobody has
-        // read would throw that away. So it ends with the client's end.
+        // The kernel still holds what a slow client is to read, including the Close frame. Closing a socket with unread
+        // input would discard that, so the connection stays until the client closes it.
         connection.ends_when_flushed = false;
         if connection.phase == Phase::Lingering {
             self.half_close(connection);
@@ -207,7 +210,7 @@ impl Core {
         Progress::Drained
     }
 
-    /// Writes the answers that one read of a connection came to, in one go.
+    /// Writes all replies of one read of a connection at once.
     pub(super) fn send_replies(&mut self, connection: &mut Connection) {
         if self.replies.is_empty() {
             return;
@@ -224,7 +227,8 @@ impl Core {
         }
     }
 
-    /// The client broke the rules: it is told so behind the answers it has coming, and not listened to any more.
+    /// Ends a connection after a protocol violation: the Close frame follows the replies, and the client isn't read any
+    /// more.
     pub(super) fn violated(&mut self, connection: &mut Connection, violation: Violation) {
         if connection.phase != Phase::Closing {
             frame::put_close(&mut self.replies, violation.close_code(), "");
@@ -240,14 +244,14 @@ impl Core {
         connection.has_unparsed = false;
     }
 
-    /// Says goodbye to an open connection and waits for the client to do so too.
+    /// Sends a Close frame on an open connection, and waits for the client's.
     pub(super) fn close(&mut self, connection: &mut Connection, code: u16, words: &str, reason: CloseReason) {
         connection.phase = Phase::Closing;
         connection.reason = Some(reason);
         let mut goodbye = Vec::with_capacity(words.len() + frame::MAXIMAL_HEADER);
         frame::put_close(&mut goodbye, code, words);
         if let Some(backlog) = &mut connection.backlog {
-            // Behind what waits, whatever the limit says.
+            // The Close frame waits after everything else, and the limit doesn't apply to it.
             self.outbound_bytes += goodbye.len();
             backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, Level::Background, 0);
         } else {
@@ -255,7 +259,7 @@ impl Core {
         }
     }
 
-    /// Gives a client up that doesn't read: what waits is dropped, so that the goodbye comes as soon as it can.
+    /// Gives up a client that doesn't read: what waits is dropped, so that the Close frame is sent as soon as possible.
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if let Some(backlog) = &mut connection.backlog {
             let before = backlog.own_bytes();
@@ -266,16 +270,16 @@ impl Core {
         self.close(connection, 1013, "slow consumer", CloseReason::SlowConsumer);
     }
 
-    /// We say nothing more; the client may still be talking.
+    /// Ends our side of the connection once nothing waits; the client may still send.
     pub(super) fn half_close(&mut self, connection: &mut Connection) {
         if connection.backlog.is_none() {
-            // It fails if the client is gone already, which reading will show.
+            // It fails if the client is gone already, which the next read finds out.
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }
     }
 }
 
-/// Writes as many chunks as one call takes.
+/// Writes as many chunks as one system call takes.
 fn write_some(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
     let mut chunks = backlog.iter();
     if backlog.len() == 1 {

@@ -1,4 +1,4 @@
-//! How the server is, in the names of the reference.
+//! The server's health under the field names of the reference.
 
 use serde::Serialize;
 
@@ -7,65 +7,65 @@ use crate::{
     quality::Grades,
 };
 
-/// How the server is, in the names of the reference.
+/// The server's health under the field names of the reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HealthSnapshot {
     /// Open connections.
     pub connections: u64,
     /// Messages and events that wait for the application.
     pub inbound_queue_depth: u64,
-    /// Messages dropped because the application held all that it may.
+    /// Messages that were dropped because the inbound queue was full.
     pub inbound_dropped: u64,
-    /// Seconds since the start.
+    /// Seconds since the server started.
     pub uptime_secs: f64,
-    /// How many connections are how good.
+    /// How many connections have each quality grade.
     pub connection_quality: Grades,
-    /// The cluster.
+    /// The cluster's fields, which are part of this object.
     #[serde(flatten)]
     pub cluster: ClusterHealth,
-    /// Redis.
+    /// The fields of the link through Redis, which are part of this object.
     #[serde(flatten)]
     pub redis: RedisHealth,
-    /// Whether publications are kept for clients that come back.
+    /// Whether publications are kept for clients that reconnect.
     pub recovery_enabled: bool,
-    /// Topics that some are kept of.
+    /// Topics of which publications are kept.
     pub recovery_topic_count: usize,
-    /// Bytes that these take.
+    /// Bytes that these publications take.
     pub recovery_total_bytes: usize,
-    /// Whether it is known who is there.
+    /// Whether presence is on.
     pub presence_enabled: bool,
     /// Topics with users.
     pub presence_topics: usize,
-    /// Users, each once per topic.
+    /// Users of all topics; a user in two topics counts twice.
     pub presence_total_users: usize,
 }
 
-/// How the cluster is, in the names of the reference; all 0 where there is none.
+/// The cluster's health under the field names of the reference; all 0 without a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterHealth {
-    /// Whether there is a link with any other instance.
+    /// Whether this instance is linked with at least one other.
     pub cluster_connected: bool,
-    /// Instances that there is a link with.
+    /// Instances that this one is linked with.
     pub cluster_peer_count: u64,
-    /// Publications sent, one per peer that got it.
+    /// Publications sent, counted once per peer.
     pub cluster_messages_sent: u64,
-    /// Publications that came and were handed to subscribers here.
+    /// Publications of peers that were handed to subscribers here.
     pub cluster_messages_delivered: u64,
-    /// Publications that a peer, or the subscribers here, didn't get.
+    /// Publications that a peer, or the subscribers here, did not get.
     pub cluster_messages_dropped: u64,
-    /// Publications that came.
+    /// Publications received from peers.
     pub cluster_messages_received: u64,
-    /// Publications that peers sent and that didn't come.
+    /// Publications that peers sent and that did not arrive.
     pub cluster_messages_lost: u64,
     /// Bytes written to links.
     pub cluster_bytes_sent: u64,
     /// Bytes read from links.
     pub cluster_bytes_received: u64,
-    /// Links with a peer that had one before.
+    /// Links with a peer that had been linked before.
     pub cluster_reconnect_count: u64,
-    /// Frames of types that nobody knows.
+    /// Frames of unknown types.
     pub cluster_unknown_message_types: u64,
-    /// Publications in the dead-letter list.
+    /// Publications in the list of dead letters.
     pub cluster_dlq_size: u64,
 }
 
@@ -88,24 +88,24 @@ impl From<&ClusterStats> for ClusterHealth {
     }
 }
 
-/// How Redis is, in the names of the reference; all 0 where there is none.
+/// The health of the link through Redis under the field names of the reference; all 0 without Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisHealth {
-    /// Whether there is a Redis, and both connections to it.
+    /// Whether both connections to Redis are open.
     pub redis_connected: bool,
-    /// Publications that came of other instances through it.
+    /// Publications of other instances that were received through Redis.
     pub redis_messages_received: u64,
-    /// Publications that were to go to others through it.
+    /// Publications that were to go to other instances through Redis.
     pub redis_messages_published: u64,
-    /// Of those received, what was handed to subscribers of this instance.
+    /// Received publications that were handed to subscribers here.
     pub redis_messages_delivered: u64,
-    /// Of those published, what did not get to anybody else.
+    /// Publications that did not reach any other instance.
     pub redis_messages_dropped: u64,
-    /// Publications of others that are missing.
+    /// Publications of other instances that are missing.
     pub redis_messages_lost: u64,
-    /// Publications that it refused.
+    /// Publications that Redis refused.
     pub redis_publish_errors: u64,
-    /// How often a connection to it was made again.
+    /// How often a connection to Redis was made again.
     pub redis_reconnect_count: u64,
     /// Dead letters that can be fetched.
     pub redis_dlq_size: u64,

@@ -1,4 +1,4 @@
-//! What went to other instances and came from them, as the metrics tell it.
+//! The counters of links to other instances as Prometheus metrics.
 
 use service_contract::Exposition;
 

@@ -1,11 +1,12 @@
-//! What a connection may subscribe to. Pure.
+//! The rules for what a connection may subscribe to. No I/O.
 
 use super::glob;
 
-/// Most rules of a connection: each is compared with each subscription.
+/// The most rules of a connection, as each is compared with each subscription.
 const MOST_RULES: usize = 1024;
 
-/// Rules for a connection's topics, as names or patterns. A denial wins; without any permission all else is allowed.
+/// Rules for a connection's topics, as names or patterns. A denial wins. Without any permission, everything that isn't
+/// denied is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicAcl {
     allow: Vec<String>,
@@ -13,11 +14,11 @@ pub struct TopicAcl {
 }
 
 impl TopicAcl {
-    /// Rules that allow and deny so.
+    /// Creates rules from the names and patterns that are allowed and denied.
     ///
     /// # Errors
-    /// What is wrong with them: too many, or one that no topic could fit. Whoever gets none must let the client do nothing,
-    /// not everything.
+    /// Returns a [`TopicError`](super::TopicError) if there are too many rules or one is no valid topic. The caller
+    /// must then allow the client nothing, not everything.
     pub fn new(allow: Vec<String>, deny: Vec<String>) -> Result<Self, super::TopicError> {
         if allow.len() + deny.len() > MOST_RULES {
             return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), most: MOST_RULES });
@@ -28,12 +29,12 @@ impl TopicAcl {
         Ok(Self { allow, deny })
     }
 
-    /// Allows nothing: for a token whose rules make no sense.
+    /// Rules that allow nothing, for a token whose rules are invalid.
     pub(crate) fn nothing() -> Self {
         Self { allow: Vec::new(), deny: vec!["*".into()] }
     }
 
-    /// Whether a connection may subscribe to `topic`. A pattern is allowed if all that it stands for is.
+    /// Whether a connection may subscribe to `topic`. A pattern is allowed if every name that it matches is.
     pub fn permits(&self, topic: &str) -> bool {
         let is_denied = self.deny.iter().any(|rule| glob::overlaps(rule, topic));
         !is_denied && (self.allow.is_empty() || self.allow.iter().any(|rule| glob::covers(rule, topic)))

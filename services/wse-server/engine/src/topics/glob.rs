@@ -1,20 +1,20 @@
-//! Topic names and patterns: `*` is any run of characters, dots included, `?` is any one character. Pure.
+//! Topic names and patterns: `*` matches any run of characters, dots included, and `?` any one character. No I/O.
 //!
-//! Besides plain matching there are two questions about sets of names, for what a connection may subscribe to: whether a
-//! rule holds for every name that a pattern stands for, and whether it holds for any of them.
+//! In addition to matching, rules need two questions about sets of names: whether a rule matches every name that a
+//! pattern matches, and whether it matches any of them.
 
-/// Longest topic name or pattern, in bytes: it is compared with every publication.
+/// The most bytes of a topic name or pattern, as it is compared with every publication.
 pub(crate) const LONGEST: usize = 512;
 
-/// Whether this is a pattern and not a name.
+/// Whether a text is a pattern and not a name.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// Whether `pattern` stands for the name `name`.
+/// Whether `pattern` matches `name`.
 ///
-/// Steps back to the last `*` only, which is enough: what an earlier one could match, the last one can too. So it takes
-/// at most as many steps as both lengths multiplied.
+/// Backtracks to the last `*` only, which is enough: what an earlier one could match, the last one can too. So it takes
+/// at most as many steps as the product of both lengths.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at, mut here) = (0, 0);
@@ -46,7 +46,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// Bytes of the character that begins at `at`: a `?` stands for a character, not for a byte of it.
+/// Length in bytes of the character that begins at `at`, as a `?` matches a character and not a byte of it.
 fn character(text: &[u8], at: usize) -> usize {
     match text[at] {
         0xF0.. => 4,
@@ -57,9 +57,10 @@ fn character(text: &[u8], at: usize) -> usize {
     .min(text.len() - at)
 }
 
-/// Whether `rule` stands for every name that `wanted` (a name or a pattern) stands for.
+/// Whether `rule` matches every name that `wanted` (a name or a pattern) matches.
 ///
-/// Never true without being so; where both have several wildcards it may be false although it is so, which denies.
+/// A result of true is always right. Where both have several wildcards the result may be false although `rule` covers
+/// `wanted`, which denies the subscription.
 pub(crate) fn covers(rule: &str, wanted: &str) -> bool {
     relate(rule, wanted, &|rule, wanted| match (rule, wanted) {
         (_, '*') => false,
@@ -69,7 +70,7 @@ pub(crate) fn covers(rule: &str, wanted: &str) -> bool {
     .covers
 }
 
-/// Whether there is a name that both stand for.
+/// Whether there is a name that both match.
 pub(crate) fn overlaps(one: &str, other: &str) -> bool {
     relate(one, other, &|one, other| one == '?' || other == '?' || one == other).overlaps
 }
@@ -79,10 +80,10 @@ struct Relation {
     overlaps: bool,
 }
 
-/// Walks both texts side by side, in a table with a row per character of `one`: where in `other` one can be.
+/// Compares both texts in a table with a row per character of `one`, which holds the reachable positions in `other`.
 ///
-/// A `*` of `one` may take any characters of `other`, wildcards included. For `overlaps`, a `*` of `other` may take any of
-/// `one` as well.
+/// A `*` of `one` may match any characters of `other`, wildcards included. For `overlaps`, a `*` of `other` may match
+/// any of `one` as well.
 fn relate(one: &str, other: &str, same: &dyn Fn(char, char) -> bool) -> Relation {
     let other: Vec<char> = other.chars().collect();
     let mut covering = vec![false; other.len() + 1];
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// As slow and as plain as can be.
+    /// A slow reference implementation of the matching.
     fn matches_plainly(pattern: &[char], name: &[char]) -> bool {
         match (pattern, name) {
             ([], []) => true,

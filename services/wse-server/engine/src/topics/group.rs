@@ -1,4 +1,4 @@
-//! A queue group: of its members, each message reaches one.
+//! Queue groups: each message to a topic goes to one member of each of its groups.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use crate::key::ConnectionKey;
 pub(super) struct Group {
     pub(super) name: Arc<str>,
     members: Vec<ConnectionKey>,
-    /// Whose turn it is, counted on for ever.
+    /// Counts the messages; the member at this number, modulo the number of members, is next.
     turn: AtomicUsize,
 }
 
@@ -41,8 +41,8 @@ impl Group {
         Some(Pick { connection: self.members[place], topic, group: Arc::clone(&self.name), place, tries })
     }
 
-    /// The one that stands behind a member, unless all were tried. Whose turn it is doesn't change: others have gone on
-    /// from there, and would be met twice.
+    /// The member after `pick`, unless all were tried. It doesn't change whose turn it is: other messages have advanced
+    /// the turn from there, and would meet the same members twice.
     pub(super) fn after(&self, pick: &Pick) -> Option<Pick> {
         let tries = pick.tries.saturating_sub(1).min(self.members.len());
         let place = (pick.place + 1).checked_rem(self.members.len())?;

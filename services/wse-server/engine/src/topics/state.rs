@@ -1,4 +1,4 @@
-//! The lists behind `Topics`: which topics there are, and who has them. Changed under its lock.
+//! The state behind `Topics`: which topics exist and who is subscribed to them. Changed only under its lock.
 
 use std::{
     collections::HashMap,
@@ -8,11 +8,11 @@ use std::{
 use super::{Change, Pick, TopicId, glob, group::Group, subscriber::Subscriber};
 use crate::key::ConnectionKey;
 
-/// One name or pattern that somebody has subscribed to.
+/// One name or pattern that has subscribers.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
-    /// Connections that get every message, by shard.
+    /// The number of connections that get every message, by shard.
     pub(super) listeners: Box<[u32]>,
     pub(super) groups: Vec<Group>,
     pub(super) published: AtomicU64,
@@ -28,13 +28,13 @@ impl Topic {
     }
 }
 
-/// See the module.
+/// The topics and their subscribers.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) next_id: TopicId,
     pub(super) ids: HashMap<Arc<str>, TopicId>,
     pub(super) topics: HashMap<TopicId, Topic>,
-    /// Of these, the patterns.
+    /// The ids of `topics` that are patterns.
     pub(super) patterns: Vec<TopicId>,
     pub(super) subscribers: HashMap<ConnectionKey, Subscriber>,
 }
@@ -51,7 +51,7 @@ impl State {
         let mut picks: Vec<Pick> = Vec::new();
         for id in topics {
             for group in self.topics.get(id).into_iter().flat_map(|topic| &topic.groups) {
-                // A group of one name gets a message once, whichever of its topics fit.
+                // Groups of the same name on several matching topics get a message once.
                 if !picks.iter().any(|pick| *pick.group == *group.name) {
                     picks.extend(group.pick(*id));
                 }
@@ -60,7 +60,7 @@ impl State {
         picks
     }
 
-    /// The number of a topic, new if nobody had it. `changed` is called if so.
+    /// The id of a topic. A new topic gets a new id, and `changed` is called.
     pub(super) fn intern(&mut self, name: &str, shards: usize, changed: impl FnOnce()) -> TopicId {
         if let Some(id) = self.ids.get(name) {
             return *id;
@@ -78,7 +78,7 @@ impl State {
         id
     }
 
-    /// Makes a connection a listener or a member of a group, whatever it was before.
+    /// Subscribes a connection to a topic, with or without a group. An existing subscription of another kind ends.
     pub(super) fn join(
         &mut self,
         connection: ConnectionKey,

@@ -1,13 +1,13 @@
-//! What one connection has subscribed to, and what it may.
+//! What one connection is subscribed to, and what it may subscribe to.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{TopicAcl, TopicId};
 
-/// One connection's subscriptions.
+/// The subscriptions of one connection, and its rules.
 #[derive(Debug, Default)]
 pub(super) struct Subscriber {
-    /// Each with its queue group, if it is a member of one there.
+    /// Each topic with the connection's queue group; `None` for a subscription without a group.
     topics: HashMap<TopicId, Option<Arc<str>>>,
     acl: Option<Box<TopicAcl>>,
 }
@@ -29,7 +29,8 @@ impl Subscriber {
         self.topics.contains_key(&topic)
     }
 
-    /// How it has a topic, if it has: alone, or as a member of a group.
+    /// The queue group of a subscription, `Some(None)` without a group; `None` if the connection isn't subscribed to
+    /// the topic.
     pub(super) fn way(&self, topic: TopicId) -> Option<&Option<Arc<str>>> {
         self.topics.get(&topic)
     }

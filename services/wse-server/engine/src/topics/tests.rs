@@ -10,7 +10,7 @@ fn key(number: usize) -> ConnectionKey {
     ConnectionKey::new((number % SHARDS) as u8, number as u32, number)
 }
 
-/// The lists as shards keep them, by topic.
+/// The lists of subscribers by topic, as shards keep them.
 #[derive(Default)]
 struct Lists(BTreeMap<TopicId, BTreeSet<ConnectionKey>>);
 
@@ -70,7 +70,7 @@ fn a_message_is_for_whoever_has_its_topic_by_name_or_by_pattern_once() {
     assert_eq!(world.listeners("a.c"), [1, 2, 3]);
     assert_eq!(world.listeners("a.bb"), [1]);
     assert!(world.listeners("b").is_empty());
-    // Somebody new changes what was remembered for a name.
+    // A new subscription to a pattern invalidates the cached match of a name.
     world.subscribe(4, &["*"], None).unwrap();
     assert_eq!(world.listeners("a.b"), [1, 2, 4]);
     assert_eq!(world.unsubscribe(1, None), 2);
@@ -83,7 +83,7 @@ fn a_message_is_for_whoever_has_its_topic_by_name_or_by_pattern_once() {
 fn a_name_that_looks_like_a_pattern_is_no_publication_s_exact_topic() {
     let mut world = World::new();
     world.subscribe(1, &["a.*"], None).unwrap();
-    // The text itself fits its own pattern, once.
+    // The text of a pattern matches the pattern itself, once.
     assert_eq!(world.topics.audience("a.*", 1).topics.len(), 1);
 }
 
@@ -99,7 +99,7 @@ fn a_group_hands_each_message_to_one_member_in_turn_and_tries_each_once() {
     assert_eq!(world.listeners("jobs"), [4]);
     let first = picks.remove(0);
     let second = world.topics.another(&first).unwrap();
-    // Others take their turns meanwhile.
+    // Other messages take their turns meanwhile.
     world.topics.audience("jobs", 1);
     let third = world.topics.another(&second).unwrap();
     assert_eq!([&second, &third].map(|pick| pick.connection.slot()), [2, 3]);
@@ -198,7 +198,7 @@ proptest! {
                     prop_assert_eq!(world.unsubscribe(number, Some(&[&topic])), usize::from(had));
                 }
                 Step::Leave(number) => {
-                    // A shard forgets a connection of its own accord.
+                    // A shard removes a closed connection from its lists by itself.
                     world.lists.0.values_mut().for_each(|list| { list.remove(&key(number)); });
                     world.topics.leave(key(number));
                     plain.retain(|(other, _), _| *other != number);
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// What the links were told, in order.
+/// The changes that were reported to the links, in order.
 #[derive(Default)]
 struct Told(std::sync::Mutex<Vec<(String, bool)>>);
 

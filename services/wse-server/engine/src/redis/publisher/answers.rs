@@ -1,4 +1,4 @@
-//! What Redis answers to what was published and asked, in the order of the commands.
+//! The replies of Redis on the publishing connection, matched with its tasks in the order of the commands.
 
 use std::{borrow::Cow, sync::atomic::Ordering};
 
@@ -14,7 +14,7 @@ use super::{
     Conversation, Task, put,
 };
 
-/// Answers of one round.
+/// The outcome of the replies of one round.
 #[derive(Default)]
 struct Tally {
     sent: u64,
@@ -24,7 +24,7 @@ struct Tally {
 }
 
 impl Conversation<'_> {
-    /// Gives each answer to what it is the answer of.
+    /// Matches the replies that have arrived with their tasks, and reports the outcome to the outbox.
     pub(super) fn listen(&mut self) -> Result<(), Problem> {
         let incoming = std::mem::take(&mut self.connection.incoming);
         let (mut used, mut tally) = (0, Tally::default());
@@ -85,7 +85,7 @@ impl Conversation<'_> {
         self.bytes -= task.commands().len();
         match task {
             Task::Publish(batch) => tally.done += batch.commands.len(),
-            // Whoever asked has gone if it doesn't take the answer.
+            // Sending fails if the thread that asked no longer waits.
             Task::Audience(_, own, waiting) => drop(waiting.send(audience(answer).saturating_sub(own) as usize)),
             Task::Letters(_, topic, waiting) => drop(waiting.send(self.replay(&topic, answer))),
             Task::Save(..) | Task::Forget(_) => {}
@@ -93,14 +93,14 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Publishes what Redis kept, and has it keep that no longer.
+    /// Publishes the dead letters that Redis returned, and has Redis delete them.
     fn replay(&mut self, topic: &str, answer: &Answer<'_>) -> Result<usize, String> {
         if let Some(error) = refusal(answer) {
             return Err(error);
         }
         let Answer::Array(Some(saved)) = answer else { return Err("it answers LRANGE with no list".into()) };
         let mut letters = Vec::with_capacity(saved.len());
-        // The last is the oldest.
+        // LPUSH adds at the front, so the last is the oldest.
         for saved in saved.iter().rev() {
             match saved {
                 Answer::Bulk(Some(saved)) => letters.extend(Letter::read(saved)),
@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 }
 
-/// How many of those who got a batch's next message we are ourselves.
+/// How many of the receivers of a batch's next message are this instance itself.
 fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) -> u64 {
     let version = inner.interest.version();
     if version == 0 {
@@ -134,7 +134,7 @@ fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) 
     let (topic, payload) = batch.next();
     let is_own = |header: Header| header.origin == inner.origin;
     if !Header::split(payload).is_ok_and(|(header, _)| header.is_some_and(is_own)) {
-        // A replay of another's: we are one of those who get it.
+        // A dead letter of another instance: this instance counts as one of its receivers.
         return 0;
     }
     if known.0 != topic || known.1 != version {
@@ -143,7 +143,7 @@ fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) 
     known.2
 }
 
-/// What PUBSUB NUMSUB says of the one channel that it was asked about.
+/// The count that PUBSUB NUMSUB reports for the one channel in the request; 0 if the reply has another form.
 fn audience(answer: &Answer<'_>) -> u64 {
     match answer {
         Answer::Array(Some(parts)) => match parts.as_slice() {
