@@ -55,7 +55,7 @@ impl<'a> Audio<'a> {
         }
     }
 
-    /// The samples, unconverted.
+    /// The samples as the body has them, little-endian.
     pub(crate) fn samples(self) -> &'a [[u8; 2]] {
         self.samples
     }

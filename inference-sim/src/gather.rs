@@ -46,9 +46,9 @@ pub(crate) struct Gatherer {
 /// Counters of the computing threads.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Batches computed.
+    /// Number of batches that were computed.
     pub batches: AtomicU64,
-    /// Requests in those batches.
+    /// Number of requests in those batches.
     pub requests: AtomicU64,
     /// Wall-clock time of the computation, in nanoseconds.
     pub busy_ns: AtomicU64,

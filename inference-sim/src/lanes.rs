@@ -1,9 +1,9 @@
 //! The checksums of many requests at once, one request per vector lane.
 //!
 //! The chain `h = (h ^ a) * PRIME` with `a` below 2^16 splits into two chains of 16 bits, because `PRIME = 2^24 + 403`:
-//! with `x = low ^ a`, the new low half is `x * 403`, and the new high half is `high * 403`, plus the carry of `x *
-//! 403`, plus `x << 8`. The low half doesn't depend on the high half. Multiplications of 16 bits have a short latency,
-//! and every vector unit, even an old one, has as many lanes as needed; the compiler selects the instructions.
+//! with `x = low ^ a`, the new low half is `x * 403`, and the new high half is `high * 403`, plus the carry of
+//! `x * 403`, plus `x << 8`. The low half doesn't depend on the high half. Multiplications of 16 bits have a short
+//! latency, and every vector unit, even an old one, has as many lanes as needed; the compiler selects the instructions.
 
 use crate::compute::{self, Answer, Audio, BASIS, OFFSET, PRIME};
 

@@ -11,7 +11,7 @@ use crate::{
     random::{Stream, uniform},
 };
 
-/// The latency model.
+/// The latency model with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     seed: u64,

@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) in_flight: AtomicU64,
     /// The largest value of `in_flight` so far.
     pub(crate) in_flight_max: AtomicU64,
-    /// Connections accepted.
+    /// Connections accepted since the start.
     pub(crate) accepted: AtomicU64,
     /// Connections that are open now.
     pub(crate) open: AtomicU64,

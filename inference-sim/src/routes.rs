@@ -69,7 +69,7 @@ impl Simulator {
     }
 }
 
-/// The routes.
+/// The router with all paths.
 pub(crate) fn router(simulator: Arc<Simulator>) -> Router {
     Router::new()
         .route("/infer", post(infer).layer(DefaultBodyLimit::max(BODY_LIMIT)))

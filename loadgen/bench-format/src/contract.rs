@@ -52,15 +52,15 @@ pub struct ContractCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContractOutcome {
-    /// No case failed.
+    /// No case failed; some may be excepted or skipped.
     Passed,
-    /// A case failed.
+    /// At least one case failed.
     Failed,
     /// No case could be checked.
     NotChecked,
 }
 
-/// One conformance case.
+/// One conformance case and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContractCase {

@@ -88,7 +88,7 @@ impl Recorder {
         self.overflow += other.overflow;
     }
 
-    /// Removes all values.
+    /// Removes all values, overflow included.
     pub fn reset(&mut self) {
         self.values.reset();
         self.overflow = 0;

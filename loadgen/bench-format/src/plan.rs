@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A plan file.
+/// A plan file: what a run measures, and how.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WirePlan {
@@ -105,7 +105,7 @@ pub struct WireLadder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Load {
-    /// The schedule fixes when each message is due before the trial starts. Latency counts from the due time.
+    /// A schedule fixes the due time of every message before the trial starts. Latency counts from the due time.
     Open {
         /// Messages per second over all connections of all workers.
         rate_per_second: f64,
@@ -163,7 +163,7 @@ impl Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// Equal gaps.
+    /// Equal gaps between due times.
     #[default]
     Constant,
     /// Exponentially distributed gaps, drawn from the plan's seed.
@@ -276,7 +276,7 @@ pub struct Objective {
     pub at_least: Option<f64>,
 }
 
-/// A search of `ladder search` for the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity
+/// What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity
 /// search").
 ///
 /// Each objective is one goal of the search. A percentile requires that its share of the messages arrives in time,
@@ -334,7 +334,7 @@ pub enum SearchStart {
     /// The smallest load, so that a service never receives a load far above its capacity.
     #[default]
     Low,
-    /// The largest load, and then the rate that was delivered at it.
+    /// The largest load, and then that load less its losses.
     High,
 }
 

@@ -104,9 +104,10 @@ pub struct Figures {
     pub service_cpu_seconds: Option<f64>,
     /// CPU seconds that all workers used in the window.
     pub worker_cpu_seconds: Option<f64>,
-    /// Share of its CPU limit that the service used, 0 to 1. With companions it is the largest share of any of them.
+    /// Share of its CPU limit that the service used, as a fraction. With companions it is the largest share of any of
+    /// them.
     pub service_cpu_share: Option<f64>,
-    /// Share of its CPU limit that the busiest worker used, 0 to 1.
+    /// Share of its CPU limit that the busiest worker used, as a fraction.
     pub worker_cpu_share: Option<f64>,
     /// Service CPU seconds per million messages delivered (received, if nothing counts the deliveries).
     pub service_cpu_seconds_per_million: Option<f64>,
@@ -128,7 +129,7 @@ pub struct Figures {
     /// CPU seconds that the inference simulator used in the window.
     #[serde(default)]
     pub inference_cpu_seconds: Option<f64>,
-    /// Share of its CPU limit that the inference simulator used, 0 to 1.
+    /// Share of its CPU limit that the inference simulator used, as a fraction.
     #[serde(default)]
     pub inference_cpu_share: Option<f64>,
     /// Messages per second that the service published, by its publisher's counter.

@@ -30,7 +30,7 @@ pub struct Run {
     pub plan: WirePlan,
     /// The command line that started the run.
     pub command: String,
-    /// Version of ws-ladder.
+    /// Version of ws-ladder that started the run.
     pub version: String,
     /// Git commit of the checkout, with `+changes` if it had uncommitted changes; empty outside a checkout.
     pub commit: String,
@@ -71,7 +71,7 @@ pub struct Outside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// Climbing, or interrupted.
+    /// The run is under way, or was interrupted.
     Running,
     /// All trials have ended.
     Finished,

@@ -35,9 +35,9 @@ pub enum TimelineStep {
     Trial,
     /// A trial that ended without a result.
     Interrupted,
-    /// The workers stop.
+    /// The end of the workers, ordered by the operator.
     StopWorkers,
-    /// A service stops.
+    /// The end of a service, ordered by the operator.
     StopService,
 }
 

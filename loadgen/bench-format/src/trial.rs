@@ -2,8 +2,8 @@
 //!
 //! The protocol is JSON over HTTP, and the worker sends every request (`docs/PROTOCOL.md`, "Coordinator"): it
 //! registers, asks for the next assignment, reports ready, gets `start_at`, runs and uploads. A request about a trial
-//! names the run, the trial, the attempt and the worker. Every request either only reads or repeats the same statement,
-//! so a repeated request has the effect of one.
+//! names the run, the trial, the attempt and the worker. Other requests only read, or set the same state
+//! again. A repeated request therefore has the effect of one.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -118,8 +118,8 @@ pub struct Assignment {
     /// workload supports it.
     #[serde(default)]
     pub samples: bool,
-    /// Check the service's protocol before and after the load, on separate connections. Set for worker 0, except where
-    /// the service only discards what it receives.
+    /// Check the service's protocol before and after the load, on separate connections. Only worker 0 does it. Off for
+    /// a service that only discards what it receives.
     #[serde(default)]
     pub protocol_check: bool,
 }

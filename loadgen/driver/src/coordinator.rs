@@ -34,7 +34,7 @@ impl Shared {
         Self { barrier, changed: watch::Sender::new(()), token: token.map(Arc::from) }
     }
 
-    /// Reads the state.
+    /// Calls `look` with the current state.
     fn look<T>(&self, look: impl FnOnce(&Barrier) -> T) -> T {
         look(&self.lock())
     }
@@ -108,7 +108,7 @@ impl Coordinator {
         self.shared.change(Barrier::end_window);
     }
 
-    /// Cancels the trial.
+    /// Cancels the trial; its workers get the reason.
     pub fn abandon(&self, reason: &str) {
         self.shared.change(|barrier| barrier.abandon(reason));
     }

@@ -83,7 +83,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Judges the trial.
+    /// Judges the trial from its files.
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.

@@ -39,7 +39,7 @@ pub enum Error {
     Contract {
         /// Path of the page.
         path: &'static str,
-        /// How it differs.
+        /// How the page differs from the contract.
         reason: String,
     },
     /// No service responds at the URL of the publishing instance.

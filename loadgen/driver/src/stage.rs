@@ -20,7 +20,7 @@ pub enum Error {
 /// CPU and memory of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Process id.
+    /// Process id; a change means a restart.
     pub pid: u32,
     /// CPU time since the start of the process, over all threads, in nanoseconds.
     pub cpu_ns: u64,

@@ -62,7 +62,7 @@ impl Load {
     /// Creates the listener that this load needs.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn listen(&self) -> anyhow::Result<Listening> {
         match self {
             Self::Handshake(_) => Listening::deferred(),

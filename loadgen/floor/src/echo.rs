@@ -27,9 +27,9 @@ use crate::{
 
 /// Largest read, in bytes.
 const READ_BUFFER: usize = 64 << 10;
-/// In an open loop, answers are read after at most this many due messages.
+/// In an open loop, replies are read after at most this many due messages.
 const DUE_PER_TURN: usize = 64;
-/// Longest time for the last answers after the window, in nanoseconds.
+/// Longest time for the last replies after the window, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
 
 /// The side that writes back.
@@ -58,7 +58,7 @@ impl End for Mirror {
         let mut window = Window::new(start_ns, self.echo.timing);
         let (_, to_ns) = window.edges_ns();
         let (mut over, mut client_done) = (false, false);
-        // Messages in flight at the end of the window still need their answers.
+        // Messages in flight at the end of the window still need their replies.
         while !over || !client_done {
             let now = monotonic_ns();
             over = over || window.is_over(now, counters);
@@ -82,7 +82,7 @@ impl End for Mirror {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Something,
-    /// The client has all its answers and has shut down its side.
+    /// The client has all its replies and has shut down its side.
     Goodbye,
 }
 
@@ -103,7 +103,7 @@ impl Mirror {
     }
 }
 
-/// Writes all bytes or fails: no side may let answers pile up here.
+/// Writes all bytes or fails: no side may let replies pile up here.
 fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     match write(socket, bytes) {
         Ok(length) if length == bytes.len() => Ok(()),
@@ -113,7 +113,7 @@ fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// The side that sends and waits for the answers.
+/// The side that sends and waits for the replies.
 pub struct Asker {
     echo: Echo,
     target: Target,
@@ -135,7 +135,7 @@ impl End for Asker {
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let reading = Asking::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
-        // Signals the server that there is nothing left to answer; the connection stays open.
+        // Signals the server that there is no message left to send; the connection stays open.
         shutdown(&self.sockets[0], Shutdown::Write).context("failed to say goodbye")?;
         Ok(reading)
     }
@@ -150,7 +150,7 @@ struct Asking<'a> {
     message: Vec<u8>,
     buffer: Vec<u8>,
     flights: Vec<Flight>,
-    /// Number of messages without an answer.
+    /// Number of messages without a reply.
     outstanding: u64,
     schedule: Option<Schedule>,
     response: Recorder,
@@ -162,7 +162,7 @@ struct Asking<'a> {
 struct Flight {
     /// Due times of unanswered messages, in order.
     due_ns: VecDeque<u64>,
-    /// Bytes of the next answer received so far.
+    /// Bytes of the next reply received so far.
     bytes: usize,
 }
 

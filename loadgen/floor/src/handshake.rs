@@ -1,5 +1,5 @@
-//! The handshake: connect, a request, an answer, and optionally a first message and its answer. No token is verified,
-//! no header parsed, no key hashed.
+//! The handshake: connect, a request, a response, and optionally a first message and its response. No token is
+//! verified, no header parsed, no key hashed.
 
 use std::os::fd::OwnedFd;
 
@@ -20,7 +20,7 @@ use crate::{
     window::{Counters, Reading, Window},
 };
 
-/// Size of the read buffer, in bytes; every request and answer is shorter.
+/// Size of the read buffer, in bytes; every request and response is shorter.
 const READ_BUFFER: usize = 8 << 10;
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 /// The listener's index among the indices of connections.
@@ -37,7 +37,7 @@ fn request(size: u32) -> Vec<u8> {
     format!("{REQUEST}Cookie: {}\r\n\r\n", "x".repeat(padding)).into_bytes()
 }
 
-/// An answer of this length, padded after its head.
+/// A response of this length, padded after its head.
 fn response(size: u32) -> Vec<u8> {
     let mut bytes = RESPONSE.as_bytes().to_vec();
     bytes.resize((size as usize).max(bytes.len()), b'x');
@@ -73,7 +73,7 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// The side that answers.
+/// The side that responds.
 pub struct Answerer {
     handshake: Handshake,
     listening: Listening,
@@ -93,7 +93,7 @@ impl Answerer {
         Self { handshake, listening, sockets: Vec::new() }
     }
 
-    /// Handles data from a connection; returns whether the connection now has its last answer.
+    /// Handles data from a connection; returns whether the connection now has its last response.
     fn answer(&mut self, index: usize, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
         let (socket, awaited) = &mut self.sockets[index];
         let length = match read(&*socket, &mut *buffer) {
@@ -176,9 +176,9 @@ struct Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connecting,
-    /// Number of bytes of the answer received so far.
+    /// Number of bytes of the response received so far.
     Waiting(usize),
-    /// Number of bytes of the answer to the first message received so far.
+    /// Number of bytes of the response to the first message received so far.
     Greeting(usize),
     Done,
 }
@@ -191,7 +191,7 @@ impl Opener {
     fn begin(&mut self, poll: &Poll) -> anyhow::Result<()> {
         let (begun_ns, index) = (monotonic_ns(), self.attempts.len());
         let socket = self.target.begin(index)?;
-        // Edge-triggered, so that the registration needn't change when only answers matter.
+        // Edge-triggered, so that the registration needn't change when only responses matter.
         poll.add(&socket, index, EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
         self.attempts.push(Attempt { socket, begun_ns, stage: Stage::Connecting });
         Ok(())

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 /// Largest write, in bytes; a larger one would measure the allocator.
 const LARGEST_WRITE: u32 = 4 << 20;
 
-/// The loads.
+/// A load, as a subcommand and as JSON.
 #[derive(Clone, Debug, PartialEq, Subcommand, Serialize, Deserialize)]
 #[serde(tag = "name", content = "settings", rename_all = "kebab-case")]
 pub enum Load {
     /// The client writes as much as its sockets accept; the server reads and discards it.
     Flood(Flood),
     /// The server writes back what it reads. With --rate the client sends by a schedule (open loop), otherwise each
-    /// connection waits for its answer.
+    /// connection waits for its reply.
     Echo(Echo),
-    /// The client connects and sends an upgrade request, the server answers 101. All connections stay open.
+    /// The client connects and sends an upgrade request, the server responds with 101. All connections stay open.
     Handshake(Handshake),
     /// Connections are open and idle: measures their memory.
     Idle(Idle),
@@ -51,7 +51,7 @@ pub struct Echo {
     /// Length of a message on the wire, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub size: u32,
-    /// Messages per second over all connections, evenly spaced. Without it, each connection waits for its answer.
+    /// Messages per second over all connections, evenly spaced. Without it, each connection waits for its reply.
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
     /// Warm-up and window.
@@ -71,13 +71,13 @@ pub struct Handshake {
     /// Length of the upgrade request, in bytes.
     #[arg(long, default_value_t = 390, value_parser = clap::value_parser!(u32).range(200..=4096))]
     pub request_size: u32,
-    /// Length of the answer including the data that follows it at once, in bytes.
+    /// Length of the response including the data that follows it at once, in bytes.
     #[arg(long, default_value_t = 129, value_parser = clap::value_parser!(u32).range(129..=4096))]
     pub response_size: u32,
-    /// Length of a first message after the answer, in bytes, which adds a second round trip; 0 means none.
+    /// Length of a first message after the response, in bytes, which adds a second round trip; 0 means none.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub hello_size: u32,
-    /// Length of the answer to that message, in bytes.
+    /// Length of the response to that message, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub hello_response_size: u32,
 }

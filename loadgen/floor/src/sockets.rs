@@ -45,7 +45,7 @@ impl Poll {
     /// Creates an empty set.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the set can't be created.
     pub fn new() -> anyhow::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("failed to create an epoll set")?;
         Ok(Self { epoll, events: Vec::with_capacity(EVENTS) })
@@ -54,7 +54,7 @@ impl Poll {
     /// Watches a socket; its events carry `index`.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the socket can't be watched.
     pub fn add(&self, socket: &OwnedFd, index: usize, flags: EventFlags) -> anyhow::Result<()> {
         let data = epoll::EventData::new_u64(index as u64);
         epoll::add(&self.epoll, socket, data, flags).context("failed to watch a socket")
@@ -63,7 +63,7 @@ impl Poll {
     /// Creates a set that watches these sockets; events carry the socket's position.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the set can't be created or a socket can't be watched.
     pub fn watching(sockets: &[OwnedFd], flags: EventFlags) -> anyhow::Result<Self> {
         let poll = Self::new()?;
         sockets.iter().enumerate().try_for_each(|(index, socket)| poll.add(socket, index, flags))?;
@@ -73,7 +73,7 @@ impl Poll {
     /// Waits for events, until `until_ns` of the monotonic clock at the latest; returns their number.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if waiting fails, other than by an interruption.
     #[inline]
     pub fn wait(&mut self, until_ns: u64) -> anyhow::Result<usize> {
         let wait_ns = until_ns.saturating_sub(monotonic_ns());
@@ -83,7 +83,7 @@ impl Poll {
     /// Takes the events that are ready, without waiting; returns their number.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if reading the events fails, other than by an interruption.
     #[inline]
     pub fn look(&mut self) -> anyhow::Result<usize> {
         self.take(0)
@@ -116,7 +116,7 @@ impl Listening {
     /// A listener for clients that wait to be accepted.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn plain() -> anyhow::Result<Self> {
         Self::new(|_| Ok(()))
     }
@@ -124,7 +124,7 @@ impl Listening {
     /// A listener for clients that send first: a connection is accepted when its first bytes have arrived.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn deferred() -> anyhow::Result<Self> {
         Self::new(defer_accept)
     }
@@ -155,7 +155,7 @@ impl Listening {
     /// Accepts the next connection; `None` if none waits.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the accept fails for another reason than a connection that was aborted.
     #[inline]
     pub fn accept(&self) -> anyhow::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SOCKET_FLAGS) {
@@ -223,7 +223,7 @@ impl Target {
     /// Starts connection `index` without waiting for it.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error if the connection can't be started.
     #[inline]
     pub fn begin(&self, index: usize) -> anyhow::Result<OwnedFd> {
         start(self.0.target(), self.0.source(index as u32), self.1)

@@ -30,7 +30,7 @@ pub struct Reading {
     pub bytes: u64,
     /// See [`Counters::units`].
     pub units: u64,
-    /// Time from a message's due time, or the start of a connection, to its answer, in nanoseconds.
+    /// Time from a message's due time, or the start of a connection, to its reply or response, in nanoseconds.
     pub response: Option<Histogram>,
     /// Time from a message's due time until it was sent, in nanoseconds: the lateness of this side.
     pub delay: Option<Histogram>,

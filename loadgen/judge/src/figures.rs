@@ -1,7 +1,7 @@
 //! Rates and costs in the window. Pure.
 //!
-//! A rate comes from the counters of the receiving side. A figure that has no meaning for the workload is absent, not
-//! 0.
+//! A rate comes from the counters of the receiving side. A figure that has no meaning for the workload is absent
+//! instead of 0.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,7 @@ pub(crate) fn ended_early(case: &Case<'_>) -> bool {
 /// what earlier trials used.
 fn memory(figures: &mut Figures, case: &Case<'_>) {
     let readings = &case.service.readings;
-    // Where connections are opened before the load, the service may still count one of the protocol check.
+    // Where connections are opened before the load, one of them may belong to a check that has ended since.
     let held = if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
     let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
     let in_window = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);

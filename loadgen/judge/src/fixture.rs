@@ -32,7 +32,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Judges the trial.
+    /// Judges the trial from these files.
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read.

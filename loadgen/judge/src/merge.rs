@@ -47,7 +47,7 @@ pub struct Checked {
 }
 
 impl Merged {
-    /// Sums results.
+    /// Sums the results of all workers of a trial.
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read.

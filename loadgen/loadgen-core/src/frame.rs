@@ -17,9 +17,9 @@ const LAST: u8 = 0x80;
 pub enum Opcode {
     /// The next part of a fragmented message.
     Continuation = 0,
-    /// A UTF-8 text message.
+    /// The first frame of a UTF-8 text message.
     Text = 1,
-    /// A binary message.
+    /// The first frame of a binary message.
     Binary = 2,
     /// The Close frame of the close handshake.
     Close = 8,

@@ -158,7 +158,7 @@ impl<W: Workload> LoadThread<W> {
         })
     }
 
-    /// Runs one trial.
+    /// Runs the thread's part of one trial.
     fn work(mut self) -> Result<ThreadResult, Error> {
         let storm = matches!(self.plan.pattern, Pattern::Storm { .. });
         if !storm {

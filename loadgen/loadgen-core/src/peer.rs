@@ -73,13 +73,13 @@ pub enum Silence {
     /// The bytes are not a valid frame.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The read failed.
+    /// The read failed with the kernel's error.
     #[error(transparent)]
     Kernel(io::Error),
 }
 
 impl Peer {
-    /// Connects and upgrades.
+    /// Connects to the service and upgrades the connection.
     ///
     /// # Errors
     /// A [`Refusal`] if the connection isn't upgraded before the deadline.

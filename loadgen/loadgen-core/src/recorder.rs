@@ -110,7 +110,7 @@ impl<M: Metrics> Recorder<M> {
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
     }
 
-    /// Ends recording.
+    /// Ends recording and returns the histograms.
     pub fn finish(mut self) -> Recorded<M> {
         self.close_interval();
         Recorded {

@@ -36,7 +36,7 @@ pub(crate) enum Stage {
     Upgrading,
     /// Upgraded; waiting until the service reports that it is ready.
     Greeting,
-    /// Ready for messages.
+    /// Ready; messages may be sent.
     Open,
     /// A Close frame is queued or sent; waiting for the service's.
     Closing,

@@ -29,7 +29,7 @@ use crate::{
     workload::Workload,
 };
 
-/// Runs an assignment.
+/// Runs an assignment and returns this worker's result.
 ///
 /// # Errors
 /// An [`Error`] if there is no result: the address can't be resolved, the gate refuses the start, or a thread fails.

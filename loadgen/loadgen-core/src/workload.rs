@@ -74,7 +74,7 @@ pub enum Delivery {
     Wrong,
 }
 
-/// Composes numbered messages.
+/// Composes numbered messages; each thread has its own composer.
 pub trait Messages: Send {
     /// Whether the messages are text or binary.
     fn opcode(&self) -> Opcode;
@@ -108,6 +108,6 @@ pub enum Received {
     },
     /// A message that is not a reply and needs none.
     Other,
-    /// A wrong reply.
+    /// A wrong reply. The oldest unanswered message of the connection counts as wrong.
     Wrong,
 }

@@ -33,7 +33,7 @@ pub struct Audio {
 }
 
 impl Audio {
-    /// Computes the table.
+    /// Computes the table of one period and one frame.
     pub fn new() -> Self {
         let samples = PERIOD + FRAME_SAMPLES as usize;
         Self { bytes: (0..samples).flat_map(|phase| sample(phase).to_le_bytes()).collect() }

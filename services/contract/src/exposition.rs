@@ -67,7 +67,7 @@ impl Exposition {
         self.sample(&format!("{name}_count"), count);
     }
 
-    /// The finished text.
+    /// The complete text, for the response to `GET /metrics`.
     pub fn into_text(self) -> String {
         self.0
     }

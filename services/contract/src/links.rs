@@ -48,9 +48,9 @@ impl LinksStats {
     }
 }
 
-/// Counters of one kind of link. `published = sent + sum(dropped) + queued` at the publishing instance, `sent =
-/// received + lost` over all instances, and `received = delivered` at the receiving instance. Other fields that a
-/// service reports for the link are ignored.
+/// Counters of one kind of link. `published = sent + sum(dropped) + queued` at the publishing instance,
+/// `sent = received + lost` over all instances, and `received = delivered` at the receiving instance. Other fields that
+/// a service reports for the link are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkStats {

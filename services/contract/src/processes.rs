@@ -18,7 +18,7 @@ pub struct ProcessesStats {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProcessStats {
-    /// Process id.
+    /// Process id as the kernel knows it.
     pub pid: u32,
     /// CPU time since the start of the process, in nanoseconds.
     pub cpu_ns: u64,

@@ -15,9 +15,9 @@ pub struct ServiceStats {
     pub version: String,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
-    /// Counts of connections.
+    /// Counts of connections by state and outcome.
     pub connections: ConnectionStats,
-    /// Counts of messages.
+    /// Counts of messages by outcome.
     pub messages: MessageStats,
     /// Bytes of WebSocket frames, headers included.
     pub bytes: ByteStats,
@@ -97,7 +97,7 @@ pub struct ApplicationStats {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InferenceStats {
-    /// Requests started.
+    /// Requests started since the start of the process.
     pub requests: u64,
     /// Requests whose result was sent to the client as a partial.
     pub answered: u64,

@@ -34,8 +34,7 @@ def _top(index: int, lowest: int, digits: int) -> int:
 
 @dataclass(frozen=True)
 class Values:
-    """A decoded histogram: the count of each (rounded) value in rising order, and the number of values above the range.
-    """
+    """A decoded histogram: counts by (rounded) value, in rising order, and the number of values above the range."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
     overflow: int = 0
@@ -52,8 +51,7 @@ class Values:
 
 
 def decode(histogram: Histogram, where: str) -> Values:
-    """Decodes a histogram; raises `FormatError`, naming `where`, if it isn't one or holds another number than `count`.
-    """
+    """Decodes a histogram; raises `FormatError`, naming `where`, if it is broken or its `count` is wrong."""
     try:
         inner = HdrHistogram.decode(histogram.v2)
     except Exception as error:  # the library raises zlib, struct and its own errors alike

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Books {
-    /// Results of the comparison.
+    /// Equations over the whole trial.
     pub equations: Vec<Equation>,
     /// The comparison of single connections; absent if the service has no books for each connection.
     pub connections: Option<ConnectionCheck>,

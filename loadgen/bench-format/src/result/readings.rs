@@ -20,7 +20,7 @@ pub struct ServiceReadings {
     pub window_start: Option<Reading>,
     /// At the end of the window.
     pub window_end: Option<Reading>,
-    /// After the drain.
+    /// After the drain, when the service has settled.
     pub after: Option<Reading>,
 }
 

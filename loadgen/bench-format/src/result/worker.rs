@@ -67,8 +67,8 @@ pub struct ConnectionCounts {
     pub closed_early: BTreeMap<String, u64>,
 }
 
-/// Message counts. Each message has exactly one outcome: `due = delivered + late + wrong + sum(dropped) + lost +
-/// unsent`, and `sent = due - unsent`.
+/// Message counts. Each message has exactly one outcome:
+/// `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
 ///
 /// If the service publishes, the worker sends no messages. Then `due` counts the messages published between the first
 /// and the last message of a connection, once for each connection, and `lost` those whose absence no counter explains.
@@ -213,8 +213,8 @@ pub struct WorkerBook {
     pub receiver: Option<ReceiverBook>,
 }
 
-/// A worker's counts of the messages that one connection received from a publishing service. `last - first + 1 =
-/// received + missing`.
+/// A worker's counts of the messages that one connection received from a publishing service.
+/// `last - first + 1 = received + missing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiverBook {
@@ -256,11 +256,11 @@ impl ReceiverBook {
 /// up to the end of the window.
 pub const RECEIVER_BEHIND: &str = "receiver/behind";
 
-/// Evidence about a worker itself. It shows whether the generator kept its schedule.
+/// Evidence about a worker itself. It shows whether the generator, and not the service, limited the trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerEvidence {
-    /// Program and version.
+    /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
     /// Planned start of the load, in nanoseconds since the Unix epoch by the coordinator's clock.
     pub start_at_unix_ns: u64,
@@ -284,7 +284,7 @@ pub struct WorkerEvidence {
     pub throttled_periods: Option<u64>,
     /// All CPU periods in the window; absent without a CPU quota.
     pub periods: Option<u64>,
-    /// `measured` or `not_measured`.
+    /// `measured`, or `not_measured` without a CPU quota.
     pub throttling: String,
     /// Peak resident memory, in bytes.
     pub rss_bytes: u64,

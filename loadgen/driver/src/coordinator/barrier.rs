@@ -133,7 +133,7 @@ impl Barrier {
         seat.is_some_and(|seat| seat.ready.is_some() && seat.upload.is_none())
     }
 
-    /// Forgets all workers.
+    /// Forgets all workers, because new processes replace them.
     pub fn expect_new_workers(&mut self) {
         self.workers.clear();
     }
@@ -214,7 +214,7 @@ impl Barrier {
         }
     }
 
-    /// Cancels the trial.
+    /// Cancels the trial. The first reason is kept.
     pub fn abandon(&mut self, reason: &str) {
         if let Some(current) = &mut self.current {
             current.abandoned.get_or_insert(reason.into());

@@ -36,7 +36,7 @@ pub(super) async fn run(listener: TcpListener, shared: Shared) -> io::Result<()>
     axum::serve(listener, app(shared)).await
 }
 
-/// The routes.
+/// The router with all paths of the protocol.
 pub fn app(shared: Shared) -> Router {
     Router::new()
         .route("/v1/workers", post(register))
