@@ -11,7 +11,7 @@ use crate::{
     values::{not_negative, share},
 };
 
-/// Settings of the simulator. The published figures of the speech-to-text gateways use the default values.
+/// Settings of the simulator. The figures of the speech-to-text gateways are stated for the default values.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "inference-sim", version, about = "Simulates speech-to-text inference: exact compute, seeded latency")]
 pub struct Config {

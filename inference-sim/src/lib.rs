@@ -41,7 +41,7 @@ pub use crate::{
 /// How long requests in flight may take after the simulator was told to stop.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// The simulator's routes, for benchmarks and tests that serve them in another way.
+/// The simulator's routes as a router, for callers that serve it in another way.
 pub fn app(config: &Config) -> anyhow::Result<Router> {
     Ok(routes::router(Arc::new(Simulator::new(config)?)))
 }

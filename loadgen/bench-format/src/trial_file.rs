@@ -78,7 +78,7 @@ pub enum BookKeeping {
     /// The service counts for each connection.
     #[default]
     Connections,
-    /// The service has only sums over all connections, and of those only its counters.
+    /// The service has only sums over all connections, and only those that its counters show.
     Totals,
     /// The service has no counters that can be read.
     None,

@@ -90,7 +90,7 @@ fn die_with(command: &mut Command, parent: Pid) {
         // The parent may have died before the call above; the kernel then sends no signal.
         if getppid() != Some(parent) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     };
-    // SAFETY: the closure makes two system calls (prctl, getppid) and nothing else: no allocation, no locks, nothing that
-    // a fork of a threaded process could have left half-done. Error values from the system carry no heap.
+    // SAFETY: the closure makes two system calls (prctl, getppid) and nothing else: no allocation, no locks, nothing
+    // that a fork of a threaded process could have left half-done. Error values from the system carry no heap.
     unsafe { command.pre_exec(work) };
 }

@@ -78,7 +78,7 @@ pub fn worker_result() -> WorkerResult {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A reading of the service at this second, with so many delivered messages and CPU seconds.
+/// A reading of the service at `second`, after `delivered` messages and `cpu_seconds` of CPU time.
 fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
     let mut stats = ServiceStats { uptime_seconds: 1.0, ..ServiceStats::default() };
     (stats.connections.accepted, stats.connections.open) = (10, 10);
