@@ -1,11 +1,11 @@
-//! What an answer costs before the kernel and HTTP are counted.
+//! The cost of a result without the kernel and HTTP.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use inference_sim::{Audio, Chain, LANES, Lanes};
 
-/// The usual request: a second of audio, four passes.
+/// The usual request: one second of audio and four passes.
 const SAMPLES: u32 = 16_000;
 const PASSES: u32 = 4;
 

@@ -1,37 +1,38 @@
-//! What an answer says: a pure function of the request's audio and of how many passes to make over it.
+//! The result of a request: a pure function of its audio and the number of passes over it.
 //!
 //! The checksum is one chain of dependent multiplications over all passes, so its latency can't be hidden within a
-//! request ([`crate::lanes`] hides it across requests). All else follows from one pass and the seam between two.
+//! request ([`crate::lanes`] hides it across requests). The other values follow from one pass and the seam between two
+//! passes.
 
 use serde::Serialize;
 
-/// What the checksum of nothing is, and what the chain starts with: FNV-1a's offset basis.
+/// Initial value of the chain, and the checksum of empty audio: the offset basis of FNV-1a.
 pub(crate) const BASIS: u32 = 2_166_136_261;
-/// What the chain multiplies with at every sample: FNV-1a's prime for 32 bits.
+/// Factor of the chain at every sample: the 32-bit prime of FNV-1a.
 pub(crate) const PRIME: u32 = 16_777_619;
-/// Makes a signed sample an unsigned one; pass `k` adds `k` more.
+/// Converts a signed sample to an unsigned one. Pass `k` adds `k` to it.
 pub(crate) const OFFSET: u16 = 0x8000;
 
-/// One of these is the transcript.
+/// The words of the transcripts; the checksum selects one.
 const WORDS: [&str; 24] = [
     "the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "hello", "world", "yes", "no", "okay", "right",
     "left", "stop", "go", "wait", "ready", "done", "again", "now", "later", "never",
 ];
 
-/// The answer to one request, its keys in the order in which they stand on the wire.
+/// The result of one request, with the keys in the order of the JSON response.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// Root of the mean square of all samples.
     pub rms: f64,
-    /// Changes of sign over all passes, seams included.
+    /// Number of sign changes over all passes, including those between two passes.
     pub zero_crossings: u64,
-    /// The end of the chain.
+    /// Value of the chain after the last sample.
     pub checksum: u32,
-    /// Samples over all passes.
+    /// Number of samples over all passes.
     pub samples: u64,
-    /// A word that the checksum picks.
+    /// The word that the checksum selects.
     pub transcript: &'static str,
-    /// Bytes of the request's body.
+    /// Length of the request's body, in bytes.
     pub audio_bytes: u64,
 }
 
@@ -41,12 +42,12 @@ pub struct Audio<'a> {
     samples: &'a [[u8; 2]],
 }
 
-/// Half a sample is left at the end of a body.
+/// The error for a body with an odd number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OddLength;
 
 impl<'a> Audio<'a> {
-    /// The audio in a body.
+    /// Reads a body as audio.
     pub fn new(body: &'a [u8]) -> Result<Self, OddLength> {
         match body.as_chunks() {
             (samples, []) => Ok(Self { samples }),
@@ -54,35 +55,35 @@ impl<'a> Audio<'a> {
         }
     }
 
-    /// The samples, each as it came.
+    /// The samples as the body has them, little-endian.
     pub(crate) fn samples(self) -> &'a [[u8; 2]] {
         self.samples
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(self) -> usize {
         self.samples.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     pub fn is_empty(self) -> bool {
         self.samples.is_empty()
     }
 }
 
-/// The whole answer, computed on its own.
+/// Computes the complete result of a single request.
 pub fn infer(audio: Audio, passes: u32) -> Answer {
     answer(audio, passes, checksum(audio, passes))
 }
 
-/// The chain, one sample after the other.
+/// Computes the checksum, one sample after the other.
 pub fn checksum(audio: Audio, passes: u32) -> u32 {
     let mut checksum = BASIS;
     if audio.is_empty() {
         return checksum;
     }
     for pass in 0..passes {
-        // Only the low 16 bits of the pass count, as only those of the sum do.
+        // Only the low 16 bits of the pass matter, because only those of the sum are used.
         let offset = OFFSET.wrapping_add(pass as u16);
         for &sample in audio.samples {
             let sample = u16::from_le_bytes(sample).wrapping_add(offset);
@@ -92,7 +93,7 @@ pub fn checksum(audio: Audio, passes: u32) -> u32 {
     checksum
 }
 
-/// The answer whose checksum is known already.
+/// Computes the result for a known checksum.
 pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> Answer {
     let Levels { sum_squares, crossings } = levels(audio.samples);
     let passes = u64::from(passes);
@@ -113,13 +114,13 @@ pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> Answer {
     }
 }
 
-/// What one pass finds.
+/// The values of a single pass.
 struct Levels {
     sum_squares: u64,
     crossings: u64,
 }
 
-/// Samples that are added up in narrow sums, because the compiler makes vectors of those: so many fit.
+/// Number of samples that are added in narrow sums, which the compiler vectorises. More could overflow them.
 const BLOCK: usize = 1 << 12;
 
 fn levels(samples: &[[u8; 2]]) -> Levels {
@@ -133,7 +134,7 @@ fn levels(samples: &[[u8; 2]]) -> Levels {
     }
 }
 
-/// Of a block. Two squares are added and then cut into halves of 16 bits, for which there is one instruction each.
+/// Sum of the squares of a block. The sum of two squares is split into halves of 16 bits; each step is one instruction.
 fn sum_squares(block: &[[u8; 2]]) -> u64 {
     let square = |sample| i32::from(i16::from_le_bytes(sample)).pow(2) as u32;
     let (pairs, rest) = block.as_chunks::<2>();
@@ -147,7 +148,7 @@ fn sum_squares(block: &[[u8; 2]]) -> u64 {
     u64::from(low) + (u64::from(high) << 16) + rest
 }
 
-/// 1 if exactly one of two neighbours is negative; zero isn't.
+/// 1 if exactly one of two adjacent samples is negative. Zero isn't negative.
 fn crosses(previous: [u8; 2], next: [u8; 2]) -> u16 {
     (u16::from_le_bytes(previous) ^ u16::from_le_bytes(next)) >> 15
 }
@@ -158,7 +159,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The definition, word for word.
+    /// The definition, implemented literally.
     pub(crate) fn naive(body: &[u8], passes: u32) -> Answer {
         let (mut checksum, mut crossings, mut sum_squares, mut count, mut previous) = (BASIS, 0_u64, 0_i128, 0_u64, 0);
         for pass in 0..passes {
@@ -184,7 +185,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The protocol's frame number `sequence` of a session.
+    /// Frame number `sequence` of a session, as the protocol defines it.
     pub(crate) fn frame(session: u64, sequence: u64) -> Vec<u8> {
         let base = sequence * 320 + session;
         let sample = |index: u64| ((base + index) * 17 % 20_000) as i16 - 10_000;

@@ -1,5 +1,6 @@
-//! What the simulator is told when it starts: flags, or the variables of the same names. Nothing is guessed: a value
-//! that makes no sense ends the program with an error that names it.
+//! The settings of the simulator: flags, or the environment variables of the same names.
+//!
+//! An invalid value ends the program with an error that names the flag and the value; nothing is guessed.
 
 use std::{net::IpAddr, num::NonZeroUsize};
 
@@ -10,41 +11,41 @@ use crate::{
     values::{not_negative, share},
 };
 
-/// Settings of the simulator. The defaults are those that the numbers of speech-to-text gateways are stated with.
+/// Settings of the simulator. The figures of the speech-to-text gateways are stated for the default values.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "inference-sim", version, about = "Simulates speech-to-text inference: exact compute, seeded latency")]
 pub struct Config {
     /// Address to listen on
     #[arg(long, env = "HOST", default_value = "127.0.0.1")]
     pub host: IpAddr,
-    /// Port of everything: /infer, /health, /healthz, /readyz, /metrics; 0 lets the kernel pick
+    /// Port of all routes: /infer, /health, /healthz, /readyz, /metrics; 0 lets the kernel choose
     #[arg(long, env = "PORT", default_value_t = 9000)]
     pub port: u16,
-    /// Threads for HTTP; 0 takes as many as there are CPUs that the process may use
+    /// Threads for HTTP; 0 means the number of CPUs that the process may use
     #[arg(long, env = "WORKER_THREADS", default_value_t = 0)]
     pub worker_threads: usize,
-    /// Passes over the audio of a request without a usable x-cpu-passes header
+    /// Passes over the audio of a request without a valid x-cpu-passes header
     #[arg(long, env = "CPU_PASSES", default_value_t = 4)]
     pub cpu_passes: u32,
     /// Median of the modelled computing time, in milliseconds
     #[arg(long, env = "MODEL_DELAY_MS", default_value = "75", value_parser = not_negative)]
     pub model_delay_ms: f64,
-    /// Sigma of the computing time's log-normal distribution; 0 makes it constant
+    /// Sigma of the log-normal distribution of the computing time; 0 makes it constant
     #[arg(long, env = "MODEL_JITTER_SIGMA", default_value = "0.15", value_parser = not_negative)]
     pub model_jitter_sigma: f64,
     /// Share of requests with a long tail, from 0 to 1
     #[arg(long, env = "MODEL_LONGTAIL_PROB", default_value = "0.01", value_parser = share)]
     pub model_longtail_prob: f64,
-    /// What a long tail multiplies the computing time with
+    /// Factor by which a long tail multiplies the computing time
     #[arg(long, env = "MODEL_LONGTAIL_MULT", default_value = "3", value_parser = not_negative)]
     pub model_longtail_mult: f64,
-    /// Upper end of the uniform wait for a batch, in milliseconds; 0 switches it off
+    /// Upper bound of the uniformly distributed wait for a batch, in milliseconds; 0 switches the wait off
     #[arg(long, env = "MODEL_BATCH_WAIT_MAX_MS", default_value = "20", value_parser = not_negative)]
     pub model_batch_wait_max_ms: f64,
-    /// Requests served at once; others wait, first come, first served
+    /// Requests served at once; further requests wait in the order of their arrival
     #[arg(long, env = "MODEL_MAX_CONCURRENT", default_value = "64")]
     pub model_max_concurrent: NonZeroUsize,
-    /// Seed of latencies and faults: what becomes of request number n is a function of the seed and n
+    /// Seed of latencies and faults; both are functions of the seed and the request's number
     #[arg(long, env = "MODEL_SEED", default_value_t = 1)]
     pub model_seed: u64,
     /// Faults to inject; none by default
@@ -53,7 +54,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Threads for HTTP, with 0 replaced by what the process may use.
+    /// Number of threads for HTTP, with 0 replaced by the number of CPUs that the process may use.
     pub fn threads(&self) -> usize {
         match self.worker_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),

@@ -1,5 +1,5 @@
-//! Connections: accepted from a deep backlog, HTTP/1.1 or HTTP/2 without an upgrade as the client's first bytes say,
-//! each on a task of its own until it ends or the simulator stops.
+//! Accepts connections from a deep backlog and serves each in its own task, as HTTP/1.1 or HTTP/2 (prior knowledge),
+//! depending on the client's first bytes. A task runs until its connection ends or the simulator stops.
 
 use std::{
     io,
@@ -32,20 +32,21 @@ use tokio::{
 
 use crate::routes::{Reset, Simulator};
 
-/// Connections that may wait to be accepted: gateways open thousands at once.
+/// Length of the listen queue; gateways open thousands of connections at once.
 const BACKLOG: i32 = 8192;
-/// Requests at once on one HTTP/2 connection. Gateways with a few connections send thousands of sessions over them.
+/// Concurrent requests on one HTTP/2 connection. Gateways send the requests of thousands of sessions over a few
+/// connections.
 const MAX_STREAMS: u32 = 16_384;
-/// Bytes that a client may send ahead on one stream: the largest body.
+/// Flow-control window of a stream, in bytes: the largest body.
 const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
-/// Bytes that a client may send ahead on one connection.
+/// Flow-control window of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
-/// Bytes of the largest frame: a second of audio in one.
+/// Largest HTTP/2 frame, in bytes; a second of audio fits into one.
 const FRAME_SIZE: u32 = 64 * 1024;
-/// How long to wait when no connection can be accepted, for instance because there are no descriptors left.
+/// Pause after a failed accept, for example because no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A socket that listens.
+/// Opens a listening socket.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -72,7 +73,7 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        // Fails only on a socket that is gone already, which the first read tells.
+        // Fails only if the socket is closed, which the first read reports.
         let _ = stream.set_nodelay(true);
         let reset = Arc::new(AtomicBool::new(false));
         let stream = Resettable { stream, reset: reset.clone() };
@@ -84,7 +85,7 @@ pub(crate) async fn accept(
         tokio::spawn(async move {
             simulator.metrics.accepted.fetch_add(1, Relaxed);
             simulator.metrics.open.fetch_add(1, Relaxed);
-            // How a client's connection ends is the client's business.
+            // Errors of a client's connection don't concern the simulator.
             let _ = connection.await;
             simulator.metrics.open.fetch_sub(1, Relaxed);
         });
@@ -93,7 +94,7 @@ pub(crate) async fn accept(
 
 fn http() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
-    // Pools keep connections for as long as they like.
+    // No time-out, because a client's connection pool may keep idle connections.
     http.http1().timer(TokioTimer::new()).header_read_timeout(None);
     http.http2()
         .timer(TokioTimer::new())
@@ -104,7 +105,7 @@ fn http() -> auto::Builder<TokioExecutor> {
     http
 }
 
-/// The router's answer; an error, which ends the connection or the stream, where a reset was drawn.
+/// The router's response. If a reset was drawn, it is an error, which ends the connection or the stream.
 async fn answer(
     router: TowerToHyperService<Router>,
     request: Request<Incoming>,
@@ -118,14 +119,14 @@ async fn answer(
     match response.extensions().get::<Reset>() {
         None => Ok(response),
         Some(Reset) => {
-            // Of HTTP/2 only the stream is reset; others share the connection.
+            // With HTTP/2, only the stream is reset, because other requests share the connection.
             reset.store(version < Version::HTTP_2, Relaxed);
             Err(Drawn)
         }
     }
 }
 
-/// The error that makes hyper give up a connection or a stream.
+/// The error that makes hyper end a connection or a stream.
 #[derive(Debug)]
 struct Drawn;
 
@@ -137,7 +138,7 @@ impl std::fmt::Display for Drawn {
 
 impl std::error::Error for Drawn {}
 
-/// A stream that ends with a reset instead of an end of file once it is told to.
+/// A stream that, if `reset` is set, ends with a TCP reset instead of an end of file.
 struct Resettable {
     stream: TcpStream,
     reset: Arc<AtomicBool>,
@@ -146,7 +147,7 @@ struct Resettable {
 impl Drop for Resettable {
     fn drop(&mut self) {
         if self.reset.load(Relaxed) {
-            // Closing a socket that must not linger sends a reset. It fails only on a socket that is gone already.
+            // Closing a socket with a linger time of 0 sends a reset. Setting it fails only if the socket is closed.
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
@@ -185,7 +186,7 @@ impl AsyncWrite for Resettable {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.reset.load(Relaxed) {
-            // An end of file first would make the reset a quiet one.
+            // An end of file before the reset would hide the reset from the client.
             true => Poll::Ready(Ok(())),
             false => Pin::new(&mut self.stream).poll_shutdown(context),
         }

@@ -1,5 +1,5 @@
-//! Faults, for testing what is in front of the simulator. None unless asked for; which request gets which fault is a
-//! pure function of the seed and the request's number.
+//! Faults, for tests of the gateways in front of the simulator. There are none by default. Which request gets which
+//! fault is a pure function of the seed and the request's number.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,53 +10,53 @@ use crate::{
     values::{milliseconds, share},
 };
 
-/// The faults to inject, each with its share of all requests. A request has one fault at most.
+/// The faults to inject, each with its share of all requests. A request has at most one fault.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FaultPlan {
-    /// Answer with an error status instead: `503:0.01,429:0.001` (status:share of all requests)
+    /// Respond with an error status instead: `503:0.01,429:0.001` (status:share of all requests)
     #[arg(long, env = "FAULT_STATUS", value_delimiter = ',', value_name = "STATUS:SHARE")]
     pub fault_status: Vec<StatusShare>,
-    /// Answer so much later than the model says: `0.01:5000` (share:milliseconds), or `0.01:never`
+    /// Respond later than the model says, by so many milliseconds: `0.01:5000` (share:milliseconds), or `0.01:never`
     #[arg(long, env = "FAULT_STALL", value_name = "SHARE:MS|never")]
     pub fault_stall: Option<StallShare>,
-    /// Send the head in time but the body byte by byte over so long: `0.01:3000` (share:milliseconds)
+    /// Send the head in time but the body byte by byte over this time: `0.01:3000` (share:milliseconds)
     #[arg(long, env = "FAULT_SLOW_BODY", value_name = "SHARE:MS")]
     pub fault_slow_body: Option<SlowShare>,
-    /// Reset instead of answering: the connection (HTTP/1.1), the stream (HTTP/2)
+    /// Reset instead of a response: the connection (HTTP/1.1) or the stream (HTTP/2)
     #[arg(long, env = "FAULT_RESET", default_value = "0", value_parser = share, value_name = "SHARE")]
     pub fault_reset: f64,
-    /// Answer 200 with JSON that is cut off
+    /// Respond with status 200 and JSON that is cut off
     #[arg(long, env = "FAULT_MALFORMED", default_value = "0", value_parser = share, value_name = "SHARE")]
     pub fault_malformed: f64,
-    /// Answer 200 with a seventh key, `fault`
+    /// Respond with status 200 and a seventh key, `fault`
     #[arg(long, env = "FAULT_UNKNOWN_FIELD", default_value = "0", value_parser = share, value_name = "SHARE")]
     pub fault_unknown_field: f64,
 }
 
-/// What goes wrong with one request.
+/// The fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The answer is this status.
+    /// The response has this status.
     Status(u16),
-    /// The answer comes so much later, or never.
+    /// The response comes later by this time, or never.
     Stall(Option<Duration>),
-    /// The answer's body takes so long.
+    /// Sending the body of the response takes this long.
     SlowBody(Duration),
-    /// There is no answer but a reset.
+    /// A reset comes instead of the response.
     Reset,
-    /// The answer's JSON is cut off.
+    /// The JSON of the response is cut off.
     Malformed,
-    /// The answer's JSON has a key that it shouldn't have.
+    /// The JSON of the response has a key that the protocol doesn't define.
     UnknownField,
 }
 
 impl Fault {
-    /// The fault's word in metrics.
+    /// The fault's name in metrics.
     pub fn word(self) -> &'static str {
         KINDS[self.index()]
     }
 
-    /// Where in [`KINDS`] the fault's word is.
+    /// The fault's position in [`KINDS`].
     pub(crate) fn index(self) -> usize {
         match self {
             Fault::Status(_) => 0,
@@ -69,19 +69,19 @@ impl Fault {
     }
 }
 
-/// The words of all faults.
+/// The names of all faults in metrics.
 pub(crate) const KINDS: [&str; 6] = ["status", "stall", "slow_body", "reset", "malformed", "unknown_field"];
 
-/// A checked plan: what becomes of each request.
+/// A validated plan, which determines the fault of each request.
 #[derive(Clone, Debug)]
 pub struct Faults {
     seed: u64,
-    /// Each fault with the upper end of its part of [0, 1).
+    /// Each fault with the upper bound of its part of [0, 1).
     below: Vec<(f64, Fault)>,
 }
 
 impl Faults {
-    /// Checks the plan.
+    /// Validates the plan; the shares must not add up to more than 1.
     pub fn new(plan: &FaultPlan, seed: u64) -> anyhow::Result<Self> {
         let statuses = plan.fault_status.iter().map(|it| (it.share, Fault::Status(it.status)));
         let stall = plan.fault_stall.iter().map(|it| (it.share, Fault::Stall(it.by)));
@@ -97,13 +97,13 @@ impl Faults {
             total += share;
             below.push((total, fault));
         }
-        // Shares such as 0.7, 0.2 and 0.1 add up to one only nearly.
+        // Shares such as 0.7, 0.2 and 0.1 add up to 1 only approximately.
         anyhow::ensure!(total <= 1.0 + 1e-9, "the shares of all faults add up to {total}, which is more than 1");
         below.retain(|&(end, _)| end > 0.0);
         Ok(Self { seed, below })
     }
 
-    /// What goes wrong with request `number`, if anything does.
+    /// The fault of request `number`, if it has one.
     pub fn of(&self, number: u64) -> Option<Fault> {
         if self.below.is_empty() {
             return None;
@@ -113,7 +113,7 @@ impl Faults {
     }
 }
 
-/// An error status and its share.
+/// An error status with its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StatusShare {
     status: u16,
@@ -130,7 +130,7 @@ impl FromStr for StatusShare {
     }
 }
 
-/// A stall and its share.
+/// A stall with its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StallShare {
     share: f64,
@@ -150,7 +150,7 @@ impl FromStr for StallShare {
     }
 }
 
-/// A slow body and its share.
+/// A slow body with its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowShare {
     share: f64,

@@ -1,7 +1,8 @@
-//! Gathers requests until there are enough to be computed side by side, on threads that do nothing else.
+//! Gathers requests until there are enough to compute them side by side, on threads that do nothing else.
 //!
-//! An answer isn't due before the latency model says so, so there is time to gather in. It ends when the lanes are
-//! full or when the most urgent request has to be begun: some time before it is due, and soon after it came at any rate.
+//! The latency model leaves time before a result is due, in which requests are gathered. Gathering ends when the lanes
+//! are full or when the most urgent request must start: some time before it is due, and in any case soon after its
+//! arrival.
 
 use std::{
     io,
@@ -21,35 +22,35 @@ use crate::{
     lanes::{Chain, LANES, Lanes},
 };
 
-/// A request is begun so long before it is due, so that the answer is there in time even if others come first.
+/// Time before its due time at which a request starts, so that its result is ready even if others are computed first.
 const MARGIN: Duration = Duration::from_millis(10);
-/// A request is gathered for so long at least, also if it is due at once: under load this makes for fuller lanes.
+/// Shortest time that a request is gathered, even if it is due at once; under load this fills the lanes better.
 const SHORTEST: Duration = Duration::from_micros(500);
-/// And for so long at most: longer fills no more lanes, but the audio leaves the cache.
+/// Longest time that a request is gathered. More time fills no more lanes, but the audio leaves the cache.
 const LONGEST: Duration = Duration::from_millis(20);
-/// Samples of the longest request that shares lanes. Three seconds are 48 000.
+/// Largest number of samples of a request that shares lanes. Three seconds of audio have 48 000.
 const LANE_SAMPLES: usize = 1 << 16;
-/// Samples over all passes of the longest such request. One longer would hold up those beside it.
+/// Largest number of samples over all passes of such a request. A longer one would delay those beside it.
 const LANE_STEPS: u64 = 1 << 18;
-/// And its passes: each begins anew in all lanes, however little there is to go over.
+/// Largest number of passes of such a request, because each pass restarts all lanes, even for short audio.
 const LANE_PASSES: u32 = 64;
 
-/// Hands requests to the computing threads, which end when the last clone is gone.
+/// Hands requests to the computing threads, which end with the last clone.
 #[derive(Clone)]
 pub(crate) struct Gatherer {
     shared: Arc<Shared>,
-    // Dropped with the last clone, and tells the threads.
+    // Dropped with the last clone; this stops the threads.
     _ending: Arc<Ending>,
 }
 
-/// What the computing threads have done.
+/// Counters of the computing threads.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Batches computed.
+    /// Number of batches that were computed.
     pub batches: AtomicU64,
-    /// Requests in them.
+    /// Number of requests in those batches.
     pub requests: AtomicU64,
-    /// Time that it took, in nanoseconds of the wall clock.
+    /// Wall-clock time of the computation, in nanoseconds.
     pub busy_ns: AtomicU64,
 }
 
@@ -62,12 +63,12 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
-    /// When the most urgent job has to be begun.
+    /// Time at which the most urgent job must start.
     start: Option<Instant>,
     ended: bool,
 }
 
-/// One request on its way.
+/// One request that waits for its computation.
 struct Job {
     body: Bytes,
     passes: u32,
@@ -82,7 +83,7 @@ impl Job {
 }
 
 impl Gatherer {
-    /// Starts so many computing threads.
+    /// Starts `threads` computing threads.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), work: Work::default() });
         let ending = Arc::new(Ending(shared.clone()));
@@ -99,8 +100,8 @@ impl Gatherer {
         passes <= LANE_PASSES && audio.len() <= LANE_SAMPLES && steps <= LANE_STEPS
     }
 
-    /// Hands over an even body that [`takes`](Self::takes) accepts, received now and due at `due`. The answer comes
-    /// with the time at which it was computed; the receiver may be dropped if nobody wants it any more.
+    /// Submits an even body that [`takes`](Self::takes) accepts and whose result is due at `due`. The result comes with
+    /// the time at which it was computed. The caller may drop the receiver if the result is no longer needed.
     pub(crate) fn submit(&self, body: Bytes, passes: u32, due: Instant) -> oneshot::Receiver<(Answer, Instant)> {
         let now = Instant::now();
         let room = due.saturating_duration_since(now).saturating_sub(MARGIN);
@@ -120,7 +121,7 @@ impl Gatherer {
         answered
     }
 
-    /// What the threads have done so far.
+    /// The counters of the computing threads.
     pub(crate) fn work(&self) -> &Work {
         &self.shared.work
     }
@@ -140,12 +141,12 @@ impl Shared {
         self.queue.lock().expect("no thread panics while it holds the queue")
     }
 
-    /// Computes until the last gatherer is gone.
+    /// Computes batches until the last gatherer is dropped.
     fn run(&self) {
         let mut lanes = Lanes::new();
         while let Some(mut batch) = self.gather() {
             let begun = Instant::now();
-            // Who has given up needs no answer.
+            // Requests whose receiver was dropped need no result.
             batch.retain(|job| !job.answer.is_closed());
             self.work.batches.fetch_add(1, Relaxed);
             self.work.requests.fetch_add(batch.len() as u64, Relaxed);
@@ -154,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a batch is full or urgent; none means that there will be no more.
+    /// Waits until a batch is full or urgent; `None` means that there will be no more batches.
     fn gather(&self) -> Option<Vec<Job>> {
         let mut queue = self.lock();
         loop {
@@ -173,7 +174,7 @@ impl Shared {
 }
 
 impl Queue {
-    /// The most urgent jobs, as many as there are lanes.
+    /// Removes the most urgent jobs, at most one per lane.
     fn take(&mut self) -> Vec<Job> {
         if self.jobs.len() > LANES {
             self.jobs.select_nth_unstable_by_key(LANES, |job| job.start);
@@ -185,13 +186,13 @@ impl Queue {
     }
 }
 
-/// Computes a batch and sends the answers.
+/// Computes a batch and sends the results.
 fn compute(batch: Vec<Job>, lanes: &mut Lanes) {
     let chains: Vec<Chain> = batch.iter().map(|job| Chain { audio: job.audio(), passes: job.passes }).collect();
     let answers = lanes.infer(&chains);
     let now = Instant::now();
     for (job, answer) in batch.into_iter().zip(answers) {
-        // Fails if nobody waits for it any more.
+        // Fails if the receiver was dropped.
         let _ = job.answer.send((answer, now));
     }
 }

@@ -1,50 +1,51 @@
 //! The checksums of many requests at once, one request per vector lane.
 //!
-//! The chain `h = (h ^ a) * PRIME` with `a` below 2^16 splits into two of 16 bits, because `PRIME = 2^24 + 403`:
+//! The chain `h = (h ^ a) * PRIME` with `a` below 2^16 splits into two chains of 16 bits, because `PRIME = 2^24 + 403`:
 //! with `x = low ^ a`, the new low half is `x * 403`, and the new high half is `high * 403`, plus the carry of
-//! `x * 403`, plus `x << 8`. The low half needs nothing of the high one. Multiplications of 16 bits are short and there
-//! are as many lanes as in any vector unit, also in the oldest ones; the compiler finds the instructions.
+//! `x * 403`, plus `x << 8`. The low half doesn't depend on the high half. Multiplications of 16 bits have a short
+//! latency, and every vector unit, even an old one, has as many lanes as needed; the compiler selects the instructions.
 
 use crate::compute::{self, Answer, Audio, BASIS, OFFSET, PRIME};
 
-/// Requests side by side. Two vectors of AVX2: enough for throughput to count, no longer the multiplication's latency.
+/// Number of requests side by side. Two vectors of AVX2 are enough to be limited by throughput and not by the latency
+/// of the multiplication.
 pub const LANES: usize = 32;
-/// One sample, or one half of the state, of each lane: a cache line, so that no load needs two.
+/// One sample, or one half of the state, of each lane. A row is a cache line, so that no load touches two.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Row([u16; LANES]);
 /// The prime without the bit that only moves the lowest byte to the top.
 const FACTOR: u16 = 403;
 const _: () = assert!(PRIME == (1 << 24) + FACTOR as u32);
-/// Samples of so many lanes, and so many of each, are turned from lanes into rows at a time.
+/// A block is this number of lanes with this number of samples each. Blocks are transposed from lanes to rows.
 const BLOCK: usize = 8;
 /// Bytes of one lane's part of a block.
 const BLOCK_BYTES: usize = 2 * BLOCK;
 
-/// One request's part.
+/// The input of one lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<'a> {
-    /// What to go over.
+    /// The samples of the request.
     pub audio: Audio<'a>,
-    /// How often.
+    /// Number of passes over them.
     pub passes: u32,
 }
 
-/// Room for the samples of [`LANES`] requests, kept for the next ones.
+/// Buffers for the samples of [`LANES`] requests, reused for the next ones.
 pub struct Lanes {
     rows: Vec<Row>,
     width: Width,
 }
 
 impl Lanes {
-    /// Nothing yet, for the best instructions that this CPU has.
+    /// Creates empty buffers that use the best instructions of this CPU.
     pub fn new() -> Self {
         Self { rows: Vec::new(), width: Width::best() }
     }
 
-    /// The answer to each request, of which there are [`LANES`] at most.
+    /// Computes the result of each request; there are at most [`LANES`].
     pub fn infer(&mut self, chains: &[Chain]) -> Vec<Answer> {
-        // The lanes take more than twice as long as a single chain, however few of them are used.
+        // Lanes take more than twice as long as a single chain, even if only a few of them are used.
         if chains.len() <= 2 {
             return chains.iter().map(|chain| compute::infer(chain.audio, chain.passes)).collect();
         }
@@ -53,7 +54,7 @@ impl Lanes {
         chains.iter().zip(checksums).map(answer).collect()
     }
 
-    /// The checksum of each chain, of which there are [`LANES`] at most.
+    /// Computes the checksum of each chain; there are at most [`LANES`].
     fn checksums(&mut self, chains: &[Chain]) -> [u32; LANES] {
         assert!(chains.len() <= LANES, "{} chains in {LANES} lanes", chains.len());
         self.fill(chains);
@@ -70,7 +71,7 @@ impl Lanes {
         std::array::from_fn(|lane| u32::from(state.low.0[lane]) | u32::from(state.high.0[lane]) << 16)
     }
 
-    /// One pass of the lanes that take part in it, the shortest first. The state of every other lane stays as it was.
+    /// Computes one pass of the lanes in `by_length`, the shortest first. The state of every other lane doesn't change.
     fn pass(&self, pass: u16, state: &mut State, by_length: &[usize], chains: &[Chain]) {
         let mut running = *state;
         let mut from = 0;
@@ -80,12 +81,12 @@ impl Lanes {
                 self.width.advance(&self.rows[from..to], OFFSET.wrapping_add(pass), &mut running);
                 from = to;
             }
-            // Shorter lanes run on over what isn't theirs, so each keeps what it was at its own end.
+            // Shorter lanes continue over data that isn't theirs, so each lane's state is saved at its own end.
             (state.low.0[lane], state.high.0[lane]) = (running.low.0[lane], running.high.0[lane]);
         }
     }
 
-    /// Writes the chains' samples into the lanes, and silence behind their ends.
+    /// Copies the chains' samples to the lanes, followed by silence.
     fn fill(&mut self, chains: &[Chain]) {
         let longest = chains.iter().map(|chain| chain.audio.len()).max().unwrap_or(0);
         let rows = longest.next_multiple_of(BLOCK);
@@ -107,7 +108,7 @@ impl Lanes {
     }
 }
 
-/// Block `at` of the audio. One that isn't whole is filled up with silence in `end`.
+/// Block `at` of the audio. An incomplete block is copied to `end` and filled with silence.
 #[inline(always)]
 fn block<'a>(audio: Audio<'a>, at: usize, end: &'a mut [u8; BLOCK_BYTES]) -> &'a [u8; BLOCK_BYTES] {
     let bytes = audio.samples().as_flattened();
@@ -118,18 +119,18 @@ fn block<'a>(audio: Audio<'a>, at: usize, end: &'a mut [u8; BLOCK_BYTES]) -> &'a
     })
 }
 
-/// Turns a row of samples per lane into a row of lanes per sample.
+/// Transposes a row of samples per lane to a row of lanes per sample.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn transpose(lanes: [&[u8; BLOCK_BYTES]; BLOCK]) -> [[u16; BLOCK]; BLOCK] {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_unpackhi_epi16, _mm_unpacklo_epi16};
 
-    /// Each row and the one half the block behind it, interleaved: the low halves and then the high ones.
+    /// Interleaves each row with the row half a block after it: first the low halves, then the high halves.
     #[inline(always)]
     fn interleave(rows: [__m128i; BLOCK]) -> [__m128i; BLOCK] {
         std::array::from_fn(|row| {
             let (first, second) = (rows[row / 2], rows[row / 2 + BLOCK / 2]);
-            // SAFETY: every CPU of this architecture has SSE2.
+            // SAFETY: every x86-64 CPU has SSE2.
             unsafe {
                 match row % 2 {
                     0 => _mm_unpacklo_epi16(first, second),
@@ -138,16 +139,16 @@ fn transpose(lanes: [&[u8; BLOCK_BYTES]; BLOCK]) -> [[u16; BLOCK]; BLOCK] {
             }
         })
     }
-    // The compiler doesn't find these instructions by itself: one sample at a time takes three times as long.
-    // SAFETY: a reference to 16 bytes may be read from, and this load needs no alignment.
+    // The compiler doesn't select these instructions by itself; one sample at a time takes three times as long.
+    // SAFETY: a reference to 16 bytes is valid for reads, and this load has no alignment requirement.
     let rows = lanes.map(|lane| unsafe { _mm_loadu_si128(lane.as_ptr().cast()) });
-    // Three rounds, as there are 2^3 rows.
+    // Three rounds, because there are 2^3 rows.
     let columns = interleave(interleave(interleave(rows)));
-    // SAFETY: both are 128 bytes without padding, and any bits are valid in either.
+    // SAFETY: both types have 128 bytes without padding, and every bit pattern is valid in both.
     unsafe { std::mem::transmute(columns) }
 }
 
-/// Turns a row of samples per lane into a row of lanes per sample.
+/// Transposes a row of samples per lane to a row of lanes per sample.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn transpose(lanes: [&[u8; BLOCK_BYTES]; BLOCK]) -> [[u16; BLOCK]; BLOCK] {
@@ -167,18 +168,18 @@ struct State {
     high: Row,
 }
 
-/// The instructions to use.
+/// The instruction set that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
-    /// What every CPU of the architecture has.
+    /// The instructions that every CPU of the architecture has.
     Plain,
-    /// Two vectors of 16. One of 32 (AVX-512) was measured to be slower.
+    /// Two vectors of 16 values. One vector of 32 (AVX-512) was measured to be slower.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
 
 impl Width {
-    /// All that this CPU has, the best last.
+    /// All instruction sets of this CPU, the best last.
     fn all() -> Vec<Self> {
         let mut all = vec![Width::Plain];
         #[cfg(target_arch = "x86_64")]
@@ -193,7 +194,7 @@ impl Width {
     fn advance(self, rows: &[Row], offset: u16, state: &mut State) {
         match self {
             Width::Plain => advance(rows, offset, state),
-            // SAFETY: only `all` makes this variant, and only if the CPU has the feature.
+            // SAFETY: only `all` creates this variant, and only if the CPU has the feature.
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 => unsafe { advance_avx2(rows, offset, state) },
         }
@@ -206,10 +207,11 @@ fn advance_avx2(rows: &[Row], offset: u16, state: &mut State) {
     advance(rows, offset, state);
 }
 
-/// Takes every lane through the rows. Inlined into its callers, which differ in the instructions they may use.
+/// Advances every lane through the rows. It is inlined into its callers, which are compiled for different instruction
+/// sets.
 #[inline(always)]
 fn advance(rows: &[Row], offset: u16, state: &mut State) {
-    // Copies, so that they live in registers.
+    // Copies, so that the compiler keeps them in registers.
     let State { low: Row(mut low), high: Row(mut high) } = *state;
     for Row(row) in rows {
         for lane in 0..LANES {
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
     use crate::compute::tests::naive;
 
-    /// Every set of instructions, on chains of bodies that are used twice over, so that old rows lie about.
+    /// Checks every instruction set. The lanes are used twice, so that the second use finds old rows.
     fn check(bodies: &[(Vec<u8>, u32)]) {
         for width in Width::all() {
             let mut lanes = Lanes { rows: Vec::new(), width };

@@ -1,7 +1,8 @@
-//! How long each request takes: a pure function of the seed and the request's number, so that a run can be repeated.
+//! The latency of each request: a pure function of the seed and the request's number, so that a run can be repeated.
 //!
-//! The latency is the time from the moment that a request was received in full and holds its permit to its answer. The
-//! real computing time lies inside it and adds nothing, and neither does load, until the machine can't keep up.
+//! It counts from when the request has been received completely and holds its permit until the response. The real
+//! computation happens within that time. Neither the computation nor the load makes it longer, as long as the machine
+//! keeps up.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::{
     random::{Stream, uniform},
 };
 
-/// The latency model.
+/// The latency model with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     seed: u64,
@@ -22,7 +23,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model that the settings describe.
+    /// Creates the model from the settings.
     pub fn new(config: &Config) -> Self {
         Self {
             seed: config.model_seed,
@@ -43,14 +44,14 @@ impl Model {
         if draw(Stream::Longtail) < self.longtail_share {
             compute_ms *= self.longtail_factor;
         }
-        // A sigma of hundreds overflows; so long a wait is none that anyone sees the end of.
+        // A very large sigma overflows; the longest latency is then as good as none.
         Duration::try_from_secs_f64((batch_wait_ms + compute_ms) / 1e3).unwrap_or(LONGEST).min(LONGEST)
     }
 }
 
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// A standard normal number from two uniform ones in [0, 1) (Box and Muller).
+/// A standard normal number from two uniform numbers in [0, 1), by the Box-Muller transform.
 fn normal(radius: f64, angle: f64) -> f64 {
     // 1 - radius lies in (0, 1], so the logarithm is finite.
     (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

@@ -1,9 +1,9 @@
-//! Speech-to-text inference as a simulator: what it answers is exact, when it answers is modelled and seeded.
+//! A simulator of speech-to-text inference. Its results are exact, and its response times are modelled and seeded.
 //!
-//! A request's way: [`connection`] accepts it over HTTP/1.1 or HTTP/2, [`routes`] checks and numbers it,
-//! [`latency`] and [`faults`] say when and how it is answered, [`gather`] collects it with others for a computing
-//! thread, [`lanes`] computes the checksums of all of them at once, [`compute`] the rest, and [`metrics`] counts.
-//! [`config`] has the settings, whose numbers [`values`] reads; [`random`] has the numbers that are drawn.
+//! A request passes through these modules: [`connection`] accepts it over HTTP/1.1 or HTTP/2, [`routes`] checks and
+//! numbers it, [`latency`] and [`faults`] determine when and how it is answered, [`gather`] collects it with others for
+//! a computing thread, [`lanes`] computes the checksums of all of them at once, [`compute`] the rest, and [`metrics`]
+//! counts it. [`config`] has the settings, whose numbers [`values`] parses; [`random`] generates the random numbers.
 
 mod compute;
 mod config;
@@ -38,15 +38,15 @@ pub use crate::{
     latency::Model,
 };
 
-/// How long requests in flight have to end once the simulator is told to stop.
+/// How long requests in flight may take after the simulator was told to stop.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// The simulator's paths as a router, for whoever serves it differently.
+/// The simulator's routes as a router, for callers that serve it in another way.
 pub fn app(config: &Config) -> anyhow::Result<Router> {
     Ok(routes::router(Arc::new(Simulator::new(config)?)))
 }
 
-/// A simulator that listens but accepts nothing yet.
+/// A simulator that listens but doesn't accept connections yet.
 pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
@@ -54,7 +54,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens as the settings say.
+    /// Listens at the configured address.
     pub fn bind(config: &Config) -> anyhow::Result<Self> {
         let simulator = Arc::new(Simulator::new(config)?);
         let wanted = SocketAddr::new(config.host, config.port);
@@ -64,13 +64,13 @@ impl Service {
         Ok(Self { listener, address, simulator })
     }
 
-    /// What the ready line says. Everything is on one port.
+    /// The content of the ready line. All routes are on one port.
     pub fn started(&self) -> Started {
         let address = self.address.to_string();
         Started { event: "ready".into(), metrics_address: address.clone(), address, pid: std::process::id() }
     }
 
-    /// Serves until `stop`, and then until what is in flight has ended, but not longer than four seconds.
+    /// Serves until `stop` completes, and then until the requests in flight have ended, for at most four seconds.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let graceful = GracefulShutdown::new();
         let router = routes::router(self.simulator.clone());

@@ -1,4 +1,4 @@
-//! Starts the simulator, says where it listens, and ends it on SIGTERM or SIGINT.
+//! Starts the simulator, prints the ready line, and stops on SIGTERM or SIGINT.
 
 use std::io::Write;
 
@@ -14,12 +14,12 @@ use tokio::{
 fn main() -> anyhow::Result<()> {
     let config = Config::parse();
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // What can't be raised shows when connections are refused.
+    // If the limit can't be raised, connections beyond it are refused.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     runtime(&config)?.block_on(run(config))
 }
 
-/// One thread needs no scheduler that moves work between threads.
+/// A single thread needs no scheduler that moves tasks between threads.
 fn runtime(config: &Config) -> anyhow::Result<Runtime> {
     let mut builder = match config.threads() {
         1 => Builder::new_current_thread(),

@@ -1,4 +1,4 @@
-//! What the simulator counts, and its Prometheus text.
+//! The simulator's counters and their Prometheus text.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,40 +7,41 @@ use service_contract::Exposition;
 
 use crate::{faults, gather::Work};
 
-/// The counters. All but the gauges only grow.
+/// The counters. They only grow, except for the gauges `in_flight` and `open`.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// Requests to `/infer` by HTTP version: 1.1 and older, 2.
+    /// Requests to `/infer`, by HTTP version: up to 1.1, and 2.
     pub(crate) requests: [AtomicU64; 2],
-    /// Answers that say what was computed.
+    /// Responses with a computed result.
     pub(crate) answered: AtomicU64,
-    /// Requests refused as what they were: odd, too long, too much to compute.
+    /// Requests refused because of an odd length, a body that is too long, or too many passes.
     pub(crate) refused: AtomicU64,
-    /// Requests whose sender was gone before the answer.
+    /// Requests whose client disconnected before the response.
     pub(crate) abandoned: AtomicU64,
-    /// Answers that were computed after they were due.
+    /// Results that were computed after they were due.
     pub(crate) late: AtomicU64,
-    /// Faults injected, by kind.
+    /// Faults injected, by kind (see [`faults::KINDS`]).
     pub(crate) faults: [AtomicU64; faults::KINDS.len()],
-    /// Requests received in full that are served now or wait for a permit.
+    /// Requests that are served now or wait for a permit, after they were received completely.
     pub(crate) in_flight: AtomicU64,
-    /// The largest number of those so far.
+    /// The largest value of `in_flight` so far.
     pub(crate) in_flight_max: AtomicU64,
-    /// Connections accepted.
+    /// Connections accepted since the start.
     pub(crate) accepted: AtomicU64,
-    /// Connections open now.
+    /// Connections that are open now.
     pub(crate) open: AtomicU64,
 }
 
 impl Metrics {
-    /// Counts a request in; it is counted out when the result is dropped: as abandoned, unless it said it was answered.
+    /// Counts a request as in flight until the result is dropped. It then counts as abandoned unless [`InFlight::done`]
+    /// was called.
     pub(crate) fn enter(&self) -> InFlight<'_> {
         let now = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.in_flight_max.fetch_max(now, Relaxed);
         InFlight { metrics: self, done: false }
     }
 
-    /// The Prometheus text.
+    /// The Prometheus text of all counters.
     pub(crate) fn exposition(&self, work: &Work) -> String {
         let read = |counters: &[AtomicU64]| counters.iter().map(|counter| counter.load(Relaxed)).collect::<Vec<_>>();
         let mut text = Exposition::default();
@@ -82,7 +83,7 @@ pub(crate) struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// The request got what it was meant to get.
+    /// Marks the request as answered.
     pub(crate) fn done(mut self) {
         self.done = true;
     }

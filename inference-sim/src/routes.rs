@@ -1,5 +1,5 @@
-//! The HTTP paths, and what becomes of a request to `/infer`: refused, or numbered, computed and answered when it is
-//! due, unless a fault was drawn for its number.
+//! The HTTP routes. A request to `/infer` is refused, or numbered, computed and answered when it is due, unless a fault
+//! was drawn for its number.
 
 use std::{
     pin::Pin,
@@ -32,12 +32,12 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The longest body taken, in bytes.
+/// Largest body that is accepted, in bytes.
 const BODY_LIMIT: usize = 2 * 1024 * 1024;
-/// Samples over all passes that one request may cost: about half a second of a core.
+/// Largest number of samples over all passes of one request; it takes about half a second of a core.
 const STEP_LIMIT: u64 = 1 << 28;
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Simulator {
     default_passes: u32,
     model: Model,
@@ -45,16 +45,16 @@ pub(crate) struct Simulator {
     permits: Semaphore,
     next_number: AtomicU64,
     gatherer: Gatherer,
-    /// Counters.
+    /// Counters for `/metrics`.
     pub(crate) metrics: Metrics,
-    /// Whether new connections are accepted; says `/readyz`.
+    /// Whether new connections are accepted; `/readyz` reports it.
     pub(crate) accepting: AtomicBool,
 }
 
 impl Simulator {
-    /// A simulator that has seen no request.
+    /// Creates a simulator that has received no request.
     pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
-        // One computing thread keeps up with the HTTP of several others.
+        // One computing thread is enough for four threads of HTTP.
         let computing = config.threads().div_ceil(4);
         Ok(Self {
             default_passes: config.cpu_passes,
@@ -69,7 +69,7 @@ impl Simulator {
     }
 }
 
-/// All paths.
+/// The router with all paths.
 pub(crate) fn router(simulator: Arc<Simulator>) -> Router {
     Router::new()
         .route("/infer", post(infer).layer(DefaultBodyLimit::max(BODY_LIMIT)))
@@ -105,7 +105,7 @@ async fn infer(State(simulator): State<Arc<Simulator>>, request: Request) -> Res
         }
     };
     let in_flight = simulator.metrics.enter();
-    // The semaphore is fair: first come, first served.
+    // The semaphore is fair: requests get permits in the order of their arrival.
     let permit = simulator.permits.acquire().await.expect("the semaphore is never closed");
     let response = simulator.serve(body, passes).await;
     drop(permit);
@@ -113,12 +113,12 @@ async fn infer(State(simulator): State<Arc<Simulator>>, request: Request) -> Res
     response
 }
 
-/// The passes that the header asks for, if it makes sense.
+/// The number of passes in the header; `None` if it is missing or not a number.
 fn passes(headers: &HeaderMap) -> Option<u32> {
     headers.get("x-cpu-passes")?.to_str().ok()?.parse().ok()
 }
 
-/// A body that can be computed, or why it can't be.
+/// The body if it can be computed, otherwise the response that refuses it.
 fn accept(body: Result<Bytes, BytesRejection>, passes: u32) -> Result<Bytes, Box<Response>> {
     let body = body.map_err(|rejection| Box::new(rejection.into_response()))?;
     let Ok(audio) = Audio::new(&body) else {
@@ -138,7 +138,7 @@ fn bad_request(why: impl IntoResponse) -> Box<Response> {
 }
 
 impl Simulator {
-    /// Answers a request that was received in full and holds its permit, when it is due.
+    /// Answers a request at its due time. The request has been received completely and holds a permit.
     async fn serve(&self, body: Bytes, passes: u32) -> Response {
         let received = Instant::now();
         let number = self.next_number.fetch_add(1, Relaxed);
@@ -170,7 +170,7 @@ impl Simulator {
         }
     }
 
-    /// The answer, not before it is due. None if computing failed, which would be a bug.
+    /// The result, at its due time or later. `None` if the computation failed, which would be a bug.
     async fn compute(&self, body: Bytes, passes: u32, due: Instant) -> Option<Answer> {
         let audio = Audio::new(&body).ok()?;
         let (answer, ready) = if Gatherer::takes(audio, passes) {
@@ -178,7 +178,7 @@ impl Simulator {
             sleep_until(due).await;
             computed.await.ok()?
         } else {
-            // On threads of their own, because they take so long that others would be late.
+            // Long requests run on separate threads, so that they don't delay others.
             let computed = tokio::task::spawn_blocking(move || {
                 let answer = Audio::new(&body).map(|audio| compute::infer(audio, passes));
                 answer.map(|answer| (answer, Instant::now()))
@@ -197,7 +197,7 @@ async fn sleep_until(due: Instant) {
     tokio::time::sleep_until(due.into()).await;
 }
 
-/// The answer on the wire, as the fault has it.
+/// The response with the result, changed by the fault if there is one.
 fn respond(answer: &Answer, fault: Option<Fault>) -> Response {
     let mut json = serde_json::to_vec(answer).expect("an answer is plain numbers and a word");
     match fault {
@@ -215,7 +215,7 @@ fn respond(answer: &Answer, fault: Option<Fault>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Marks a response that is to be a reset instead; [`crate::connection`] makes it one.
+/// Marks a response that must become a reset, which [`crate::connection`] does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reset;
 
@@ -251,7 +251,7 @@ impl http_body::Body for Trickle {
             return Poll::Ready(None);
         }
         std::task::ready!(self.wait.as_mut().poll(context));
-        // From the deadline and not from now: the timer's own delay would add up over the bytes.
+        // Counted from the deadline and not from now, because the timer's own delay would add up over the bytes.
         let next = self.wait.deadline() + self.step;
         self.wait.as_mut().reset(next);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(1)))))

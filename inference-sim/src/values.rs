@@ -1,11 +1,11 @@
-//! Numbers in settings, read and checked. Pure.
+//! Parses and checks the numbers in settings. Pure.
 
 use std::time::Duration;
 
-/// The largest number of milliseconds, or factor, that a setting takes: a day's worth.
+/// Largest value of a setting in milliseconds, or of a factor: one day in milliseconds.
 const LARGEST: f64 = 86_400_000.0;
 
-/// A number from 0 to [`LARGEST`].
+/// Parses a number from 0 to [`LARGEST`].
 pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match (0.0..=LARGEST).contains(&number) {
@@ -14,12 +14,12 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A duration of so many milliseconds, which must be one that a setting takes.
+/// Parses a number of milliseconds from 0 to [`LARGEST`].
 pub(crate) fn milliseconds(text: &str) -> Result<Duration, String> {
     not_negative(text).map(|milliseconds| Duration::from_secs_f64(milliseconds / 1e3))
 }
 
-/// A share of all requests, from 0 to 1.
+/// Parses a share of all requests, from 0 to 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
     match (0.0..=1.0).contains(&share) {

@@ -1,4 +1,4 @@
-//! The program as gateways meet it.
+//! The simulator as a process, as gateways use it.
 
 mod service;
 
@@ -20,7 +20,7 @@ fn second() -> Vec<u8> {
     (1..=50).flat_map(|sequence| frame(0, sequence)).collect()
 }
 
-/// Waits for something to become true of the service.
+/// Waits until a counter of the service has this value.
 async fn until(service: &Service, name: &str, value: f64) {
     let begun = Instant::now();
     while service.counter(name).await != value {
@@ -124,7 +124,7 @@ async fn the_other_paths_are_there_and_wrong_methods_are_refused() {
     assert_eq!(service.get("/nowhere").await.0, 404);
 }
 
-/// Faults of the first requests, which show the random numbers without the noise of a clock.
+/// Faults of the first requests. They show the random numbers without the noise of a clock.
 async fn statuses(flags: &str) -> Vec<u16> {
     let service = Service::start(&format!("{AT_ONCE} --fault-status=503:0.3,429:0.2 {flags}"));
     let mut connection = service.connect(Version::Http1).await;
@@ -273,7 +273,7 @@ async fn while_it_stops_it_is_not_ready_and_takes_no_connections() {
         assert!(begun.elapsed() < PATIENCE, "it still takes connections");
         sleep(Duration::from_millis(5)).await;
     }
-    // What never ends is given up, and in time.
+    // A request that never ends is dropped in time.
     assert_eq!(service.ended().await, Some(0));
     assert!(request.await.expect("it doesn't panic").is_err());
 }

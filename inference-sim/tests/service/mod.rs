@@ -1,4 +1,4 @@
-//! A simulator in a process of its own, and a client that speaks both versions of HTTP to it.
+//! A simulator in its own process, and a client for both versions of HTTP.
 
 use std::{
     io::{BufRead, BufReader},
@@ -21,20 +21,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Long enough for the slowest machine; reached only if something never comes.
+/// Longer than the slowest machine needs; reached only if an expected event doesn't occur.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Answers at once, if compute allows.
+/// Flags without modelled latency.
 pub(crate) const AT_ONCE: &str = "--model-delay-ms=0 --model-batch-wait-max-ms=0";
 
-/// The program, killed when it is dropped.
+/// The simulator's process; it is killed when it is dropped.
 pub(crate) struct Service {
     child: Child,
     pub(crate) address: String,
 }
 
 impl Service {
-    /// Starts it with these flags and waits until it is ready.
+    /// Starts the simulator with these flags and waits until it is ready.
     pub(crate) fn start(flags: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_inference-sim"))
             .args(["--port", "0"])
@@ -51,12 +51,12 @@ impl Service {
         Self { child, address: started.address }
     }
 
-    /// Tells it to stop.
+    /// Sends SIGTERM to the simulator.
     pub(crate) fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
     }
 
-    /// Waits for its end and gives its exit code.
+    /// Waits until the process ends and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -68,7 +68,7 @@ impl Service {
         panic!("the program doesn't end");
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     pub(crate) async fn connect(&self, version: Version) -> Connection {
         let stream = TokioIo::new(TcpStream::connect(&self.address).await.expect("it listens"));
         match version {
@@ -86,7 +86,7 @@ impl Service {
         }
     }
 
-    /// A path's status and text.
+    /// Status and body of a GET request.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let mut connection = self.connect(Version::Http1).await;
         let request = Request::get(path).header("host", &self.address).body(Full::default()).expect("a plain request");
@@ -94,7 +94,7 @@ impl Service {
         (status, String::from_utf8(body.into()).expect("it is text"))
     }
 
-    /// One of its counters.
+    /// Value of a counter from `/metrics`.
     pub(crate) async fn counter(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics").await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -104,13 +104,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How to speak to it.
+/// The HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Version {
     Http1,
@@ -119,24 +119,24 @@ pub(crate) enum Version {
 
 pub(crate) const VERSIONS: [Version; 2] = [Version::Http1, Version::Http2];
 
-/// One connection.
+/// A client connection.
 pub(crate) enum Connection {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) content_length: Option<String>,
     pub(crate) body: Bytes,
-    /// From sending to the end of the body.
+    /// Time from sending the request to the end of the body.
     pub(crate) after: Duration,
 }
 
 impl Connection {
-    /// Has a body computed.
+    /// Sends a request to `/infer`.
     pub(crate) async fn infer(&mut self, body: &[u8], passes: &str) -> hyper::Result<Reply> {
         let request = Request::post("http://inference/infer")
             .header("host", "inference")
@@ -170,7 +170,7 @@ async fn reply(response: Response<Incoming>, sent: Instant) -> hyper::Result<Rep
     Ok(Reply { status, content_length, body, after: sent.elapsed() })
 }
 
-/// The protocol's frame number `sequence` of session `session`.
+/// Frame number `sequence` of session `session`, as the protocol defines it.
 pub(crate) fn frame(session: u64, sequence: u64) -> Vec<u8> {
     let base = sequence * 320 + session;
     (base..base + 320).flat_map(|index| ((index * 17 % 20_000) as i16 - 10_000).to_le_bytes()).collect()

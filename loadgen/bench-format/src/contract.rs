@@ -1,99 +1,100 @@
-//! `conformance/<service>.json`: whether a service kept the contract of its protocol before its first trial and after its
-//! last, case by case.
+//! `conformance/<service>.json`: the outcome of each conformance case of a service, before its first trial and after
+//! its last.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What became of a service's contract.
+/// The conformance checks of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContractFile {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The service.
+    /// Name of the service in the registry.
     pub service: String,
-    /// The program that checks it: `conformance` of its protocol in the registry.
+    /// Program that runs the checks: `conformance` of the service's protocol in the registry.
     pub program: String,
-    /// How much of the contract it checks, as its `--level` spells it.
+    /// Level of the checks, as the program's `--level` spells it.
     pub level: String,
-    /// Exceptions that the registry declares, used at this level or not: what the service does instead, by case.
+    /// Exceptions that the registry declares, by case, with what the service does instead. Some may not apply at this
+    /// level.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exceptions: BTreeMap<String, String>,
-    /// Why nothing was checked; absent where it was.
+    /// Why no check ran; absent if one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
     /// The check before the first trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<ContractCheck>,
-    /// The check after the last trial; absent until then, and where nothing was measured.
+    /// The check after the last trial; absent before that, and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ContractCheck>,
 }
 
-/// One run of the program.
+/// One run of the conformance program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContractCheck {
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub at: String,
-    /// How it ended.
+    /// Outcome of the check.
     pub outcome: ContractOutcome,
-    /// Why nothing could be checked; absent where it could.
+    /// Why no case could be checked; absent if cases were checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Each case; empty where nothing could be checked.
+    /// The outcome of each case; empty if no case could be checked.
     pub cases: Vec<ContractCase>,
 }
 
-/// How a check ended.
+/// Outcome of a conformance check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContractOutcome {
-    /// No case failed.
+    /// No case failed; some may be excepted or skipped.
     Passed,
-    /// A case failed.
+    /// At least one case failed.
     Failed,
-    /// Nothing could be checked.
+    /// No case could be checked.
     NotChecked,
 }
 
-/// One case.
+/// One conformance case and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContractCase {
-    /// Its name.
+    /// Name of the case.
     pub name: String,
-    /// What became of it.
+    /// Outcome of the case.
     pub status: CaseStatus,
-    /// What the contract asks for; absent where it wasn't run.
+    /// Behaviour that the contract requires; absent if the case didn't run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// What was seen; absent where it wasn't run.
+    /// Behaviour that was observed; absent if the case didn't run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
-    /// Why it was skipped.
+    /// Why the case was skipped; absent if it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What became of a case.
+/// Outcome of a conformance case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseStatus {
-    /// As the contract says.
+    /// The service behaves as the contract requires.
     Passed,
-    /// Not as the contract says.
+    /// The service differs from the contract.
     Failed,
-    /// Not as the contract says, as the registry declares.
+    /// The service differs from the contract in a way that the registry declares.
     Excepted,
-    /// Not run.
+    /// The case didn't run.
     Skipped,
 }
 
 impl ContractCheck {
-    /// The cases that failed.
+    /// Iterates over the cases that failed.
     pub fn failed(&self) -> impl Iterator<Item = &ContractCase> {
         self.cases.iter().filter(|case| case.status == CaseStatus::Failed)
     }

@@ -1,44 +1,44 @@
-//! What the machine was, read from the kernel's own files.
+//! The hardware and kernel settings of a machine, read from `/proc`.
 
 use std::fs;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One machine, as far as it shapes a result.
+/// One machine: the properties that influence a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// Host name.
+    /// Host name of the machine.
     pub host: String,
-    /// Kernel release.
+    /// Kernel release, as in `uname -r`.
     pub kernel: String,
-    /// CPU model.
+    /// Model name of the CPU, from `/proc/cpuinfo`.
     pub cpu_model: String,
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     pub cpus: u32,
     /// CPUs on which this process may run, as the kernel lists them (`0-1`).
     pub cpus_allowed: String,
-    /// Memory, in bytes.
+    /// Total memory, in bytes.
     pub memory_bytes: u64,
-    /// Whether the kernel runs under a hypervisor.
+    /// Whether a hypervisor runs below the kernel (CPU flag `hypervisor`).
     pub virtualised: bool,
-    /// Default TCP congestion control.
+    /// Default TCP congestion control (`net.ipv4.tcp_congestion_control`).
     pub congestion_control: String,
-    /// `net.core.somaxconn`.
+    /// Limit of a listen queue, `net.core.somaxconn`.
     pub somaxconn: String,
-    /// `net.ipv4.ip_local_port_range`.
+    /// Local ports of outgoing connections, `net.ipv4.ip_local_port_range`.
     pub port_range: String,
-    /// `net.ipv4.tcp_rmem`.
+    /// Minimum, default and maximum TCP receive buffer in bytes, `net.ipv4.tcp_rmem`.
     pub tcp_rmem: String,
-    /// `net.ipv4.tcp_wmem`.
+    /// Minimum, default and maximum TCP send buffer in bytes, `net.ipv4.tcp_wmem`.
     pub tcp_wmem: String,
-    /// Highest number of open files that this process may raise its limit to.
+    /// Hard limit of open files of this process.
     pub open_files: u64,
 }
 
 impl Environment {
-    /// Reads the machine on which this process runs. A file that can't be read leaves its field empty.
+    /// Reads the machine on which this process runs. A field is empty (or 0) if its file can't be read.
     pub fn read() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let status = read("/proc/self/status");
@@ -65,7 +65,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The value of the first `name: value` line.
+/// The value of the first line `name: value`; empty if there is none.
 fn field(text: &str, name: &str) -> String {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -78,7 +78,7 @@ fn kibibytes(text: &str) -> u64 {
     text.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// The second number of a line of `/proc/self/limits`.
+/// The hard limit: the second number of a line of `/proc/self/limits`, or 0.
 fn hard_limit(limits: &str, name: &str) -> u64 {
     limits
         .lines()

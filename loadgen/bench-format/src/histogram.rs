@@ -1,7 +1,8 @@
-//! HdrHistograms: how values are recorded, how they travel (V2, deflated, base64, as every HdrHistogram library reads
-//! them), when their samples carry a percentile, and with how many digits a terminal shows it.
+//! HdrHistograms: recording, encoding, merging, percentiles and their printed form.
 //!
-//! Merging is addition and therefore exact; nothing in ws-ladder averages percentiles.
+//! A histogram travels as V2, deflated and base64-encoded, which every HdrHistogram library reads. Merging adds counts
+//! and is therefore exact. Nothing in ws-ladder averages percentiles, and no percentile is printed without enough
+//! samples.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::{
@@ -11,42 +12,42 @@ use hdrhistogram::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest value that a recorder holds: ten minutes. What lies beyond is counted as overflow.
+/// Largest value that a recorder holds: ten minutes, in nanoseconds. Larger values count as overflow.
 pub const HIGHEST_NS: u64 = 600_000_000_000;
 /// Significant decimal digits of every histogram.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
-/// The percentiles of every result, with their names.
+/// The percentiles of every result: name and value.
 pub const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Why a histogram can't be read or merged.
+/// The error of a histogram that can't be decoded or merged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not base64.
+    /// The text is not valid base64.
     #[error("failed to decode the base64 of a histogram")]
     Base64(#[from] base64::DecodeError),
-    /// Not a V2 histogram.
+    /// The bytes are not a V2 histogram, or hold another number of values than `count` states.
     #[error("failed to decode a histogram: {0}")]
     Format(String),
-    /// Ranges differ.
+    /// The histogram's range exceeds that of a [`Recorder`].
     #[error("failed to add histograms: {0}")]
     Add(String),
 }
 
-/// A histogram as it travels.
+/// A histogram as it appears in files and uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Histogram {
-    /// V2 deflate, base64. Values are in the unit that ends the histogram's name (`_ns`).
+    /// V2 histogram, deflated and base64-encoded. The suffix of the histogram's name is the unit of the values (`_ns`).
     pub v2: String,
-    /// Recorded values.
+    /// Number of values in `v2`.
     pub count: u64,
-    /// Values beyond [`HIGHEST_NS`]; they are not in `v2`.
+    /// Number of values above [`HIGHEST_NS`]. They are not in `v2`.
     pub overflow: u64,
 }
 
-/// A histogram while values are recorded into it: fixed range, no allocation per value.
+/// A histogram that values are recorded into. Its range is fixed, so recording doesn't allocate.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     values: Hdr<u64>,
@@ -60,13 +61,13 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// An empty recorder from 1 ns to [`HIGHEST_NS`].
+    /// Creates an empty recorder from 1 ns to [`HIGHEST_NS`].
     pub fn new() -> Self {
         let values = Hdr::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are constants");
         Self { values, overflow: 0 }
     }
 
-    /// Counts one value; 0 counts as 1 ns.
+    /// Records one value; 0 counts as 1 ns.
     #[inline]
     pub fn record(&mut self, value_ns: u64) {
         if self.values.record(value_ns).is_err() {
@@ -74,31 +75,31 @@ impl Recorder {
         }
     }
 
-    /// Counts one value `count` times.
+    /// Records one value `count` times.
     pub fn record_n(&mut self, value_ns: u64, count: u64) {
         if self.values.record_n(value_ns, count).is_err() {
             self.overflow += count;
         }
     }
 
-    /// Adds another recorder, exactly.
+    /// Adds the values of another recorder, without loss of precision.
     pub fn add(&mut self, other: &Recorder) {
         self.values.add(&other.values).expect("all recorders have one range");
         self.overflow += other.overflow;
     }
 
-    /// Forgets all values.
+    /// Removes all values, overflow included.
     pub fn reset(&mut self) {
         self.values.reset();
         self.overflow = 0;
     }
 
-    /// Recorded values, overflow apart.
+    /// Number of recorded values without overflow.
     pub fn count(&self) -> u64 {
         self.values.len()
     }
 
-    /// Values beyond the range.
+    /// Number of values above [`HIGHEST_NS`].
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
@@ -108,7 +109,7 @@ impl Recorder {
         &self.values
     }
 
-    /// For the wire.
+    /// Encodes the histogram for files and uploads.
     pub fn encode(&self) -> Histogram {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -117,10 +118,12 @@ impl Recorder {
         Histogram { v2: STANDARD.encode(&bytes), count: self.count(), overflow: self.overflow }
     }
 
-    /// From the wire.
+    /// Decodes a histogram from a file or an upload.
     ///
     /// # Errors
-    /// When the text is no V2 histogram or its range exceeds ours.
+    /// - [`Error::Base64`] if the text is not base64
+    /// - [`Error::Format`] if it is not a V2 histogram or holds another number of values than `count`
+    /// - [`Error::Add`] if its range exceeds that of a recorder
     pub fn decode(histogram: &Histogram) -> Result<Self, Error> {
         let bytes = STANDARD.decode(&histogram.v2)?;
         let values: Hdr<u64> =
@@ -135,7 +138,7 @@ impl Recorder {
     }
 }
 
-/// A percentile, or nothing when the samples can't carry it.
+/// A percentile, or `None` if there are too few samples or the rank lies among the overflowed values.
 ///
 /// A claim "the p-th percentile is at most x" at 99 % confidence needs `ln(0.01) / ln(p / 100)` samples even when none
 /// violates it: 459 for p99, 4 603 for p99.9, 46 050 for p99.99 (binomial test, as MLPerf's early stopping).
@@ -144,7 +147,7 @@ pub fn percentile_ns(recorder: &Recorder, percentile: f64) -> Option<u64> {
     if total < samples_needed(percentile) {
         return None;
     }
-    // Overflowed values are the largest: a rank among them has no value that could be printed.
+    // Overflowed values are the largest, so a rank among them has no value to print.
     let rank = (percentile / 100.0 * total as f64).ceil() as u64;
     if rank > recorder.count() {
         return None;
@@ -152,7 +155,7 @@ pub fn percentile_ns(recorder: &Recorder, percentile: f64) -> Option<u64> {
     Some(recorder.values.value_at_quantile(rank as f64 / recorder.count() as f64))
 }
 
-/// Samples that a percentile needs before it is printed.
+/// Number of samples that a percentile needs before it is printed.
 pub fn samples_needed(percentile: f64) -> u64 {
     if percentile <= 50.0 || percentile >= 100.0 {
         return 1;
@@ -160,13 +163,13 @@ pub fn samples_needed(percentile: f64) -> u64 {
     (0.01_f64.ln() / (percentile / 100.0).ln()).ceil() as u64
 }
 
-/// A value in milliseconds with the digits that a histogram can vouch for: `0.0420`, `1.69`, `87.5`, `1234`.
+/// Formats a value in milliseconds with the significant digits of a histogram: `0.0420`, `1.69`, `87.5`, `1234`.
 pub fn milliseconds(value_ns: u64) -> String {
     let magnitude = |ns: u64| ns.max(1).ilog10();
     let below_the_first = u32::from(SIGNIFICANT_DIGITS) - 1;
     let step = 10_u64.pow(magnitude(value_ns).saturating_sub(below_the_first)).min(NS_PER_MS);
     let rounded = value_ns.saturating_add(step / 2) / step * step;
-    // Counted on what was rounded: 9.996 is 10.0, not 10.00.
+    // Take the decimals from the rounded value: 9.996 is printed as 10.0, not 10.00.
     let decimals = (NS_PER_MS.ilog10() + below_the_first).saturating_sub(magnitude(rounded)).min(NS_PER_MS.ilog10());
     format!("{:.*}", decimals as usize, rounded as f64 / NS_PER_MS as f64)
 }

@@ -1,101 +1,102 @@
-//! What to climb, as a person writes it (`plans/*.yaml`).
+//! The plan file (`plans/*.yaml`): which ladders a run climbs and what a trial must reach.
 //!
-//! These types mirror the file; the operator turns a [`WirePlan`] once into its checked `Plan` and only that travels.
+//! These types mirror the file. The operator validates a [`WirePlan`] once and from then on uses its own `Plan`.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A plan file.
+/// A plan file: what a run measures, and how.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WirePlan {
-    /// The format's number; see [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The plan's name; part of the run's id.
+    /// Name of the plan; it becomes part of the run's id.
     pub name: String,
-    /// Why this plan exists, for its readers.
+    /// Purpose of the plan, for its readers.
     pub why: String,
-    /// Seed of every schedule and every random choice of the run.
+    /// Seed of every schedule and every random choice in the run.
     pub seed: u64,
-    /// Names in `services/services.toml`, in the order in which they are climbed.
+    /// Names from `services/services.toml`, in the order in which they climb.
     pub services: Vec<String>,
-    /// Worker processes for each tier.
+    /// Number of worker processes of each tier.
     #[serde(default = "one")]
     pub workers: u32,
-    /// Trials for each tier.
+    /// Number of trials of each tier.
     #[serde(default = "one")]
     pub repeats: u32,
-    /// When the service process is replaced by a fresh one.
+    /// When a fresh service process replaces the current one.
     #[serde(default)]
     pub service_process: ServiceProcess,
-    /// CPU given to each role.
+    /// CPUs of each role.
     #[serde(default)]
     pub cpu: CpuShapes,
-    /// Seconds before the window, under load, not measured.
+    /// Seconds of load before the window; they are not measured.
     #[serde(default = "half")]
     pub warmup_seconds: f64,
-    /// Seconds of the measured window.
+    /// Length of the measured window, in seconds.
     pub window_seconds: f64,
-    /// Longest wait, in seconds, for what is in flight when the window ends.
+    /// Longest time, in seconds, that a trial waits for messages in flight after the window.
     #[serde(default = "ten")]
     pub drain_seconds: f64,
-    /// When a trial is invalid.
+    /// Limits beyond which a trial is invalid.
     #[serde(default)]
     pub validity: Thresholds,
-    /// The ladders.
+    /// The ladders of the plan.
     pub ladders: Vec<WireLadder>,
 }
 
-/// One ladder: tiers of one workload in one variant.
+/// One ladder: the tiers of one workload in one variant.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WireLadder {
-    /// The workload's name, as the service's protocol lists it in `services/services.toml`.
+    /// Name of the workload, as the service's protocol lists it in `services/services.toml`.
     pub workload: String,
-    /// What tells this ladder from others of the same workload; a folder name.
+    /// Name that distinguishes this ladder from others of the same workload; it becomes a folder name.
     #[serde(default = "standard")]
     pub variant: String,
-    /// Connections (or sessions) of each tier, rising. May be left out where there is a `search`.
+    /// Connections (or sessions) of each tier, in rising order. May be left out where there is a `search`.
     #[serde(default)]
     pub tiers: Vec<u32>,
-    /// How the load is offered.
+    /// How load is offered.
     pub load: Load,
-    /// What the messages are.
+    /// Format, size and coalescing of the messages.
     #[serde(default)]
     pub message: Message,
-    /// Environment for the service process on top of the registry's, for example `DELIVERY: batch`.
+    /// Environment variables of the service process in addition to the registry's, for example `DELIVERY: batch`.
     #[serde(default)]
     pub service_env: BTreeMap<String, String>,
-    /// Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
-    /// than one only where ladder starts the service itself, on one machine.
+    /// Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
+    /// worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
     #[serde(default = "one")]
     pub replicas: u32,
-    /// Environment for the inference simulator behind the service on top of the registry's, for example
+    /// Environment variables of the inference simulator behind the service in addition to the registry's, for example
     /// `MODEL_DELAY_MS: "40"`.
     #[serde(default)]
     pub inference_env: BTreeMap<String, String>,
-    /// Only these services climb this ladder; empty means all of the plan's.
+    /// Services that climb this ladder; empty means all services of the plan.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Overrides the plan's repeats for this ladder.
+    /// Replaces the plan's number of repeats for this ladder.
     #[serde(default)]
     pub repeats: Option<u32>,
-    /// Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages
-    /// per connection) takes 0: what it does before the window isn't measured.
+    /// Replaces the plan's warm-up for this ladder, in seconds. Set it to 0 for a load that ends by itself (a
+    /// connection storm, or a fixed number of messages per connection): what such a load does before the window isn't
+    /// measured.
     #[serde(default)]
     pub warmup_seconds: Option<f64>,
-    /// Overrides the plan's window for this ladder, in seconds.
+    /// Replaces the plan's window for this ladder, in seconds.
     #[serde(default)]
     pub window_seconds: Option<f64>,
-    /// Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows.
+    /// Keep one raw row for each reply in the window (`workers/<index>.samples.csv.zst`), if the workload supports it.
     #[serde(default)]
     pub samples: bool,
-    /// What a trial must reach to pass; no objective, no verdict.
+    /// Conditions that a trial must meet to pass. Without objectives there is no verdict.
     #[serde(default)]
     pub objectives: Vec<Objective>,
-    /// What `ladder search` looks for in place of the tiers.
+    /// The search that `ladder search` performs instead of climbing the tiers.
     #[serde(default)]
     pub search: Option<WireSearch>,
 }
@@ -104,50 +105,52 @@ pub struct WireLadder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Load {
-    /// A schedule says when each message is due before the trial starts; latency counts from the due time.
+    /// A schedule fixes the due time of every message before the trial starts. Latency counts from the due time.
     Open {
         /// Messages per second over all connections of all workers.
         rate_per_second: f64,
-        /// How due times are spaced.
+        /// Spacing of the due times.
         #[serde(default)]
         arrivals: Arrivals,
     },
-    /// Each connection sends its next message when the last was answered (or, in a flood, when the socket takes it).
+    /// Each connection sends its next message when the reply to the last one arrives or, in a flood, when the socket
+    /// accepts it.
     Closed {
-        /// Messages per connection; absent means until the window ends.
+        /// Messages per connection; absent means that connections send until the window ends.
         #[serde(default)]
         messages_per_connection: Option<u32>,
-        /// Connection attempts in flight at once over all workers (storms).
+        /// Largest number of connection attempts in flight over all workers (connection storms).
         #[serde(default = "in_flight")]
         in_flight: u32,
     },
-    /// Each session sends at the pace that its protocol fixes (speech: an audio frame every 20 ms), from its own start
-    /// until the window ends, whatever the service does. Latency counts from the due time, as in `open`.
+    /// Each session sends at the pace that its protocol fixes (speech: one audio frame every 20 ms), from its own start
+    /// until the window ends, regardless of the service's replies. Latency counts from the due time, as in `open`.
     Sessions {
-        /// Seconds over which sessions start one after another, before the warm-up.
+        /// Seconds before the warm-up over which sessions start one after another.
         #[serde(default)]
         ramp_seconds: f64,
-        /// Milliseconds by which that is stretched, so that sessions don't tick together, before the warm-up.
+        /// Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step.
         #[serde(default)]
         spread_ms: f64,
-        /// Connection attempts in flight at once over all workers.
+        /// Largest number of connection attempts in flight over all workers.
         #[serde(default = "in_flight")]
         in_flight: u32,
     },
 }
 
 impl Load {
-    /// Whether a schedule says when each message is due, so that the generator can be late.
+    /// Whether a schedule fixes when each message is due. Only then can the generator be late.
     pub fn is_open(&self) -> bool {
         !matches!(self, Self::Closed { .. })
     }
 
-    /// Whether connections stop after a number of messages each: what is sent before the window is then missing in it.
+    /// Whether each connection stops after a fixed number of messages. Messages sent before the window are then missing
+    /// from it.
     pub fn ends_by_itself(&self) -> bool {
         matches!(self, Self::Closed { messages_per_connection: Some(_), .. })
     }
 
-    /// Seconds from the start of the load until all of it is offered: they come before the warm-up.
+    /// Seconds from the start of the load until all of it is offered. They come before the warm-up.
     pub fn ramp_seconds(&self) -> f64 {
         match *self {
             Self::Sessions { ramp_seconds, spread_ms, .. } => ramp_seconds + spread_ms / 1e3,
@@ -156,28 +159,28 @@ impl Load {
     }
 }
 
-/// How due times are spaced.
+/// Spacing of the due times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// Evenly.
+    /// Equal gaps between due times.
     #[default]
     Constant,
-    /// With exponentially distributed gaps, from the plan's seed.
+    /// Exponentially distributed gaps, drawn from the plan's seed.
     Poisson,
 }
 
-/// What the messages are.
+/// Format, size and coalescing of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Encoding, in the protocol's words: for WSE `json`, `msgpack` (`M:`) or `compressed` (`C:`).
+    /// Encoding, by the protocol's name for it; WSE has `json`, `msgpack` (`M:`) and `compressed` (`C:`).
     #[serde(default = "json")]
     pub format: String,
-    /// Bytes of the message before encoding, as the workload rounds it.
+    /// Size of the message before encoding, in bytes; a workload may round it.
     #[serde(default = "base_size")]
     pub size_bytes: u32,
-    /// Messages handed to the socket in one write.
+    /// Number of messages that one write hands to the socket.
     #[serde(default = "one")]
     pub coalesce: u32,
 }
@@ -188,28 +191,28 @@ impl Default for Message {
     }
 }
 
-/// When the service process is replaced by a fresh one.
+/// When a fresh service process replaces the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceProcess {
     /// At the start of each tier.
     #[default]
     Tier,
-    /// Before each trial: repeats then vary over processes too (Kalibera & Jones, ISMM 2013).
+    /// Before each trial. Repeats then also vary over processes (Kalibera & Jones, ISMM 2013).
     Repeat,
 }
 
-/// CPU given to each role.
+/// CPUs of each role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpuShapes {
-    /// The service under test.
+    /// CPUs of the service under test.
     #[serde(default)]
     pub service: CpuShape,
-    /// Each worker.
+    /// CPUs of each worker.
     #[serde(default)]
     pub worker: CpuShape,
-    /// The inference simulator behind a speech-to-text gateway.
+    /// CPUs of the inference simulator behind a speech-to-text gateway.
     #[serde(default)]
     pub inference: CpuShape,
 }
@@ -218,7 +221,7 @@ pub struct CpuShapes {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpuShape {
-    /// CPUs; a fraction needs a cgroup that can be written.
+    /// Number of CPUs. A fraction needs a writable cgroup.
     pub cpus: f64,
 }
 
@@ -228,21 +231,21 @@ impl Default for CpuShape {
     }
 }
 
-/// Limits beyond which a trial is invalid. Defaults are those of `docs/METHODOLOGY.md`.
+/// Limits beyond which a trial is invalid. `docs/METHODOLOGY.md` explains the default values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
     /// Largest difference between the workers' actual starts, in milliseconds.
     pub start_skew_ms: f64,
-    /// Largest p99 of the generator's own delay, in milliseconds (open loop).
+    /// Largest 99th percentile of the generator's own delay, in milliseconds (open loop).
     pub delay_p99_ms: f64,
-    /// Largest share of its CPU limit that a worker may use (open loop).
+    /// Largest share of its CPU limit that a worker may use, 0 to 1 (open loop).
     pub worker_cpu_share: f64,
-    /// Largest share of CPU periods in which a worker may be throttled (open loop).
+    /// Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop).
     pub throttled_share: f64,
-    /// Smallest share of the schedule that must have been sent (open loop).
+    /// Smallest share of the scheduled messages that must have been sent, 0 to 1 (open loop).
     pub send_share: f64,
-    /// Share of its CPU above which a side counts as what bound a closed-loop flood.
+    /// Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood.
     pub bound_share: f64,
 }
 
@@ -263,84 +266,86 @@ impl Default for Thresholds {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objective {
-    /// What is judged.
+    /// The figure that is compared.
     pub figure: Figure,
-    /// The trial passes when the figure is at most this; the unit is in the figure's name.
+    /// The trial passes if the figure is at most this value, in the unit that the figure's name states.
     #[serde(default)]
     pub at_most: Option<f64>,
-    /// The trial passes when the figure is at least this.
+    /// The trial passes if the figure is at least this value.
     #[serde(default)]
     pub at_least: Option<f64>,
 }
 
-/// A search for the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search"), for `ladder
-/// search`.
+/// What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity
+/// search").
 ///
-/// Each objective is a goal: a percentile asks that a share of the messages is in time, a share that no more fails, and
-/// any other figure that it holds.
+/// Each objective is one goal of the search. A percentile requires that its share of the messages arrives in time,
+/// `failed_share` and `error_share` that no larger share fails, and any other figure that its condition holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WireSearch {
-    /// What grows.
+    /// The quantity that the search varies.
     #[serde(default)]
     pub over: SearchOver,
-    /// Connections that carry the rate; only where a rate is searched.
+    /// Connections that carry the rate; set only in a search over the rate.
     #[serde(default)]
     pub connections: Option<u32>,
-    /// The smallest load.
+    /// The smallest load that is tried.
     pub from: u32,
-    /// The largest load.
+    /// The largest load that is tried.
     pub to: u32,
-    /// Where the search begins.
+    /// The load at which the search begins.
     #[serde(default)]
     pub start: SearchStart,
-    /// Window of the first, coarse trials, in seconds; absent means as long as the final ones.
+    /// Window of the first, coarse trials, in seconds; absent means the length of the full trials.
     #[serde(default)]
     pub initial_trial_seconds: Option<f64>,
     /// Window of a full trial, in seconds.
     pub final_trial_seconds: f64,
-    /// Windows at a load that decide what it is, in seconds together.
+    /// Sum of the windows at one load, in seconds, that decides whether the load passes or fails.
     pub duration_sum_seconds: f64,
-    /// How close the largest load that passes and the smallest that fails have to be, as a share of the latter.
+    /// Width at which the search ends: the distance between the largest load that passes and the smallest that fails,
+    /// as a share of the latter.
     #[serde(default = "two_percent")]
     pub width: f64,
-    /// Share of the duration at a load that may be bad: 0.5 asks for the median.
+    /// Share of the duration at a load that may fail the objective; 0.5 compares the median.
     #[serde(default = "half")]
     pub exceed_ratio: f64,
-    /// How what was found is confirmed.
+    /// How the bounds that were found are confirmed.
     #[serde(default)]
     pub confirm: WireConfirm,
 }
 
-/// What grows in a search.
+/// The quantity that a search varies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOver {
-    /// Connections, or sessions.
+    /// The number of connections or sessions.
     #[default]
     Connections,
     /// The rate of an open load over all connections, in messages per second.
     RatePerSecond,
 }
 
-/// Where a search begins.
+/// The load at which a search begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchStart {
-    /// At the smallest load, so that a service never sees a load far above its capacity.
+    /// The smallest load, so that a service never receives a load far above its capacity.
     #[default]
     Low,
-    /// At the largest load, then at what came through of it.
+    /// The largest load, and then that load less its losses.
     High,
 }
 
-/// How what a search found is confirmed: fresh service processes, long windows.
+/// Confirmation of a search's bounds, with fresh service processes and long windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WireConfirm {
-    /// The window, in seconds.
+    /// Length of the window, in seconds.
     pub window_seconds: f64,
-    /// Trials at a load: all pass, it is confirmed; all fail, it is a solid fail; else it is borderline.
+    /// Trials at each load. If all pass, the load is confirmed; if all fail, it is a solid fail; otherwise it is
+    /// borderline.
     pub repeats: u32,
 }
 
@@ -350,24 +355,24 @@ impl Default for WireConfirm {
     }
 }
 
-/// A figure that an objective can judge.
+/// A figure that an objective compares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Figure {
     /// A percentile of a histogram, in milliseconds.
     PercentileMs {
-        /// The histogram's name without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
+        /// Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
         /// `oldest`, `flush_lateness`.
         histogram: String,
-        /// 0 to 100.
+        /// Percentile, from 0 to 100.
         percentile: f64,
     },
     /// Delivered messages per second in the window.
     DeliveredPerSecond,
-    /// Share of messages (or connection attempts) that failed: dropped, wrong, lost, unsent.
+    /// Share of the messages (or connection attempts) that were dropped, wrong, lost or unsent, 0 to 1.
     FailedShare,
-    /// Failures in the window for each reply received in it: error frames, wrong replies, sessions that ended; each
-    /// once.
+    /// Failures in the window per reply received in it. Error frames, wrong replies and sessions that ended count once
+    /// each.
     ErrorShare,
     /// Service CPU seconds per million messages received in the window.
     ServiceCpuSecondsPerMillion,

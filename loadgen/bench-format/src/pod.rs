@@ -1,4 +1,4 @@
-//! What a container orchestrator gave to a service, what stands behind it, or a worker; absent where none had a part.
+//! What Kubernetes gave to a pod that took part in a trial. Absent from results of a single machine.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,42 +7,42 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pod {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// What it did.
+    /// What the pod ran.
     pub role: PodRole,
-    /// Which companion of the service it was; absent for all others.
+    /// Name of the companion that the pod ran; absent for all other roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companion: Option<String>,
-    /// The worker's index; absent for all others.
+    /// Index of the worker; absent for all other roles.
     pub worker: Option<u32>,
-    /// The machine on which it ran: the `host` of one of the run's machines.
+    /// Name of the node, which is the `host` of one of the run's machines.
     pub node: String,
-    /// Its quality of service: only `Guaranteed` is promised its CPU.
+    /// Quality of service class. Only `Guaranteed` pods are promised their CPU.
     pub qos_class: String,
-    /// CPUs on which it might run, as the kernel lists them; empty when it could not be asked.
+    /// CPUs on which the pod may run, as the kernel lists them; empty if they could not be read.
     pub cpus_allowed: String,
-    /// The image, as it was asked for.
+    /// The image that the pod's specification names.
     pub image: String,
-    /// The image that was run, by digest.
+    /// Digest of the image that ran.
     pub image_digest: String,
-    /// Restarts of its container when the trial ended.
+    /// Restarts of the container by the end of the trial.
     pub restarts: u32,
-    /// CPU periods in which it was throttled during the trial (a worker: in the window); absent without a quota.
+    /// CPU periods in which the pod was throttled during the trial (a worker: in the window); absent without a quota.
     pub throttled_periods: Option<u64>,
 }
 
-/// What a pod did.
+/// What a pod ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodRole {
-    /// It ran the service under test.
+    /// The service under test.
     #[default]
     Service,
-    /// It ran a companion: a program that belongs to the service under test, and whose CPU counts as the service's.
+    /// A companion: another program of the service under test, whose CPU counts as the service's.
     Companion,
-    /// It ran the inference simulator behind the service.
+    /// The inference simulator behind the service.
     Inference,
-    /// It ran a worker.
+    /// A load generator worker.
     Worker,
 }

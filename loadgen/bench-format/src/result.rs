@@ -1,4 +1,4 @@
-//! What a trial leaves: first as each worker uploads it, then merged and judged.
+//! The results of a trial: what each worker uploads, and what the judge makes of it.
 
 mod books;
 mod judgement;
@@ -31,93 +31,96 @@ use crate::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialResult {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// The attempt that succeeded.
+    /// Number of the attempt that succeeded, from 1.
     pub attempt: u32,
-    /// When load started, unix nanoseconds.
+    /// Start of the load, in nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,
     /// How load was offered, over all workers.
     pub load: Load,
-    /// What the messages were.
+    /// Format, size and coalescing of the messages.
     pub message: Message,
-    /// Who says that a message arrived.
+    /// The party that confirms that a message arrived.
     pub witness: Witness,
-    /// `valid`, or why not.
+    /// Whether the result may be used, with the reasons if not.
     pub validity: Validity,
-    /// Against the objectives; absent without objectives or when invalid.
+    /// Comparison with the objectives; absent without objectives or if the trial is invalid.
     pub verdict: Option<Verdict>,
-    /// What limited a closed-loop trial; absent for open ones.
+    /// What limited a trial with a closed loop or with sessions; absent for open loops.
     pub bound_by: Option<BoundBy>,
-    /// Sums over workers, completed from the service's side.
+    /// Connection counts, summed over workers.
     pub connections: ConnectionCounts,
-    /// Sums over workers, completed from the service's side.
+    /// Message counts, summed over workers and completed with the service's counts.
     pub messages: MessageCounts,
-    /// Rates and costs of the window.
+    /// Rates and costs in the window.
     pub figures: Figures,
-    /// Percentiles that have enough samples, by histogram name: `p50` … `max`, in nanoseconds; `null` is printed `n/a`.
+    /// Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
+    /// few samples.
     pub percentiles: BTreeMap<String, BTreeMap<String, Option<u64>>>,
     /// Merged histograms by name.
     pub histograms: BTreeMap<String, Histogram>,
-    /// The equations.
+    /// The equations between the counters of workers and service.
     pub books: Books,
-    /// Sums over workers.
+    /// Failures by kind, summed over workers.
     #[serde(default)]
     pub failures: Failures,
-    /// Readings of the service.
+    /// Readings of the service's counters, CPU and memory.
     pub service: ServiceReadings,
-    /// How each worker fared, by index.
+    /// Evidence of each worker, by index.
     pub workers: Vec<WorkerEvidence>,
-    /// The pods that took part; none on a single machine.
+    /// The pods that took part; empty on a single machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<Pod>,
-    /// Command that repeats this trial alone.
+    /// Command that repeats only this trial.
     pub reproduce: String,
 }
 
-/// Rates and costs of the window. A field that makes no sense for the workload is absent.
+/// Rates and costs in the window. A figure that has no meaning for the workload is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
-    /// Seconds of the window.
+    /// Length of the window, in seconds.
     pub window_seconds: f64,
-    /// Scheduled per second.
+    /// Messages due per second, by the schedule.
     pub due_per_second: Option<f64>,
-    /// Client-written per second: never a throughput figure.
+    /// Messages per second that the workers wrote to sockets; never published as throughput.
     pub written_per_second: Option<f64>,
-    /// Received by the service per second, from its own counters.
+    /// Messages per second that the service received, from its own counters.
     pub received_per_second: Option<f64>,
-    /// Delivered per second, says the witness.
+    /// Messages per second that the witness confirms as delivered.
     pub delivered_per_second: Option<f64>,
-    /// Dropped by the service per second.
+    /// Messages per second that the service dropped.
     pub dropped_per_second: Option<f64>,
-    /// Connections opened per second (storms).
+    /// Connections opened per second (connection storms).
     pub accepted_per_second: Option<f64>,
-    /// Messages per write system call.
+    /// Messages per write system call of the workers.
     pub messages_per_write: Option<f64>,
-    /// CPU seconds that the service used in the window, its companions included.
+    /// CPU seconds that the service and its companions used in the window.
     pub service_cpu_seconds: Option<f64>,
     /// CPU seconds that all workers used in the window.
     pub worker_cpu_seconds: Option<f64>,
-    /// Share of its CPU limit that the service used; with companions that of the busiest of them.
+    /// Share of its CPU limit that the service used, as a fraction. With companions it is the largest share of any of
+    /// them.
     pub service_cpu_share: Option<f64>,
-    /// Share of its CPU limit that the busiest worker used.
+    /// Share of its CPU limit that the busiest worker used, as a fraction.
     pub worker_cpu_share: Option<f64>,
-    /// Service CPU seconds per million messages delivered (or, without a witness, received).
+    /// Service CPU seconds per million messages delivered (received, if nothing counts the deliveries).
     pub service_cpu_seconds_per_million: Option<f64>,
-    /// Worker CPU seconds per million messages sent, or received where a service publishes.
+    /// Worker CPU seconds per million messages sent, or received if the service publishes.
     pub worker_cpu_seconds_per_million: Option<f64>,
     /// Resident memory of the service with the tier's connections open, in bytes.
     pub service_rss_bytes: Option<u64>,
-    /// (that - resident memory before the first connection) / open connections, in bytes.
+    /// Memory per open connection, in bytes: the growth of resident memory since before the first connection, divided
+    /// by the number of open connections.
     pub service_bytes_per_connection: Option<f64>,
-    /// Share of attempts or messages that failed.
+    /// Share of messages or of connection attempts that failed, 0 to 1: the larger of the two.
     pub failed_share: Option<f64>,
-    /// Replies received per second.
+    /// Replies per second that the workers received.
     #[serde(default)]
     pub replies_per_second: Option<f64>,
     /// Failures in the window per reply received in it.
@@ -126,16 +129,16 @@ pub struct Figures {
     /// CPU seconds that the inference simulator used in the window.
     #[serde(default)]
     pub inference_cpu_seconds: Option<f64>,
-    /// Share of its CPU limit that the inference simulator used.
+    /// Share of its CPU limit that the inference simulator used, as a fraction.
     #[serde(default)]
     pub inference_cpu_share: Option<f64>,
-    /// Messages that a service published per second, by its publisher's own count.
+    /// Messages per second that the service published, by its publisher's counter.
     #[serde(default)]
     pub published_per_second: Option<f64>,
     /// Published messages per read system call of the workers.
     #[serde(default)]
     pub messages_per_read: Option<f64>,
-    /// Bytes that published messages brought to the workers per second, headers included.
+    /// Bytes per second that the workers read in frames of published messages, headers included.
     #[serde(default)]
     pub bytes_read_per_second: Option<f64>,
 }

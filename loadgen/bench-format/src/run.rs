@@ -1,4 +1,4 @@
-//! `run.json`: what a run was told, and how far it is.
+//! `run.json`: the plan and conditions of a run, and the state of its trials and searches.
 
 use std::collections::BTreeMap;
 
@@ -16,65 +16,66 @@ use crate::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The run's id, and its folder's name.
+    /// The run's id, which is also the name of its folder.
     pub id: String,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// When it ended, RFC 3339.
+    /// End time, RFC 3339; absent while the run isn't over.
     pub finished_at: Option<String>,
-    /// How it stands.
+    /// State of the run.
     pub state: RunState,
-    /// The plan as it was when the run started; it doesn't change afterwards.
+    /// The plan as it was at the start of the run. It doesn't change afterwards.
     pub plan: WirePlan,
-    /// The command line that started it.
+    /// The command line that started the run.
     pub command: String,
-    /// Version of ws-ladder.
+    /// Version of ws-ladder that started the run.
     pub version: String,
-    /// Commit of the checkout, with `+changes` when it had uncommitted ones; empty outside a checkout.
+    /// Git commit of the checkout, with `+changes` if it had uncommitted changes; empty outside a checkout.
     pub commit: String,
-    /// Programs and their versions: services, generators, Python.
+    /// Version of each program by name: services, generators, Python.
     pub versions: BTreeMap<String, String>,
-    /// Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests.
+    /// Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests.
     #[serde(default)]
     pub lines: BTreeMap<String, u64>,
     /// Every machine that took part.
     pub machines: Vec<Environment>,
-    /// Which CPUs each role had: `service: 0`, `worker: 1`.
+    /// The CPUs of each role, as the kernel lists them: `service: 0`, `worker: 1`.
     pub cpu_roles: BTreeMap<String, String>,
-    /// Where the service was that ladder climbed without starting it; absent where ladder started its services.
+    /// Addresses of a service that ladder climbed without starting it; absent where ladder started its services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<Outside>,
-    /// Every trial of the plan, in climbing order; those of searches are added as they are decided.
+    /// Every trial of the plan in climbing order. A search adds its trials as it decides them.
     pub trials: Vec<TrialEntry>,
-    /// The searches of the run, in order; empty when tiers are climbed.
+    /// The searches of the run in order; empty if it climbs tiers.
     #[serde(default)]
     pub searches: Vec<Search>,
 }
 
-/// A service that somebody else started. Its CPUs are not ladder's to give.
+/// A service that ladder didn't start and whose CPUs it therefore doesn't set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Outside {
-    /// Where clients connect, `ws://host:port/path`.
+    /// URL to which clients connect, `ws://host:port/path`.
     pub url: String,
-    /// Its metrics port, `host:port`.
+    /// Address of the service's metrics port, `host:port`.
     pub metrics_address: String,
-    /// Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read.
+    /// Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where
+    /// they are not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence_address: Option<String>,
 }
 
-/// How a run stands.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// Climbing, or interrupted.
+    /// The run is under way, or was interrupted.
     Running,
     /// All trials have ended.
     Finished,
-    /// Given up, with finished trials kept.
+    /// Ended early; the finished trials are kept.
     Failed,
     /// Replaced by a newer run.
     Superseded,
@@ -84,31 +85,31 @@ pub enum RunState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialEntry {
-    /// The trial; its folder is its `Display`.
+    /// Id of the trial; its `Display` is the folder's name.
     pub trial: TrialId,
-    /// How it stands.
+    /// State of the trial.
     pub state: TrialState,
-    /// What a search wants it for; absent for a tier's trial.
+    /// What a search needs the trial for; absent for a trial of a tier.
     #[serde(default)]
     pub search: Option<SearchTrial>,
 }
 
 impl TrialEntry {
-    /// A tier's trial that hasn't started.
+    /// An entry for a trial of a tier that hasn't started.
     pub fn pending(trial: TrialId) -> Self {
         Self { trial, state: TrialState::Pending, search: None }
     }
 }
 
-/// What a search wants a trial for.
+/// What a search needs a trial for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchTrial {
-    /// Which part of the search asks for it.
+    /// The part of the search that requested the trial.
     pub step: SearchStep,
-    /// Its window, in seconds.
+    /// Length of the window, in seconds.
     pub window_seconds: f64,
-    /// The service ended by itself under this load: it failed it, although there is no result.
+    /// The service process ended by itself under this load. That counts as a failure although there is no result.
     #[serde(default)]
     pub service_ended: bool,
 }
@@ -117,101 +118,101 @@ pub struct SearchTrial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchStep {
-    /// It looks for the bounds, on one service process.
+    /// The search looks for the bounds, on one service process.
     Bounds,
-    /// It confirms them, on fresh ones.
+    /// The search confirms the bounds, on fresh service processes.
     Confirm,
 }
 
-/// One search: for a service in a ladder.
+/// One search: one service on one ladder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// The service.
+    /// Name of the service in the registry.
     pub service: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder.
     pub variant: String,
-    /// What it found; absent until it has.
+    /// Outcome of the search; absent until the search has ended.
     pub found: Option<SearchFound>,
 }
 
-/// What a search found: `confirmed ↔ borderline ↔ first solid fail`.
+/// Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchFound {
-    /// The bounds for each objective, before they were confirmed.
+    /// The bounds of each objective before the confirmation.
     pub goals: Vec<GoalBounds>,
-    /// The smallest conditional throughput of all goals: load × (1 - loss ratio at the quantile) at the lower bound.
-    /// Services are compared by it.
+    /// The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower
+    /// bound. Services are compared by this figure.
     pub conditional_throughput: Option<f64>,
-    /// The largest load that passed every confirming trial, below the first solid fail.
+    /// The largest load below the first solid fail that passed every confirming trial.
     pub confirmed: Option<u32>,
-    /// Loads above it that passed one confirming trial and failed another; never in a headline.
+    /// Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline.
     pub borderline: Vec<u32>,
     /// The smallest load that failed every confirming trial.
     pub first_solid_fail: Option<u32>,
-    /// Nothing that could be offered failed: the capacity is `confirmed` or more (`>=`).
+    /// No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`).
     pub at_least: bool,
-    /// The objectives that failed at the first solid fail (else at the smallest borderline load), the one missed by the
-    /// largest factor first.
+    /// The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the
+    /// factor by which they were missed, largest first.
     pub gates: Vec<Objective>,
-    /// What failing looks like there.
+    /// Kind of the failure at that load.
     pub edge: Option<Edge>,
-    /// What bound the trials there; the generator where it ended the way up before anything failed.
+    /// What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
     pub bound_by: Option<BoundBy>,
-    /// The smallest load that the generator could not offer: what is above was not searched.
+    /// The smallest load that the generator could not offer. Loads above it were not tried.
     pub generator_limit: Option<u32>,
-    /// The load at which trials stayed without a valid result, which ended the search or its confirmation early.
+    /// The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early.
     pub given_up_at: Option<u32>,
 }
 
-/// The relevant bounds of one objective.
+/// The bounds that decide one objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoalBounds {
-    /// The objective.
+    /// The objective that the bounds belong to.
     pub objective: Objective,
-    /// The largest load that meets it, below `upper`; absent when the smallest load doesn't.
+    /// The largest load below `upper` that meets the objective; absent if the smallest load doesn't meet it.
     pub lower: Option<u32>,
-    /// The smallest load that doesn't; absent when the largest that could be offered does.
+    /// The smallest load that doesn't meet the objective; absent if the largest load that could be offered meets it.
     pub upper: Option<u32>,
     /// Load × (1 - loss ratio at the quantile), at `lower`.
     pub conditional_throughput: Option<f64>,
 }
 
-/// What failing an objective looks like.
+/// Kind of the failure of an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
-    /// Too slow and nothing lost: more time would have done.
+    /// Messages were too slow but none was lost: a longer limit would have passed.
     Latency,
     /// Messages, connections or the service itself failed.
     Errors,
 }
 
-/// How a trial stands.
+/// State of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TrialState {
-    /// Not started.
+    /// The trial has not started.
     Pending,
-    /// Started; after a crash it is run again.
+    /// The trial has started. After a crash of the operator it runs again.
     Started {
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
-    /// `result.json` is there.
+    /// The trial's `result.json` exists.
     Finished {
-        /// Usable or not.
+        /// Whether the result may be used.
         validity: Validity,
-        /// Passed its objectives; absent without a verdict.
+        /// Whether the trial met its objectives; absent without a verdict.
         passed: Option<bool>,
     },
-    /// It could not be measured: a row with its reason, not a missing line.
+    /// The trial could not be measured. It keeps its row, with the reason.
     Failed {
-        /// Why.
+        /// Message that says why the trial could not be measured.
         reason: String,
     },
 }

@@ -1,32 +1,35 @@
-//! On which terms a workload is judged: what one family of services does differently from another, as data.
+//! The terms of a workload: the rules that differ between protocols, as data.
 //!
-//! A family states them once for each of its workloads. The judge and the driver know no family and no workload by name.
+//! A protocol's worker states them for each of its workloads when it registers. The judge and the driver read them and
+//! know no protocol and no workload by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::witness::Witness;
 
-/// What the judge and the driver have to know of a workload.
+/// The rules that the judge and the driver apply to a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Who says that a message arrived.
+    /// The party that confirms that a message arrived.
     pub witness: Witness,
-    /// The service counts answers: what it delivers, and what it drops by kind, is what the workers count as answered and
-    /// as dropped of the same kind. So with gateways, whose answers come out of inference.
+    /// The service counts replies. The workers' counts of answered messages, and of dropped messages by reason, must
+    /// then equal the service's counts of delivered and dropped messages. This holds for gateways, whose replies come
+    /// from inference.
     #[serde(default)]
     pub counts_answers: bool,
-    /// Reasons of drops that no answer can report to a worker: those of a connection that has ended.
+    /// Reasons of drops that no reply can report to a worker, because the connection has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreported_drops: Vec<String>,
-    /// Connections are opened inside the window: none is open when load starts, and opening them is what is measured.
+    /// Connections are opened inside the window and the workload measures the opening. None is open when load starts.
     #[serde(default)]
     pub opens_in_window: bool,
-    /// The `mode` in which the service's publisher must publish (`/stats/publisher`); absent where services don't publish.
+    /// The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publishes_by: Option<String>,
-    /// The histogram, without its unit, whose largest objective makes an answer `late`; absent where none does.
+    /// Name, without its unit, of the histogram whose largest objective decides when a reply is `late`; absent if no
+    /// reply can be late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `timeline.jsonl`: what the operator did when, one line per step, and what it cost between trials.
+//! `timeline.jsonl`: the steps of the operator with their times, one per line, and the time spent between trials.
 
 use std::time::Duration;
 
@@ -11,51 +11,51 @@ use crate::trial::TrialId;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineEntry {
-    /// What was done.
+    /// What the operator did.
     pub step: TimelineStep,
-    /// For which trial; absent where none was wanted any more.
+    /// The trial that the step belongs to; absent if no trial remained.
     pub trial: Option<TrialId>,
-    /// When it began, unix nanoseconds.
+    /// Start of the step, in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
-    /// When it ended, unix nanoseconds.
+    /// End of the step, in nanoseconds since the Unix epoch.
     pub end_unix_ns: u64,
 }
 
-/// What was done.
+/// What the operator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimelineStep {
-    /// From the operator's start (or the order to climb) to the first step.
+    /// From the operator's start (or the command to climb) to the first step.
     Prepare,
-    /// A service was started, until it was ready.
+    /// From the start of a service until it is ready.
     StartService,
-    /// Workers were started, until all had registered.
+    /// From the start of the workers until all have registered.
     StartWorkers,
-    /// A trial, from the reading before it to the one after its drain.
+    /// A trial, from the reading before it to the reading after its drain.
     Trial,
-    /// A trial that came to nothing.
+    /// A trial that ended without a result.
     Interrupted,
-    /// Workers were stopped.
+    /// The end of the workers, ordered by the operator.
     StopWorkers,
-    /// A service was stopped.
+    /// The end of a service, ordered by the operator.
     StopService,
 }
 
-/// The longest times in which no trial was under way.
+/// The longest gaps between trials, by what happens in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// From the start of the climb to the first trial's start.
+    /// From the start of the climb to the start of the first trial.
     pub before_first: Option<Duration>,
     /// Between two trials on the same service process and workers.
     pub within_process: Option<Duration>,
-    /// Between two trials of a tier for which a service process was replaced.
+    /// Between two trials of a tier with different service processes.
     pub within_tier: Option<Duration>,
-    /// Between the last trial of a tier and the first of the next.
+    /// Between the last trial of a tier and the first trial of the next tier.
     pub between_tiers: Option<Duration>,
 }
 
 impl Overhead {
-    /// Reads it from a timeline. A gap in which the climb was begun anew (resumed) belongs to nobody.
+    /// Computes the gaps of a timeline. A gap in which the climb was resumed isn't counted.
     pub fn of(timeline: &[TimelineEntry]) -> Self {
         let mut overhead = Self::default();
         let mut begun_at = None;

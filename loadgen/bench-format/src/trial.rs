@@ -1,8 +1,9 @@
-//! What a worker is told: one assignment per trial, and the barrier around it.
+//! The messages between the coordinator and a worker: one assignment for each trial, and the barrier around it.
 //!
-//! The protocol is worker-driven JSON over HTTP (`docs/PROTOCOL.md`, "Coordinator"): register, ask for the next
-//! assignment, report ready, get `start_at`, run, upload. What concerns a trial names (run, trial, attempt) and its
-//! worker, and all else only asks or says the same again: a repeated request has the effect of one.
+//! The protocol is JSON over HTTP, and the worker sends every request (`docs/PROTOCOL.md`, "Coordinator"): it
+//! registers, asks for the next assignment, reports ready, gets `start_at`, runs and uploads. A request about a trial
+//! names the run, the trial, the attempt and the worker. Other requests only read, or set the same state
+//! again. A repeated request therefore has the effect of one.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -14,25 +15,25 @@ use crate::{
     terms::Terms,
 };
 
-/// Which trial, within a run.
+/// Identifies a trial within a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialId {
-    /// The service's name in the registry.
+    /// Name of the service in the registry.
     pub service: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder.
     pub variant: String,
     /// Connections or sessions; in a search over a rate, messages per second.
     pub tier: u32,
-    /// Which service process of the tier, from 1.
+    /// Number of the service process within the tier, from 1.
     pub process: u32,
-    /// Which trial on that process, from 1.
+    /// Number of the trial on that process, from 1.
     pub repeat: u32,
 }
 
-/// The trial's folder inside `trials/` of a bundle.
+/// Formats the id as the trial's folder inside `trials/` of a bundle.
 impl fmt::Display for TrialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, workload, variant, tier, process, repeat } = self;
@@ -40,12 +41,12 @@ impl fmt::Display for TrialId {
     }
 }
 
-/// A text is no trial's folder.
+/// The error for a text that isn't the folder name of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" names no trial; it is SERVICE/WORKLOAD/VARIANT/TIER-pPROCESS-rREPEAT")]
 pub struct NoTrialId(String);
 
-/// The other way round.
+/// Parses the folder name that `Display` writes.
 impl FromStr for TrialId {
     type Err = NoTrialId;
 
@@ -64,7 +65,7 @@ impl FromStr for TrialId {
                 repeat: number(repeat)?,
             })
         };
-        // Only what is written the same way again: `+1` is a number, but no part of a folder's name.
+        // Accept only the canonical form: `+1` parses as a number but never occurs in a folder's name.
         parse().filter(|trial| trial.to_string() == text).ok_or_else(|| NoTrialId(text.into()))
     }
 }
@@ -73,79 +74,81 @@ impl FromStr for TrialId {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// Counts from 1; a trial that was interrupted is tried again under the next number.
+    /// Number of the attempt, from 1. An interrupted trial is repeated under the next number.
     pub attempt: u32,
-    /// This worker's index, from 0.
+    /// Index of this worker, from 0.
     pub worker: u32,
-    /// How many workers share the trial.
+    /// Number of workers that share the trial.
     pub workers: u32,
-    /// Where the service listens, `host:port`.
+    /// Address of the service, `host:port`.
     pub address: String,
-    /// This worker's connections.
+    /// Number of connections of this worker.
     pub connections: u32,
-    /// Index of its first connection among those of all workers.
+    /// Index of the worker's first connection among the connections of all workers.
     pub first_connection: u32,
-    /// Seed of the trial's schedules; a worker mixes in its own index.
+    /// Seed of the trial's schedules. Each worker mixes its own index into it.
     pub seed: u64,
-    /// How load is offered. An open rate is this worker's share.
+    /// How load is offered. The rate of an open load is this worker's share.
     pub load: Load,
-    /// What the messages are.
+    /// Format, size and coalescing of the messages.
     pub message: Message,
-    /// Load before the window, in nanoseconds.
+    /// Duration of the load before the window, in nanoseconds.
     pub warmup_ns: u64,
-    /// The window, in nanoseconds.
+    /// Length of the window, in nanoseconds.
     pub window_ns: u64,
-    /// Longest wait for what is in flight after the window, in nanoseconds.
+    /// Longest time to wait for messages in flight after the window, in nanoseconds.
     pub drain_ns: u64,
-    /// A reply that takes longer, in nanoseconds, is `late` in place of `delivered`; absent without such an objective.
+    /// Reply time in nanoseconds above which a message counts as `late` instead of `delivered`; absent without such an
+    /// objective.
     #[serde(default)]
     pub late_after_ns: Option<u64>,
-    /// Keep the connections for the next assignment: it may ask for more or fewer of them. Only where the workload's
-    /// connections are at rest after a drain.
+    /// Keep the connections open for the next assignment, which may ask for more or fewer. Set only for workloads whose
+    /// connections are idle after a drain.
     #[serde(default)]
     pub keep_connections: bool,
-    /// Settings of the service that a worker of its protocol has to know, by variable (`told` in
-    /// `services/services.toml`), as far as the registry and the plan set them.
+    /// Settings of the service that its worker needs, by environment variable. They are the variables listed as `told`
+    /// in `services/services.toml` that the registry or the plan sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Write a raw row for each reply of the window and upload them (`PUT /v1/workers/{worker}/samples`), where the
-    /// workload has rows.
+    /// Write one raw row for each reply in the window and upload them (`PUT /v1/workers/{worker}/samples`), if the
+    /// workload supports it.
     #[serde(default)]
     pub samples: bool,
-    /// Check the service's protocol before the load and after it, on connections of the check's own. Worker 0 does; off for
-    /// a service that only swallows what it is sent.
+    /// Check the service's protocol before and after the load, on separate connections. Only worker 0 does it. Off for
+    /// a service that only discards what it receives.
     #[serde(default)]
     pub protocol_check: bool,
 }
 
-/// `POST /v1/workers`: a worker presents itself.
+/// `POST /v1/workers`: a worker registers.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Registration {
-    /// The index that the worker was given when it was started.
+    /// Index of the worker, set on its command line.
     pub worker: u32,
-    /// Its process id, for evidence and for its CPU limit.
+    /// Process id of the worker, for the evidence and for its CPU limit.
     pub pid: u32,
-    /// When it started, unix nanoseconds: in containers every worker is process 1, and only this tells one from the one
-    /// that replaces it.
+    /// Start time of the worker process, in nanoseconds since the Unix epoch. In containers every worker is process 1,
+    /// so only this value distinguishes a worker from its replacement.
     #[serde(default)]
     pub started_at_unix_ns: u64,
     /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
-    /// The workloads that it knows, each with the terms on which it is judged.
+    /// The workloads that the worker supports, each with the terms on which it is judged.
     pub workloads: BTreeMap<String, Terms>,
 }
 
-/// `GET /v1/workers/{worker}/next`: what to do next; the coordinator answers when it knows, at the latest after 20 s.
+/// `GET /v1/workers/{worker}/next`: the worker's next step. The coordinator responds within 20 s; it sends `wait` if
+/// the step isn't known by then.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 #[expect(clippy::large_enum_variant, reason = "one a trial; a box would only move the bytes")]
 pub enum Next {
-    /// Ask again.
+    /// The step isn't known yet: send the request again.
     Wait,
     /// Prepare this trial, then report ready.
     Trial(Assignment),
@@ -153,69 +156,70 @@ pub enum Next {
     Finished,
 }
 
-/// `POST /v1/workers/{worker}/ready`: connections are open; or they can't be.
+/// `POST /v1/workers/{worker}/ready`: the worker has opened its connections, or it reports why it can't.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// As in the assignment.
+    /// Number of the attempt, from the assignment.
     pub attempt: u32,
-    /// Open connections; a workload that opens them inside its window reports 0.
+    /// Number of open connections; 0 for a workload that opens them inside the window.
     pub open: u32,
-    /// Why the worker can't take part.
+    /// Why the worker can't take part in the trial; absent if it can.
     #[serde(default)]
     pub problem: Option<String>,
 }
 
-/// The answer to [`Ready`], given when all workers are ready.
+/// The response to [`Ready`]. It comes when all workers are ready.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum Release {
-    /// Not all are ready: ask again with the same [`Ready`].
+    /// Not all workers are ready: send the same [`Ready`] again.
     Wait,
-    /// Load starts at this moment: unix nanoseconds of the coordinator's clock.
+    /// Load starts at this moment.
     Start {
-        /// When warm-up begins; the window begins `warmup_ns` later.
+        /// Start of the warm-up, in nanoseconds since the Unix epoch by the coordinator's clock. The window begins
+        /// `warmup_ns` later.
         start_at_unix_ns: u64,
     },
-    /// The trial is off; ask for the next.
+    /// The trial is cancelled: ask for the next assignment.
     Abandoned {
-        /// Why.
+        /// Why the trial was cancelled.
         reason: String,
     },
 }
 
-/// `POST /v1/workers/{worker}/window-over`: the worker has done all it was told to before its window's time. It keeps its
-/// connections until the service has been read: closing them is work, too, and none of the window's.
+/// `POST /v1/workers/{worker}/window-over`: the worker has finished its load before the end of its window. It keeps its
+/// connections open until the service has been read, because closing them is work that doesn't belong to the window.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowOver {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// As in the assignment.
+    /// Number of the attempt, from the assignment.
     pub attempt: u32,
 }
 
-/// The answer to [`WindowOver`], given when all workers are done, at the latest at the window's end.
+/// The response to [`WindowOver`]. It comes when all workers have finished, at the latest at the end of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum Parting {
-    /// The service has not been read: ask again with the same [`WindowOver`].
+    /// The service has not been read yet: send the same [`WindowOver`] again.
     Wait,
-    /// It has, or the trial is off: drain and say goodbye.
+    /// The service has been read or the trial is cancelled: drain and close the connections.
     Drain,
 }
 
-/// `GET /v1/clock`: the coordinator's clock, for the worker's estimate of its offset.
+/// `GET /v1/clock`: the coordinator's clock, from which the worker estimates its own offset.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
-    /// Nanoseconds since the unix epoch.
+    /// Wall-clock time in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
 }
 

@@ -1,7 +1,7 @@
-//! `trial.json`: what a trial's numbers are judged by, beside `workers/<n>.json` and `service.json`.
+//! `trial.json`: the conditions of a trial, stored beside `workers/<n>.json` and `service.json`.
 //!
-//! The driver writes it before the trial is judged. With the two others it is all that the judge reads: whoever has a
-//! trial's folder can judge it again.
+//! The driver writes it before the trial is judged. The judge reads nothing but these three kinds of file, so that a
+//! trial can be judged again from its folder.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,88 +14,89 @@ use crate::{
     trial::TrialId,
 };
 
-/// `trial.json`: what was asked of a trial, and on which terms it is judged.
+/// `trial.json`: what a trial had to do, and on which terms it is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialFile {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// The attempt.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When load started, unix nanoseconds.
+    /// Start of the load, in nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,
     /// How load was offered, over all workers.
     pub load: Load,
-    /// What the messages were.
+    /// Format, size and coalescing of the messages.
     pub message: Message,
-    /// What the trial must reach.
+    /// Conditions that the trial must meet to pass.
     pub objectives: Vec<Objective>,
-    /// Limits beyond which it is invalid.
+    /// Limits beyond which the trial is invalid.
     pub thresholds: Thresholds,
-    /// On which terms its workload is judged.
+    /// The terms on which the workload is judged.
     pub terms: Terms,
-    /// What the service's books can answer.
+    /// How detailed the service's books are.
     pub keeping: BookKeeping,
-    /// Workers that were to take part.
+    /// Number of workers that were assigned to the trial.
     pub workers: u32,
-    /// Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
-    /// from before it was kept.
+    /// Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.
+    /// Absent in older bundles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_ns: Option<u64>,
-    /// Length of the window by the plan, in nanoseconds.
+    /// Planned length of the window, in nanoseconds.
     pub window_ns: u64,
-    /// Connections that were open when load started: 0 where they are opened in the window.
+    /// Connections that were open when load started; 0 where they are opened in the window.
     pub open_at_start: u64,
-    /// Highest resident memory of the service that was seen, in bytes; 0 where its process can't be read.
+    /// Highest resident memory of the service that was read, in bytes; 0 where its process can't be read.
     pub rss_peak_bytes: u64,
-    /// Resident memory of this service process before its first connection, in bytes; absent where it isn't known.
+    /// Resident memory of this service process before its first connection, in bytes; absent if it isn't known.
     #[serde(default)]
     pub rss_at_rest_bytes: Option<u64>,
-    /// CPUs that each side could have used.
+    /// CPUs that each side could use.
     pub cpus: Cpus,
-    /// Ids of connections that the service knew before the trial: those that no worker knows belong to other clients.
+    /// Ids of the connections that the service had before the trial. Those that no worker knows belong to other
+    /// clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
-    /// Reasons against the trial that were found while it was measured.
+    /// Reasons against the trial that were found during the measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Reason>,
-    /// The pods that took part; none on a single machine.
+    /// The pods that took part; empty on a single machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<Pod>,
-    /// The command that repeats the trial.
+    /// Command that repeats the trial.
     pub reproduce: String,
 }
 
-/// What a service's books can answer.
+/// How detailed a service's books are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BookKeeping {
-    /// Every connection.
+    /// The service counts for each connection.
     #[default]
     Connections,
-    /// Only sums over all connections, and of those only what its counters show.
+    /// The service has only sums over all connections, and only those that its counters show.
     Totals,
-    /// Nothing: the service has no counters that could be read.
+    /// The service has no counters that can be read.
     None,
 }
 
-/// CPUs that each side of a trial could have used.
+/// CPUs that each side of a trial could use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cpus {
-    /// CPUs that all workers have together.
+    /// CPUs of all workers together.
     pub workers: f64,
-    /// Workers and service run on the same CPUs: what one of them uses the other can't.
+    /// Workers and service run on the same CPUs, so CPU that one side uses is not available to the other.
     #[serde(default)]
     pub shared_with_service: bool,
-    /// CPUs that service and inference have together; absent where they share none.
+    /// CPUs that the service and the inference simulator share; absent if they share none.
     #[serde(default)]
     pub shared_with_inference: Option<f64>,
-    /// Why the service did not have its CPUs to itself although the plan asked for it; absent when it had.
+    /// Why the service shared its CPUs although the plan asked for exclusive ones; absent if it had its own.
     #[serde(default)]
     pub isolation: Option<String>,
 }

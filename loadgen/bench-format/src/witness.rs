@@ -1,19 +1,19 @@
-//! Who says that a message arrived.
+//! The party that confirms that a message arrived.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who says that a message arrived.
+/// The party that confirms that a message arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Witness {
-    /// Counted inside the application that received it.
+    /// The application that received the message counts it.
     Application,
-    /// The answer proves it.
+    /// The reply to the message proves it.
     Reply,
-    /// The worker's own connection received it, and its number follows the one before: a service published it.
+    /// The worker's own connection received a message that the service published, and its sequence number shows gaps.
     Receiver,
-    /// Nobody: no throughput figure is published.
+    /// No party confirms it, so no throughput figure is published.
     #[default]
     None,
 }

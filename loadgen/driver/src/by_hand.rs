@@ -1,6 +1,6 @@
-//! A run by hand: a service that runs already, and a program as the worker processes that load it.
+//! Runs trials by hand: against a service that runs already, with a program as the worker processes that load it.
 //!
-//! It is driven as any other run: the same coordinator, the same sequence. Blocking, for programs that have no runtime.
+//! Coordinator and sequence are those of any other run. All functions block, for programs that have no runtime.
 
 use std::{
     fs::File,
@@ -31,30 +31,31 @@ use crate::{
     workers::{WorkerProgram, Workers},
 };
 
-/// The run's id.
+/// Id of every run by hand.
 pub const RUN: &str = "by-hand";
 /// Longest wait for workers to register.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(30);
-/// Between two looks at workers that are to register.
+/// Interval at which registrations are checked.
 const LOOK: Duration = Duration::from_millis(2);
-/// Between two looks at a service that is to let go of its connections.
+/// Interval at which the service is checked for connections that it still has.
 const REST_LOOK: Duration = Duration::from_millis(20);
-/// How long a service that can't be asked gets to let go of them, and one that can to place what it received.
+/// Time for a service without counters to release its connections, and for one with counters to process what it
+/// received.
 const REST: Duration = Duration::from_secs(1);
 
-/// Why a run by hand, or a trial of it, came to nothing.
+/// Why a run by hand, or a trial of it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no runtime, port or randomness to be had.
+    /// The runtime, the port or the random token is not available.
     #[error("failed to start the coordinator")]
     Coordinator(#[source] io::Error),
-    /// A worker can't be started.
+    /// A worker process can't be started.
     #[error("failed to start a worker from this program's own file")]
     Worker(#[source] io::Error),
-    /// Workers didn't come.
+    /// Workers didn't register.
     #[error("the workers did not register within {seconds} s: {words}", seconds = REGISTER_DEADLINE.as_secs())]
     Register {
-        /// What became of them.
+        /// What happened to them.
         words: String,
     },
     /// The trial has no result.
@@ -62,13 +63,13 @@ pub enum Error {
     Measure(#[from] measure::Error),
 }
 
-/// See the module.
+/// A run by hand: the service, its workers and their coordinator. The workers are kept from trial to trial.
 #[derive(Debug)]
 pub struct ByHand {
-    // First, so that workers end before their coordinator.
+    // This field is first, so that workers end before their coordinator.
     processes: Processes,
     client: ServiceClient,
-    /// Connections that the service had before the first trial; absent where nobody can ask it.
+    /// Connections that the service had before the first trial; absent if it has no counters.
     open_at_rest: Option<u64>,
     program: WorkerProgram,
     token: String,
@@ -77,12 +78,12 @@ pub struct ByHand {
 }
 
 impl ByHand {
-    /// With a service's metrics port, and what is started as workers.
+    /// Creates a run from the client of a service's metrics port and the worker program.
     ///
     /// # Errors
-    /// When the machine has no room for a coordinator.
+    /// [`Error::Coordinator`] if the runtime, the port or the token is not available.
     pub fn new(client: ServiceClient, program: WorkerProgram) -> Result<Self, Error> {
-        // One thread answers workers whatever the other waits for.
+        // One thread serves the workers while the calling thread waits.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(Error::Coordinator)?;
         let token = token().map_err(Error::Coordinator)?;
         let coordinator = runtime.block_on(serve(&token)).map_err(Error::Coordinator)?;
@@ -90,16 +91,16 @@ impl ByHand {
         Ok(Self { processes, client, open_at_rest: None, program, token, coordinator, runtime })
     }
 
-    /// The same with a service whose process is read, too.
+    /// Adds the service's process, whose CPU and memory are then read, too.
     pub fn beside(mut self, service: Option<ServiceProcess>) -> Self {
         self.processes.service = service;
         self
     }
 
-    /// Looks whether the service's metrics port can be read, where there is one; returns what its books can answer.
+    /// Checks that the service's metrics port can be read, if there is one; returns how detailed its books are.
     ///
     /// # Errors
-    /// When it can't, or an instance that should publish doesn't.
+    /// [`service_client::Error`] if the port can't be read, or if an instance that should publish doesn't.
     pub fn check(&mut self) -> Result<BookKeeping, service_client::Error> {
         let Self { client, open_at_rest, runtime, .. } = self;
         runtime.block_on(async {
@@ -112,17 +113,17 @@ impl ByHand {
         })
     }
 
-    /// What the service has published by itself; nothing where it doesn't, or nobody can ask it.
+    /// The service's publisher counters; `None` if it doesn't publish or has no metrics port.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// [`service_client::Error`] if the counters can't be read.
     pub fn publisher(&mut self) -> Result<Option<PublisherStats>, service_client::Error> {
         let Self { client, runtime, .. } = self;
         runtime.block_on(client.publisher())
     }
 
-    /// Waits until the service has let go of the last trial's connections, or patience is over. What can't be read shows in the
-    /// next trial.
+    /// Waits until the service has released the last trial's connections, for at most `patience`. A service that can't
+    /// be read is noticed in the next trial.
     pub fn rest(&mut self, patience: Duration) {
         let Self { client, open_at_rest, runtime, .. } = self;
         runtime.block_on(async {
@@ -133,15 +134,15 @@ impl ByHand {
         });
     }
 
-    /// Measures a trial. Workers of the one before are used again, if they are as many.
+    /// Measures a trial. The workers of the previous trial are used again if their number is the same.
     ///
     /// # Errors
-    /// When there is nothing to judge.
+    /// [`Error`] if there is nothing to judge.
     pub fn trial(&mut self, plan: &TrialPlan) -> Result<Measured, Error> {
         let Self { processes, client, program, token, coordinator, runtime, .. } = self;
         runtime.block_on(async {
             if processes.workers.as_ref().is_none_or(|workers| workers.count() != plan.workers) {
-                // First the old ones end: both together may be more than this user may have.
+                // The old workers end first, because both together may exceed the user's limits.
                 processes.workers = None;
                 coordinator.expect_new_workers();
                 let workers =
@@ -151,8 +152,8 @@ impl ByHand {
             }
             processes.room = processes.service.as_ref().and_then(ServiceProcess::room);
             if plan.keeping != BookKeeping::None {
-                // A reading in the middle of a first connection's greeting would have it received and not yet consumed. One
-                // that doesn't tell of all that it received is waited for in vain, and not for long.
+                // A reading during a first connection's greeting would show a message as received and not yet consumed.
+                // A service that never accounts for all that it received makes this wait time out after a second.
                 wait_while(client, REST, is_placing).await;
             }
             Ok(measure(processes, coordinator, client, plan).await?)
@@ -160,12 +161,12 @@ impl ByHand {
     }
 }
 
-/// Whether the service has received something that it hasn't placed yet.
+/// Whether the service has received messages that have no outcome yet.
 fn is_placing(now: &ServiceStats) -> bool {
     !ServiceDelta::between(&ServiceStats::default(), now).settled(0)
 }
 
-/// Waits while something is so of a service's counters, at most as long as patience lasts.
+/// Waits while `is_so` holds for the service's counters, for at most `patience`.
 async fn wait_while(client: &ServiceClient, patience: Duration, is_so: impl Fn(&ServiceStats) -> bool) {
     let deadline = Instant::now() + patience;
     while let Ok(now) = client.stats().await
@@ -176,14 +177,14 @@ async fn wait_while(client: &ServiceClient, patience: Duration, is_so: impl Fn(&
     }
 }
 
-/// Serves workers of this machine that show a token.
+/// Serves workers of this machine that present the token.
 async fn serve(token: &str) -> io::Result<Coordinator> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let url = format!("http://{}", listener.local_addr()?);
     Ok(Coordinator::serve(listener, RUN, &url, Some(token)))
 }
 
-/// Nobody else on this machine may spoil a trial.
+/// A random token, so that no other process of this machine can disturb a trial.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -207,12 +208,12 @@ async fn registered(processes: &mut Processes, coordinator: &Coordinator, count:
     }
 }
 
-/// The processes around a trial: the workers are ours, the service is somebody else's.
+/// The processes around a trial: the workers belong to this run, the service doesn't.
 #[derive(Debug, Default)]
 struct Processes {
     workers: Option<Workers>,
     service: Option<ServiceProcess>,
-    /// The CPUs that the service may use, as they were before the trial.
+    /// The CPUs that the service may use, read before the trial.
     room: Option<Room>,
 }
 
@@ -221,13 +222,13 @@ impl Stage for Processes {
         Ok(self.service.as_ref().zip(self.room).and_then(|(service, room)| service.usage(room)))
     }
 
-    /// Both ends of each connection are on this machine, or nobody knows what is the service's.
+    /// Read only if the service runs on this machine: otherwise the service's share of the memory isn't known.
     fn kernel_bytes(&self) -> Option<u64> {
         self.service.as_ref()?;
         KernelMemory::read().map(KernelMemory::total_bytes)
     }
 
-    /// Whether it lives shows in its connections.
+    /// Always `None`: a service that ends is noticed by its connections.
     fn service_ended(&mut self) -> Option<Ended> {
         None
     }
@@ -240,7 +241,7 @@ impl Stage for Processes {
         self.worker_ended()
     }
 
-    /// Workers share the CPUs that this process may use.
+    /// The workers share the CPUs of this process.
     fn shares(&self) -> Shares {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         Shares {
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn a_worker_that_ends_before_it_registers_is_named() {
         let error = by_hand("/bin/false").trial(&closed()).unwrap_err();
-        // Either of the two may be the first.
+        // Either worker may be the first to end.
         let named = |words: &str| ["worker 0", "worker 1"].iter().any(|worker| words.starts_with(worker));
         assert!(
             matches!(&error, Error::Register { words } if named(words) && words.ends_with("ended (exit status: 1)")),

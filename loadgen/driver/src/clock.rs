@@ -1,22 +1,22 @@
-//! Wall-clock times, as numbers for the protocol and as text for people. UTC only.
+//! Wall-clock times in UTC, as numbers for the protocol and as text for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Nanoseconds since the unix epoch.
+/// The current time in nanoseconds since the Unix epoch.
 pub fn unix_ns() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `2026-11-21T22:35:31Z`, from nanoseconds since the unix epoch.
+/// Formats nanoseconds since the Unix epoch as `2026-11-21T22:35:31Z`.
 pub fn rfc3339(unix_ns: u64) -> String {
     let [year, month, day, hour, minute, second] = calendar(unix_ns);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// `20261121-223531`, from nanoseconds since the unix epoch: sorts as text, and is a folder name.
+/// Formats nanoseconds since the Unix epoch as `20261121-223531`, which sorts as text and is valid in a folder name.
 pub fn stamp(unix_ns: u64) -> String {
     let [year, month, day, hour, minute, second] = calendar(unix_ns);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")

@@ -1,7 +1,7 @@
 //! The HTTP service through which workers get trials, wait at the barrier and upload results.
 //!
-//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP (behind a
-//! token where one is asked for). The climb holds a [`Coordinator`] and waits on it; it knows nothing of HTTP.
+//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP (and
+//! checks a token if one is required). `measure` holds a [`Coordinator`] and waits on it without knowing HTTP.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ pub mod server;
 mod token;
 pub mod upload;
 
-/// What the server's handlers and the climb share.
+/// State that the server's handlers share with [`Coordinator`].
 #[derive(Clone, Debug)]
 pub struct Shared {
     barrier: Arc<Mutex<Barrier>>,
@@ -28,18 +28,18 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// State of a coordinator that serves one run.
+    /// Creates the state of a coordinator for one run; workers must present `token` if there is one.
     pub fn new(run: &str, token: Option<&str>) -> Self {
         let barrier = Arc::new(Mutex::new(Barrier::new(run)));
         Self { barrier, changed: watch::Sender::new(()), token: token.map(Arc::from) }
     }
 
-    /// Looks at the state.
+    /// Calls `look` with the current state.
     fn look<T>(&self, look: impl FnOnce(&Barrier) -> T) -> T {
         look(&self.lock())
     }
 
-    /// Changes the state and wakes everyone who waits for a change.
+    /// Changes the state and wakes all tasks that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut Barrier) -> T) -> T {
         let result = change(&mut self.lock());
         self.changed.send_replace(());
@@ -47,12 +47,12 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Barrier> {
-        // Nothing panics while it holds the lock; if it did, the state would still be whole.
+        // No code panics while it holds the lock, and the state would be consistent if it did.
         self.barrier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A running coordinator; dropping it ends it.
+/// A running coordinator. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Shared,
@@ -64,71 +64,71 @@ impl Coordinator {
     /// Serves a run on a free port of the loopback interface.
     ///
     /// # Errors
-    /// When no port can be bound.
+    /// An [`io::Error`] if no port can be bound.
     pub async fn start(run: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         Ok(Self::serve(listener, run, &url, None))
     }
 
-    /// Serves a run on a listener, to workers that know it by `url` and show the token.
+    /// Serves a run on a listener that workers reach at `url`; they must present `token` if there is one.
     pub fn serve(listener: TcpListener, run: &str, url: &str, token: Option<&str>) -> Self {
         let shared = Shared::new(run, token);
         let server = tokio::spawn(server::run(listener, shared.clone()));
         Self { shared, url: url.into(), server }
     }
 
-    /// Where workers find it.
+    /// The URL that workers use.
     pub fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// Begins a run anew, with no worker and no trial.
+    /// Starts a new run without workers and trials.
     pub fn begin(&self, run: &str) {
         self.shared.change(|barrier| *barrier = Barrier::new(run));
     }
 
-    /// Forgets the workers: those that come next are new processes.
+    /// Forgets the registered workers, because new processes replace them.
     pub fn expect_new_workers(&self) {
         self.shared.change(Barrier::expect_new_workers);
     }
 
-    /// Hands a trial out, one assignment per worker; ends the one before.
+    /// Hands out a trial, one assignment per worker. The previous trial ends.
     pub fn offer(&self, assignments: Vec<Assignment>) {
         self.shared.change(|barrier| barrier.offer(assignments));
     }
 
-    /// Releases the barrier.
+    /// Releases the barrier: load starts at `start_at_unix_ns`, in nanoseconds since the Unix epoch.
     pub fn release(&self, start_at_unix_ns: u64) {
         self.shared.change(|barrier| barrier.release(start_at_unix_ns));
     }
 
-    /// The service was read at the end of the window: workers may part from it.
+    /// Announces that the service was read at the end of the window, so workers may close their connections.
     pub fn end_window(&self) {
         self.shared.change(Barrier::end_window);
     }
 
-    /// Calls the trial off.
+    /// Cancels the trial; its workers get the reason.
     pub fn abandon(&self, reason: &str) {
         self.shared.change(|barrier| barrier.abandon(reason));
     }
 
-    /// Takes what was uploaded and ends the trial; what comes later is refused.
+    /// Takes the uploads and ends the trial. Later uploads are refused.
     pub fn take_uploads(&self) -> Vec<Upload> {
         self.shared.change(Barrier::take_uploads)
     }
 
-    /// Tells workers that the run is over.
+    /// Announces to the workers that the run is over.
     pub fn finish(&self) {
         self.shared.change(Barrier::finish);
     }
 
-    /// Asks the state a question.
+    /// Evaluates `question` on the current state.
     pub fn ask<T>(&self, question: impl FnOnce(&Barrier) -> T) -> T {
         self.shared.look(question)
     }
 
-    /// Waits until a question to the state has an answer.
+    /// Waits until `answer` returns a value for the state.
     pub async fn wait_until<T>(&self, answer: impl Fn(&Barrier) -> Option<T>) -> T {
         let mut changes = self.shared.changed.subscribe();
         loop {
@@ -136,7 +136,7 @@ impl Coordinator {
             if let Some(answer) = self.shared.look(&answer) {
                 return answer;
             }
-            // The sender lives in `self.shared`, so it can't be gone.
+            // The sender lives as long as `self.shared`, so this can't fail.
             let _ = changes.changed().await;
         }
     }

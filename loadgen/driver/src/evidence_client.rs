@@ -1,5 +1,7 @@
-//! What a service uses, asked of the program beside it: `ladder evidence` in a container of its pod, or in one that shares the
-//! service's process namespace. The kernel tells exact clocks only to who can see the process.
+//! Reads the CPU and memory of a service from `ladder evidence`, which runs in a container beside it.
+//!
+//! That container belongs to the service's pod or shares its process namespace, because the kernel gives exact CPU
+//! times only to processes that can see the service.
 
 use std::time::Duration;
 
@@ -12,16 +14,16 @@ use crate::{
     stage::{self, Usage},
 };
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// There is no answer, or it says why there is none.
+/// The error of a request to the evidence container.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get {url} from the evidence container: {reason}")]
 pub struct Error {
-    /// What was asked.
+    /// The requested URL.
     pub url: String,
-    /// What happened, or the answer.
+    /// What failed, or the status and text of the response.
     pub reason: String,
 }
 
@@ -31,16 +33,16 @@ impl From<Error> for stage::Error {
     }
 }
 
-/// `GET /environment`.
+/// Response of `GET /environment`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// The machine; its host is the pod's name.
+    /// The machine. Its `host` is the name of the pod.
     pub environment: Environment,
     /// CPUs on which the service may run, as the kernel lists them.
     pub service_cpus_allowed: String,
 }
 
-/// Asks it.
+/// Client of one evidence container.
 #[derive(Clone, Debug)]
 pub struct EvidenceClient {
     http: Client,
@@ -48,24 +50,24 @@ pub struct EvidenceClient {
 }
 
 impl EvidenceClient {
-    /// Of the server at `host:port`.
+    /// Creates a client for the server at `host:port`.
     pub fn new(address: &str) -> Self {
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
         Self { http, base: format!("http://{address}") }
     }
 
-    /// What the service has used so far.
+    /// CPU and memory of the service.
     ///
     /// # Errors
-    /// When there is no answer, or it says why there is none.
+    /// [`Error`] if there is no response or it reports a failure.
     pub async fn usage(&self) -> Result<Usage, Error> {
         self.get("/usage").await
     }
 
-    /// Where the service runs.
+    /// The machine of the service and its CPUs.
     ///
     /// # Errors
-    /// As above.
+    /// [`Error`] if there is no response or it reports a failure.
     pub async fn surroundings(&self) -> Result<Surroundings, Error> {
         self.get("/environment").await
     }

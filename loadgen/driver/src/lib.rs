@@ -1,11 +1,12 @@
-//! Drives one trial; knows neither plans nor what starts a service.
+//! Drives one trial. It knows neither plans nor how a service is started.
 //!
-//! In the order in which a trial walks through it: [`trial_plan`] (what to measure) → [`coordinator`] (what workers talk
-//! to) → [`measure`] (the one sequence; what each worker is told is worked out below it) → [`readings`] of the service,
-//! taken through [`service_client`] (its metrics port) and [`stage`] (what its processes used, and how they ended).
+//! In the order in which a trial passes through: [`trial_plan`] (what to measure) → [`coordinator`] (the workers' HTTP
+//! service) → [`measure`] (the sequence of a trial; `measure/assignments.rs` computes each worker's part) →
+//! [`readings`] of the service, taken through [`service_client`] (its metrics port) and [`stage`] (the CPU, memory and
+//! end of its processes). [`evidence_client`] reads processes in other containers; [`clock`] formats wall-clock times.
 //!
-//! [`by_hand`] does all of it for a program that is run by hand: with a service that runs already (where that is on this
-//! machine, as a [`service_process`]), and the program itself as its [`workers`].
+//! [`by_hand`] does all of this for a program that is run by hand: against a running service (a [`service_process`] if
+//! it runs on this machine), with the program itself as its [`workers`].
 
 pub mod by_hand;
 pub mod clock;

@@ -1,9 +1,11 @@
-//! One trial, from the reading before its connections open to the one after its drain. One sequence: read, offer, all
-//! ready, what shall publish does so, release, read at both edges of the window, collect results, let the service settle,
-//! read.
+//! One trial, from the reading before its connections open to the reading after its drain.
 //!
-//! Nothing is judged here; what goes wrong on the way is noted as a problem or ends the trial. What each worker is told is
-//! in [`assignments`].
+//! The steps, in order: read the service, hand out the assignments, wait until all workers are ready and the service
+//! publishes (if it should), release the barrier, read at both edges of the window, collect results, let the service
+//! settle, read again.
+//!
+//! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
+//! part.
 
 use std::time::Duration;
 
@@ -32,15 +34,15 @@ mod assignments;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 
-/// Between the release and the start: enough for every worker to hear of it.
+/// Time between the release and the start of the load; enough for every worker to receive the release.
 const LEAD: Duration = Duration::from_millis(50);
-/// What a worker may take, beyond the window, its drain and its goodbyes, to upload.
+/// Time that a worker may take to upload, beyond the window, its drain and its close handshakes.
 const UPLOAD_GRACE: Duration = Duration::from_secs(20);
-/// Between two looks at processes and memory.
+/// Interval at which processes and memory are checked.
 const WATCH: Duration = Duration::from_millis(50);
-/// Between two looks at a service that settles, or that shall publish.
+/// Interval at which a service is read until it settles or publishes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A service whose counters stood still for so long has settled, whatever they say.
+/// A service whose counters haven't changed for this long has settled, even if they don't add up.
 const STILL: Duration = Duration::from_secs(1);
 
 /// Why a trial could not be measured.
@@ -49,42 +51,42 @@ pub enum Error {
     /// The service could not be read before the trial.
     #[error(transparent)]
     Read(#[from] readings::Error),
-    /// The workers did not get ready.
+    /// The workers did not get ready; contains the reason.
     #[error("the workers did not get ready: {0}")]
     NotReady(String),
-    /// The service, which ought to publish, doesn't.
+    /// The service should publish but doesn't; contains the reason.
     #[error("the service publishes nothing: {0}")]
     Silent(String),
-    /// A process ended, or the trial was called off, while load was running.
+    /// A process ended, or the trial was cancelled, under load; contains the reason.
     #[error("the trial broke off: {0}")]
     BrokeOff(String),
-    /// Somebody else ended or changed what ran: the trial says nothing.
+    /// Another program stopped or changed a process, so the trial has no result; contains the reason.
     #[error("the trial was interrupted: {0}")]
     Interrupted(String),
-    /// Nobody delivered a result.
+    /// No worker delivered a result.
     #[error("no worker delivered a result within {seconds} s after the window")]
     NoResult {
-        /// How long was waited.
+        /// Time waited after the window, in seconds.
         seconds: u64,
     },
 }
 
-/// Everything that one trial left, before it is judged.
+/// The data of one trial, before it is judged.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What was asked of it, and on which terms it is judged.
+    /// The conditions of the trial and the terms on which it is judged.
     pub trial: TrialFile,
-    /// What the workers delivered.
+    /// The workers' results.
     pub uploads: Vec<Upload>,
-    /// The service's side.
+    /// Readings and books of the service.
     pub service: ServiceFile,
 }
 
 impl Measured {
-    /// Judges it.
+    /// Judges the trial from its files.
     ///
     /// # Errors
-    /// When a histogram can't be read; uploads with such a histogram were refused before.
+    /// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.
     pub fn judge(&self) -> Result<Judged, histogram::Error> {
         let uploads: Vec<_> = self.uploads.iter().map(|upload| &upload.result).collect();
         judge(&self.trial, &uploads, &self.service)
@@ -94,7 +96,7 @@ impl Measured {
 /// Measures one trial.
 ///
 /// # Errors
-/// When there is nothing to judge. The trial is then called off for its workers, too.
+/// An [`Error`] if there is nothing to judge. The trial is then cancelled for its workers, too.
 pub async fn measure<S: Stage>(
     stage: &mut S,
     coordinator: &Coordinator,
@@ -112,7 +114,7 @@ pub async fn measure<S: Stage>(
         rss_peak_bytes: 0,
     };
     let measured = trial.run().await;
-    // Whatever was seen, it counts only if nobody had a hand in it until the very end.
+    // The result counts only if no other program interfered until the end.
     let measured = match stage.confirm().await {
         Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
         _ => measured,
@@ -128,20 +130,21 @@ struct Trial<'a, S> {
     coordinator: &'a Coordinator,
     plan: &'a TrialPlan,
     client: &'a mut ServiceClient,
-    /// Ids of connections that the service knew before: kept ones of the workers, and those of other clients.
+    /// Ids of the connections that the service had before the trial: kept ones of the workers, and those of other
+    /// clients.
     others: Vec<String>,
-    /// Least resident memory of the service's process before any of its trials.
+    /// Lowest resident memory of the service's process before any of its trials, in bytes.
     rss_at_rest_bytes: Option<u64>,
     rss_peak_bytes: u64,
 }
 
-/// How a watch ended.
+/// How a wait ended.
 enum Watched<T> {
-    /// What was waited for.
+    /// The awaited answer of the barrier.
     Answer(T),
-    /// Time was up.
+    /// The deadline passed.
     Deadline,
-    /// Something that was started ended.
+    /// A process ended.
     Ended(Ended),
 }
 
@@ -163,8 +166,8 @@ impl<S: Stage> Trial<'_, S> {
         let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
         readings.window_start = note(&mut problems, readings::read(self.client, self.stage).await);
-        // A closed loop may have done all it was told to before the window is over. Its workers keep their connections until
-        // the service was read: it closes thousands of them for a good part of what it took to open them.
+        // The load of a closed loop may end before the window. Its workers keep their connections until the service has
+        // been read, because closing thousands of them takes a good part of the time that opening them took.
         self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = note(&mut problems, readings::read(self.client, self.stage).await);
         self.coordinator.end_window();
@@ -182,7 +185,7 @@ impl<S: Stage> Trial<'_, S> {
             BookKeeping::Connections => note(&mut problems, self.client.connections().await),
             BookKeeping::Totals | BookKeeping::None => None,
         };
-        // Workers whose connections all broke may have delivered before anybody looked.
+        // A worker whose connections all broke may deliver its result before the end of the service is noticed.
         if let Some(ended) = self.stage.service_ended() {
             return Err(broke_off(ended));
         }
@@ -190,8 +193,8 @@ impl<S: Stage> Trial<'_, S> {
         Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
     }
 
-    /// Hands the trial out, and waits until everything is ready for the start: the workers, and a service that publishes. Returns
-    /// the terms and the connections that are open.
+    /// Hands out the assignments and waits until the workers are ready and, if it should, the service publishes.
+    /// Returns the terms and the number of open connections.
     async fn open(&mut self) -> Result<(Terms, u64), Error> {
         if self.plan.keeping == BookKeeping::Connections {
             let known = self.client.connections().await.map_err(readings::Error::from)?;
@@ -206,7 +209,7 @@ impl<S: Stage> Trial<'_, S> {
         Ok((terms, open_at_start))
     }
 
-    /// What the trial is judged by, beside what the workers and the service counted.
+    /// The conditions by which the counts of workers and service are judged.
     fn trial_file(
         &self,
         terms: Terms,
@@ -249,7 +252,7 @@ impl<S: Stage> Trial<'_, S> {
         }
     }
 
-    /// On which terms the trial's workload is judged, as its workers announced.
+    /// The terms of the trial's workload, as its workers registered them.
     fn terms(&self) -> Result<Terms, Error> {
         let workload = &self.plan.trial.workload;
         self.coordinator.ask(|barrier| barrier.terms(workload)).map_err(Error::NotReady)
@@ -290,7 +293,7 @@ impl<S: Stage> Trial<'_, S> {
         }
     }
 
-    /// Waits until all workers are so far, at the latest until `deadline`.
+    /// Waits until all workers have reached a state, at the latest until `deadline`.
     async fn wait_by(
         &mut self,
         deadline: Instant,
@@ -303,7 +306,7 @@ impl<S: Stage> Trial<'_, S> {
         }
     }
 
-    /// Waits for an answer of the barrier while it looks after processes and memory.
+    /// Waits for an answer of the barrier while it checks the processes and records the service's memory.
     async fn watch<T>(&mut self, answer: impl Fn(&Barrier) -> Option<T>, deadline: Instant) -> Watched<T> {
         let coordinator = self.coordinator;
         let waiting = coordinator.wait_until(answer);
@@ -324,8 +327,9 @@ impl<S: Stage> Trial<'_, S> {
         }
     }
 
-    /// Waits until the service has counted all that was sent and nothing of it is on its way to the application, nor of what
-    /// it published between its instances; at the latest until the drain's deadline, or until its counters stand still.
+    /// Waits until the service has counted every message that was sent, none is on its way to the application, and no
+    /// publication is on its way between the service's instances. It waits at most for the drain, or until the counters
+    /// stop changing.
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
         let sent: u64 = uploads.iter().map(sent_by).sum();
         let deadline = Instant::now() + self.plan.drain;
@@ -351,7 +355,7 @@ impl<S: Stage> Trial<'_, S> {
     }
 }
 
-/// What an end under load means for the trial.
+/// Converts the end of a process under load to an error.
 fn broke_off(ended: Ended) -> Error {
     match ended.cause {
         Cause::Outside => Error::Interrupted(ended.words),
@@ -359,7 +363,7 @@ fn broke_off(ended: Ended) -> Error {
     }
 }
 
-/// Pods, completed by what their workers said of themselves and by what the service's readings show.
+/// Completes the pods with their workers' evidence and with the throttling that the service's readings show.
 fn pods(mut pods: Vec<Pod>, uploads: &[Upload], readings: &ServiceReadings) -> Vec<Pod> {
     for pod in &mut pods {
         let upload = uploads.iter().find(|upload| Some(upload.result.worker) == pod.worker);
@@ -391,7 +395,7 @@ fn sent_by(upload: &Upload) -> u64 {
     upload.result.messages.sent + unnumbered
 }
 
-/// Keeps what was read; what could not be read is a problem of the service's conduct.
+/// Returns what was read. A failed reading is recorded as a problem of the service.
 fn note<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
     read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
 }

@@ -1,4 +1,4 @@
-//! A reading: what a service says of itself, and what the kernel says of it at the same moment.
+//! A reading of a service: its own counters and, at the same moment, the kernel's.
 
 use bench_format::result::{ProcessReading, Reading};
 
@@ -11,24 +11,25 @@ use crate::{
 /// Why a service could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its metrics port failed.
+    /// The service's metrics port could not be read.
     #[error(transparent)]
     Counters(#[from] service_client::Error),
-    /// The kernel's side failed.
+    /// The usage of a process could not be read.
     #[error(transparent)]
     Usage(#[from] stage::Error),
 }
 
-/// One reading: its counters, its CPU and its memory.
+/// Reads a service's counters, CPU and memory.
 ///
-/// Its own counters are taken somewhere between question and answer, so time and CPU are the middle of both. A process
-/// that can't be read leaves its counters alone.
+/// The service takes its counters between the request and the response, so time and CPU are the mean of both. If its
+/// process can't be read, the reading has the counters only.
 ///
 /// # Errors
-/// When the service doesn't answer or its process is gone.
+/// - [`Error::Counters`] if the service doesn't respond
+/// - [`Error::Usage`] if its process has ended
 pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
     let (asked_at, before) = (unix_ns(), stage.service_usage().await?);
-    // At once: one after the other would be that much later on a busy service.
+    // Concurrent requests: one after the other would be that much later on a busy service.
     let (stats, publisher, links, processes) =
         tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
     let (answered_at, after) = (unix_ns(), stage.service_usage().await?);

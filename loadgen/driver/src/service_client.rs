@@ -1,4 +1,4 @@
-//! A service's metrics port: what it says of itself.
+//! Client of a service's metrics port: its counters, books, publisher, links and processes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,98 +12,99 @@ use bench_format::{
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 
-/// Longest wait for an answer; a service at its limit answers late.
+/// Longest wait for a response; a service at its limit responds late.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What it published, by itself.
+/// Page of the publisher's counters.
 const PUBLISHER: &str = "/stats/publisher";
-/// What its instances sent to each other.
+/// Page of the counters of links between instances.
 const LINKS: &str = "/stats/links";
-/// Its processes.
+/// Page of the service's processes.
 const PROCESSES: &str = "/stats/processes";
-/// Its books on each connection.
+/// Page of the books of each connection.
 const CONNECTIONS: &str = "/stats/connections";
 
 /// Why a service's metrics port could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It doesn't answer.
+    /// The service doesn't respond, or not with status 200.
     #[error("failed to get {path} from the service: {reason}")]
     Get {
-        /// The path.
+        /// Path of the page.
         path: &'static str,
-        /// Why.
+        /// Why the request failed.
         reason: String,
     },
-    /// It answers something else than the contract says.
+    /// The page differs from the contract.
     #[error("the service's {path} is not what services/README.md says: {reason}")]
     Contract {
-        /// The path.
+        /// Path of the page.
         path: &'static str,
-        /// What is wrong with it.
+        /// How the page differs from the contract.
         reason: String,
     },
-    /// Nobody answers where an instance that publishes should.
+    /// No service responds at the URL of the publishing instance.
     #[error("no publishing instance tells of itself at {url}")]
     NoPublisher {
-        /// Its metrics port.
+        /// URL of the metrics port.
         url: String,
     },
-    /// What answers there publishes nothing.
+    /// The instance at that URL doesn't publish.
     #[error("the instance whose metrics are at {url} publishes nothing")]
     PublishesNothing {
-        /// Its metrics port.
+        /// URL of the metrics port.
         url: String,
     },
 }
 
-/// A service's metrics port, or those of its two instances.
+/// Client of a service's metrics port, or of the ports of its two instances.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
     http: Client,
-    /// Its URL; absent where there is none, or nobody may ask.
+    /// URL of the service; absent if it has no metrics port.
     base: Option<String>,
-    /// The URL of another instance, which publishes.
+    /// URL of a second instance, which publishes.
     other: Option<String>,
-    /// Pages that not every service has, each with the URLs of those that have it: they are read with the rest.
+    /// The optional pages that were found, each with the URLs of the instances that serve it. They are read with the
+    /// counters.
     pages: BTreeMap<&'static str, Vec<String>>,
-    /// The process that was read last, and its least resident memory before any of its trials, in bytes.
+    /// The process that was read last, and its lowest resident memory before any of its trials, in bytes.
     at_rest: Option<(u32, u64)>,
 }
 
 impl ServiceClient {
-    /// A client for `host:port`.
+    /// Creates a client for `host:port`.
     pub fn new(metrics_address: &str) -> Self {
         Self::at(Some(format!("http://{metrics_address}")))
     }
 
-    /// A client for `http://host:port`.
+    /// Creates a client for `http://host:port`.
     pub fn of_url(url: &str) -> Self {
         Self::at(Some(url.trim_end_matches('/').to_owned()))
     }
 
-    /// A client for a service that says nothing of itself: its counters stand still at nothing.
+    /// Creates a client for a service without a metrics port. All its counters are 0.
     pub fn none() -> Self {
         Self::at(None)
     }
 
     fn at(base: Option<String>) -> Self {
-        // A proxy between us and a service on this machine is never meant.
+        // A proxy is never used for a service on this machine.
         let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
         Self { http, base, other: None, pages: BTreeMap::new(), at_rest: None }
     }
 
-    /// The same client for a service of two instances; the other one, at `http://host:port`, publishes. It is not asked where
-    /// the first one tells of both.
+    /// Adds a second instance at `http://host:port`, which publishes. It isn't asked if the first instance reports for
+    /// both.
     pub fn with_publisher(self, url: &str) -> Self {
         Self { other: Some(url.trim_end_matches('/').to_owned()), ..self }
     }
 
-    /// Whether there is anybody to ask.
+    /// Whether the service has a metrics port.
     pub fn can_ask(&self) -> bool {
         self.base.is_some()
     }
 
-    /// Whether it accepts connections.
+    /// Whether the service accepts connections.
     pub async fn ready(&self) -> bool {
         match &self.base {
             Some(base) => self.answers(base, "/readyz").await,
@@ -111,23 +112,23 @@ impl ServiceClient {
         }
     }
 
-    /// One consistent reading of its counters.
+    /// One consistent reading of the service's counters.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn stats(&self) -> Result<ServiceStats, Error> {
         if self.base.is_none() { Ok(ServiceStats::default()) } else { self.get("/stats").await }
     }
 
-    /// Its books on each connection; those of closed ones are handed out once.
+    /// The books of each connection. The service returns those of closed connections once.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn connections(&self) -> Result<Vec<ConnectionBook>, Error> {
         self.get::<ConnectionBooks>(CONNECTIONS).await.map(|books| books.connections)
     }
 
-    /// What its books can answer.
+    /// How detailed the service's books are.
     pub async fn keeping(&self) -> BookKeeping {
         match &self.base {
             None => BookKeeping::None,
@@ -136,24 +137,24 @@ impl ServiceClient {
         }
     }
 
-    /// Asks for the pages that not every service has: from then on those that it has are read with its counters. One that
-    /// doesn't answer at all is found out when these are read.
+    /// Looks for the optional pages. Those that exist are read with the counters from now on. A service that doesn't
+    /// respond at all is noticed when they are read.
     pub async fn find_pages(&mut self) {
         let own: Vec<_> = self.base.iter().cloned().collect();
         self.find(PROCESSES, &own).await;
         self.find(PUBLISHER, &own).await;
-        // An instance that publishes tells of all of them.
+        // A first instance that publishes reports for all instances.
         let tells_of_all = self.pages.get(PUBLISHER).is_some_and(|there| *there == own);
         let other: Vec<_> = self.other.iter().filter(|_| !tells_of_all).cloned().collect();
         self.find(PUBLISHER, &other).await;
         self.find(LINKS, &[own, other].concat()).await;
-        // An engine has the page whatever it is part of; of one instance there is nothing to be read again and again.
+        // The engine serves the page of links in any setup. Without links, there is no need to read it again.
         if let Ok(None) = self.links().await {
             self.pages.remove(LINKS);
         }
     }
 
-    /// Which of several instances have a page; those that are known to have it aren't asked again.
+    /// Asks each instance for a page, unless the page was found before.
     async fn find(&mut self, path: &'static str, urls: &[String]) {
         if self.pages.contains_key(path) {
             return;
@@ -169,10 +170,11 @@ impl ServiceClient {
         }
     }
 
-    /// Looks whether there is all that a run will read.
+    /// Checks that everything that a run reads is available.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract, or nothing publishes where an instance that does was named.
+    /// [`Error`] if the service doesn't respond as the contract says, or if the named publishing instance doesn't
+    /// publish.
     pub async fn check(&mut self) -> Result<(), Error> {
         self.find_pages().await;
         self.stats().await?;
@@ -186,8 +188,8 @@ impl ServiceClient {
         }
     }
 
-    /// Least resident memory of the process of a reading before its trial and before its earlier ones, in bytes: what it holds
-    /// without connections.
+    /// Lowest resident memory of the process, in bytes, over the readings before its trials. This is its memory without
+    /// connections. `before` is the reading before the current trial.
     pub(crate) fn at_rest(&mut self, before: &Reading) -> Option<u64> {
         let (pid, rss_bytes) = (before.pid?, before.rss_bytes?);
         let least = match self.at_rest {
@@ -198,18 +200,18 @@ impl ServiceClient {
         Some(least)
     }
 
-    /// What its publisher has published, if it has one.
+    /// Counters of the service's publisher; `None` if it has none.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn publisher(&self) -> Result<Option<PublisherStats>, Error> {
         Ok(self.get_if_there(PUBLISHER).await?.pop())
     }
 
-    /// What its instances sent to each other, over all of them; nothing where there is only one.
+    /// Counters of the links between the service's instances, summed; `None` if there is only one instance.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn links(&self) -> Result<Option<LinksStats>, Error> {
         let links = self.get_if_there::<LinksStats>(LINKS).await?;
         let links = links.iter().fold(LinksStats::default(), |all, links| all.and(links));
@@ -217,20 +219,19 @@ impl ServiceClient {
         Ok(are_there.then_some(links))
     }
 
-    /// Its processes, if it tells them apart.
+    /// The service's processes by name; empty if it doesn't report them.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn processes(&self) -> Result<BTreeMap<String, ProcessStats>, Error> {
         let found = self.get_if_there::<ProcessesStats>(PROCESSES).await?;
         Ok(found.into_iter().flat_map(|found| found.processes).collect())
     }
 
-    /// Whether nothing of what it published is on the way between its instances any more. Where there is one instance, there
-    /// is no such way.
+    /// Whether no publication is on its way between the service's instances; true if there is only one instance.
     ///
     /// # Errors
-    /// When it doesn't answer by the contract.
+    /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn links_rest(&self) -> Result<bool, Error> {
         let Some(links) = self.links().await? else { return Ok(true) };
         let publishes = self.publisher().await?.is_some_and(|publisher| publisher.publishing);
@@ -242,7 +243,7 @@ impl ServiceClient {
         answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
     }
 
-    /// A page of each instance that has it.
+    /// Reads a page from each instance that serves it.
     async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
         let mut found = Vec::new();
         for base in self.pages.get(path).into_iter().flatten() {
@@ -268,7 +269,7 @@ impl ServiceClient {
     }
 }
 
-/// An error with its causes, on one line; a cause that is said already isn't said again.
+/// An error with its causes, on one line. A cause whose text is already included isn't repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();

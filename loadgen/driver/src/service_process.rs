@@ -1,6 +1,7 @@
-//! The process that listens where the load goes, if it runs on this machine: its CPU, its memory, where it may run.
+//! The process that listens at the loaded address, if it runs on this machine: its CPU, memory and allowed CPUs.
 //!
-//! Read from the kernel's exact clocks, without the process's help. What this user may not see is absent, never guessed.
+//! All values come from the kernel, without the process's help. Values that this user may not read are absent, never
+//! estimated.
 
 use std::{
     fs,
@@ -16,7 +17,7 @@ use rustix::{
 
 use crate::stage::Usage;
 
-/// TCP_LISTEN in `/proc/net/tcp`.
+/// State TCP_LISTEN in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
 /// The processes that share one listening port: one, or several with SO_REUSEPORT.
@@ -28,14 +29,15 @@ pub struct ServiceProcess {
 /// The CPUs that a process may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
-    /// How many, after affinity and quota.
+    /// Number of CPUs, by affinity and quota.
     pub cpus: f64,
-    /// Whether this process may run on some of them, too.
+    /// Whether the current process may also run on some of them.
     pub shared: bool,
 }
 
 impl ServiceProcess {
-    /// Who listens on this address; nothing where it is another machine's, or where this user may not see the process.
+    /// The processes that listen at this address; `None` if it isn't a loopback address or this user may not see the
+    /// processes.
     pub fn listening(address: SocketAddr) -> Option<Self> {
         if !address.ip().is_loopback() {
             return None;
@@ -52,24 +54,24 @@ impl ServiceProcess {
         (!pids.is_empty()).then_some(Self { pids })
     }
 
-    /// In words for a person: process ids and the first one's name.
+    /// Description for a person: the name of the first process and all process ids.
     pub fn in_words(&self) -> String {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pids[0])).unwrap_or_default();
         let pids: Vec<_> = self.pids.iter().map(u32::to_string).collect();
         format!("{} (process {})", name.trim(), pids.join(", "))
     }
 
-    /// CPU used since the processes started, all threads, kernel included, in nanoseconds. Nothing once one is gone.
+    /// CPU time of the processes since their start, in user and kernel mode, in nanoseconds; `None` if one has ended.
     pub fn cpu_ns(&self) -> Option<u64> {
         self.pids.iter().map(|pid| cpu_ns(*pid).ok()).sum()
     }
 
-    /// Resident memory, in bytes; pages that the processes share count for each. Nothing once one is gone.
+    /// Resident memory in bytes; shared pages count for each process. `None` if a process has ended.
     pub fn rss_bytes(&self) -> Option<u64> {
         self.pids.iter().map(|pid| rss_bytes(*pid).ok()).sum()
     }
 
-    /// Files that they may open together: a connection is one. Nothing once one is gone.
+    /// Number of files that the processes may open together; each connection needs one. `None` if a process has ended.
     pub fn open_files(&self) -> Option<u64> {
         let limit = |pid: &u32| {
             let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
@@ -79,7 +81,7 @@ impl ServiceProcess {
         self.pids.iter().map(limit).sum::<Option<u64>>()
     }
 
-    /// What they have used so far, as one, of the CPUs that they may use. Nothing once one is gone.
+    /// CPU and memory of the processes together, with the CPUs that they may use; `None` if a process has ended.
     pub fn usage(&self, room: Room) -> Option<Usage> {
         Some(Usage {
             pid: self.pids[0],
@@ -91,7 +93,7 @@ impl ServiceProcess {
         })
     }
 
-    /// The CPUs that they may use. Nothing once one is gone.
+    /// The CPUs that the processes may use; `None` if a process has ended.
     pub fn room(&self) -> Option<Room> {
         let own = sched_getaffinity(None).ok()?;
         let mut all = CpuSet::new();
@@ -110,7 +112,7 @@ fn cpus(set: &CpuSet) -> impl Iterator<Item = usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu))
 }
 
-/// Inodes of the sockets that listen on a port, from a table as the kernel writes it.
+/// Inodes of the sockets that listen on a port, from the text of `/proc/net/tcp`.
 fn listeners(table: &str, port: u16) -> Vec<String> {
     let ours = format!(":{port:04X}");
     let inode = |line: &str| {
@@ -125,7 +127,7 @@ fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Where the descriptors in a folder lead; none where it may not be read.
+/// Targets of the links in a folder of file descriptors; empty if the folder can't be read.
 fn links(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()))
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_neither_clock_nor_memory() {
-        // Above the largest process id that Linux gives out (2^22).
+        // Above the largest process id of Linux (2^22).
         let gone = ServiceProcess { pids: vec![5_000_000] };
         assert_eq!((gone.cpu_ns(), gone.rss_bytes(), gone.room()), (None, None, None));
     }

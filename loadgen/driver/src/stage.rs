@@ -1,96 +1,99 @@
-//! What a trial needs to know of the processes around it: what they used, how they ended, how CPUs were shared out.
+//! The processes around a trial: what they used, how they ended, and how CPUs are divided among them.
 
 use std::collections::BTreeMap;
 
 use bench_format::pod::Pod;
 use serde::{Deserialize, Serialize};
 
-/// Why nobody can say what something used.
+/// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else took away or changed what was started: nothing that was measured says anything about the service.
+    /// Another program stopped or changed a process, so the measurement says nothing about the service. Contains a
+    /// message.
     #[error("{0}")]
     Interrupted(String),
-    /// It can't be read.
+    /// The usage can't be read.
     #[error(transparent)]
     Unread(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What a service has used so far.
+/// CPU and memory of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Its process id.
+    /// Process id; a change means a restart.
     pub pid: u32,
-    /// CPU since its start, all threads, in nanoseconds.
+    /// CPU time since the start of the process, over all threads, in nanoseconds.
     pub cpu_ns: u64,
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
-    /// CPUs that it may use.
+    /// Number of CPUs that the process may use.
     pub cpu_limit: f64,
-    /// Throttled CPU periods so far; absent where no quota is in force.
+    /// CPU periods so far in which the process was throttled; absent without a CPU quota.
     pub throttled_periods: Option<u64>,
-    /// All CPU periods so far; absent where no quota is in force.
+    /// All CPU periods so far; absent without a CPU quota.
     #[serde(default)]
     pub periods: Option<u64>,
 }
 
-/// How something that was started ended.
+/// The end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which, how, and its last words.
+    /// Message: which process ended, how, and its last output.
     pub words: String,
-    /// Whose doing it was.
+    /// What caused the end.
     pub cause: Cause,
 }
 
-/// Whose doing an end was.
+/// What caused the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its own: that is a finding about the trial.
+    /// The process itself. This is a result of the trial.
     Itself,
-    /// Somebody else's, or nobody can tell: the trial is repeated.
+    /// Another program, or an unknown cause. The trial is repeated.
     Outside,
 }
 
-/// How CPUs were shared out, as far as a trial is judged by it.
+/// How CPUs are divided, as far as the judge needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// CPUs that all workers have together.
+    /// Number of CPUs of all workers together.
     pub worker_cpus: f64,
     /// Whether the service runs on the same CPUs as the workers.
     pub shared_with_service: bool,
-    /// Why the service doesn't have its CPU to itself; absent when it has.
+    /// Why the service shares its CPUs although the plan asks for exclusive ones; absent if it has its own.
     pub isolation: Option<String>,
-    /// CPUs that service and inference have together, where they share some.
+    /// Number of CPUs that service and inference simulator share; absent if they share none.
     pub shared_with_inference: Option<f64>,
 }
 
-/// The processes around a trial.
+/// Access to the processes around a trial.
 #[expect(async_fn_in_trait, reason = "a trial is generic over it and runs on one thread")]
 pub trait Stage {
-    /// What the service has used so far; absent where its process can't be read, because somebody else runs it.
+    /// CPU and memory of the service; absent if its process can't be read because ladder didn't start it.
     async fn service_usage(&self) -> Result<Option<Usage>, Error>;
-    /// What the inference behind the service has used so far; absent where there is none or it can't be read.
+    /// CPU and memory of the inference simulator; absent if there is none or it can't be read.
     async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
         Ok(None)
     }
-    /// What each companion of the service has used so far, by name; none where it has none.
+    /// CPU and memory of each companion of the service, by name; empty without companions.
     async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
         Ok(BTreeMap::new())
     }
-    /// Memory that the kernel of this machine holds for sockets, in bytes; absent where nobody asks for it.
+    /// Memory that the kernel of this machine holds for sockets, in bytes; absent if it isn't recorded.
     fn kernel_bytes(&self) -> Option<u64> {
         None
     }
-    /// How the service, or what stands behind it, ended; absent while all of it runs or when none was started.
+    /// How the service, its companions or the inference simulator ended; absent while all of them run or if none was
+    /// started.
     fn service_ended(&mut self) -> Option<Ended>;
-    /// How a worker ended; absent while all run.
+    /// How a worker ended; absent while all workers run.
     fn worker_ended(&mut self) -> Option<Ended>;
-    /// Looks once more, with certainty, whether all that was started still runs as it was started.
+    /// Checks again, reliably, whether every process that was started still runs unchanged; returns the end of one that
+    /// doesn't.
     async fn confirm(&mut self) -> Option<Ended>;
-    /// How CPUs are shared out.
+    /// How CPUs are divided.
     fn shares(&self) -> Shares;
-    /// Pods of the service, of what stands behind it, and of the workers that run; none on a single machine.
+    /// Pods of the service, its companions, the inference simulator and the workers; empty on a single machine.
     fn pods(&self) -> Vec<Pod> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! What to measure, and against what: all that a trial's driver is told of a plan, or of a command line.
+//! The parameters of one trial, from a plan or from a command line.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,67 +8,67 @@ use bench_format::{
     trial_file::BookKeeping,
 };
 
-/// What becomes of a trial for which a worker opened no connection at all.
+/// What happens to a trial in which a worker opened no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NothingOpen {
-    /// There is nothing to measure: it is called off.
+    /// The trial is cancelled, because there is nothing to measure.
     CallOff,
-    /// That is a result: a probe for the most connections counts it.
+    /// The trial continues. A probe for the largest number of connections counts this as a result.
     GoOn,
 }
 
-/// One trial.
+/// The parameters of one trial.
 #[derive(Clone, Debug)]
 pub struct TrialPlan {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// The attempt.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Where the service listens.
+    /// Address of the service, `host:port`; one per process, separated by commas.
     pub address: String,
-    /// What the service's books can answer.
+    /// How detailed the service's books are.
     pub keeping: BookKeeping,
-    /// Connections, over all workers.
+    /// Number of connections over all workers.
     pub connections: u32,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
-    /// CPUs that each worker gets at most.
+    /// Largest number of CPUs that each worker gets.
     pub worker_cpus: f64,
     /// How load is offered, over all workers.
     pub load: Load,
-    /// What the messages are.
+    /// Format, size and coalescing of the messages.
     pub message: Message,
-    /// Seed of all that the trial leaves to chance.
+    /// Seed of the trial's random choices.
     pub seed: u64,
-    /// Load before the window; not measured.
+    /// Duration of the load before the window.
     pub warmup: Duration,
-    /// The window, or for a load that ends by itself its limit.
+    /// Length of the window; for a load that ends by itself, its limit.
     pub window: Duration,
-    /// Longest wait for what is in flight after the window.
+    /// Longest time to wait for messages in flight after the window.
     pub drain: Duration,
-    /// Longest wait for workers to open their connections and to work out what will be expected of their answers.
+    /// Longest time in which workers open their connections and compute the expected replies.
     pub opening: Duration,
-    /// What becomes of it when a worker opened nothing.
+    /// What happens if a worker opened no connection.
     pub nothing_open: NothingOpen,
-    /// Whether the service is read once all connections are open, too.
+    /// Whether the service is also read when all connections are open.
     pub read_when_open: bool,
-    /// Longest time that connections may take to part from the service, after the drain.
+    /// Longest time for closing all connections after the drain.
     pub goodbye: Duration,
-    /// What the trial must reach.
+    /// Conditions that the trial must meet to pass.
     pub objectives: Vec<Objective>,
-    /// Limits beyond which it is invalid.
+    /// Limits beyond which the trial is invalid.
     pub thresholds: Thresholds,
-    /// Settings of the service that workers are told.
+    /// Settings of the service that its workers need, by environment variable.
     pub settings: BTreeMap<String, String>,
     /// Whether workers keep their connections for the next trial.
     pub keep_connections: bool,
-    /// Whether workers keep raw rows, where the workload has them.
+    /// Whether workers keep raw rows, if the workload supports them.
     pub samples: bool,
-    /// Whether a worker checks the service's protocol around the load, where the workload has a check.
+    /// Whether a worker checks the service's protocol before and after the load, if the workload has a check.
     pub protocol_check: bool,
-    /// The command that repeats the trial.
+    /// Command that repeats the trial.
     pub reproduce: String,
 }
 
@@ -76,7 +76,7 @@ pub struct TrialPlan {
 pub(crate) mod fixture {
     use super::*;
 
-    /// A trial of two workers at an address where nobody listens.
+    /// A trial of two workers at an address without a listener.
     pub(crate) fn plan(trial: TrialId, load: Load) -> TrialPlan {
         TrialPlan {
             run: "run".into(),

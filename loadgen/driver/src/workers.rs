@@ -1,4 +1,4 @@
-//! A program as so many worker processes: they come to the coordinator by themselves, and die with this process.
+//! Starts a program as worker processes. They connect to the coordinator by themselves and end with this process.
 
 use std::{
     ffi::OsString,
@@ -11,34 +11,34 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use crate::stage::{Cause, Ended};
 
-/// What workers are started with, beside the coordinator's address and their index.
+/// How workers are started, in addition to the coordinator's address and their index.
 #[derive(Clone, Debug)]
 pub struct WorkerProgram {
-    /// The program's own file.
+    /// Path of the program.
     pub program: OsString,
-    /// Arguments of all of them.
+    /// Arguments of all workers.
     pub arguments: Vec<OsString>,
-    /// On top of our own environment. A secret belongs here, where `ps` doesn't show it.
+    /// Environment variables in addition to this process's own. Secrets belong here, because `ps` shows arguments.
     pub env: Vec<(OsString, OsString)>,
 }
 
 impl WorkerProgram {
-    /// This program itself.
+    /// The running program itself, without arguments.
     ///
     /// # Errors
-    /// When its own file can't be found.
+    /// An [`io::Error`] if the path of its executable can't be found.
     pub fn this() -> io::Result<Self> {
         let program = std::env::current_exe()?.into_os_string();
         Ok(Self { program, arguments: Vec::new(), env: Vec::new() })
     }
 }
 
-/// Workers that run. Dropping them ends them.
+/// Running worker processes. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Workers(Vec<Child>);
 
 impl Workers {
-    /// Starts so many for a coordinator. Limits, CPUs and standard error are ours.
+    /// Starts `count` workers for a coordinator. They inherit the limits, CPUs and standard error of this process.
     pub(crate) fn start(program: &WorkerProgram, count: u32, coordinator: &str, token: &str) -> io::Result<Self> {
         let mut workers = Self(Vec::new());
         for index in 0..count {
@@ -56,12 +56,12 @@ impl Workers {
         Ok(workers)
     }
 
-    /// How many there are.
+    /// Number of workers.
     pub(crate) fn count(&self) -> u32 {
         self.0.len() as u32
     }
 
-    /// How one ended; absent while all run.
+    /// How a worker ended; absent while all run.
     pub(crate) fn ended(&mut self) -> Option<Ended> {
         self.0.iter_mut().enumerate().find_map(|(index, worker)| {
             let status = worker.try_wait().ok().flatten()?;
@@ -73,7 +73,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         for worker in &mut self.0 {
-            // One that is gone needs no signal.
+            // Killing a process that has ended fails harmlessly.
             let _ = worker.kill();
         }
         for worker in &mut self.0 {
@@ -82,14 +82,15 @@ impl Drop for Workers {
     }
 }
 
-/// Ctrl-C reaches all processes of a terminal, another signal only the parent: then the kernel ends its workers.
+/// Ends the worker with its parent. Ctrl-C reaches all processes of a terminal, but another signal reaches only the
+/// parent; then the kernel ends the workers.
 fn die_with(command: &mut Command, parent: Pid) {
     let work = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above: then nobody will ever tell.
+        // The parent may have died before the call above; the kernel then sends no signal.
         if getppid() != Some(parent) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     };
-    // SAFETY: the closure makes two system calls (prctl, getppid) and nothing else: no allocation, no locks, nothing that a
-    // fork of a threaded process could have left half-done. Error values from the system carry no heap.
+    // SAFETY: the closure makes two system calls (prctl, getppid) and nothing else: no allocation, no locks, nothing
+    // that a fork of a threaded process could have left half-done. Error values from the system carry no heap.
     unsafe { command.pre_exec(work) };
 }

@@ -1,4 +1,4 @@
-//! Two instances that tell of themselves at two ports, read as one service.
+//! Two instances with a metrics port each, read as one service.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,12 +7,12 @@ use bench_format::service::{LinkStats, LinksStats, PublisherStats, ServiceStats}
 use driver::service_client::{Error, ServiceClient};
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// Serves what an instance tells; returns where.
+/// Serves the pages of an instance; returns its URL.
 fn instance(runtime: &Runtime, publisher: Option<PublisherStats>, link: LinkStats) -> String {
     instance_with(runtime, publisher, Arc::new(Mutex::new(Some(link))))
 }
 
-/// The same with a link that may come up later.
+/// The same, with a link that may appear later.
 fn instance_with(runtime: &Runtime, publisher: Option<PublisherStats>, link: Arc<Mutex<Option<LinkStats>>>) -> String {
     let links = move || LinksStats { cluster: link.lock().unwrap().clone(), redis: None };
     let mut pages = Router::new()
@@ -31,7 +31,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// What a service of two instances tells of what it published and how.
+/// Reads publisher and links of a service of two instances.
 fn read(
     runtime: &Runtime,
     service: &str,
@@ -88,7 +88,7 @@ fn an_instance_that_tells_of_both_is_asked_alone() {
     let runtime = runtime();
     let both = LinkStats { published: 7, sent: 7, ..received() };
     let service = instance(&runtime, publisher(), both.clone());
-    // Nobody is there.
+    // Nothing listens at the second URL.
     let (told, links) = read(&runtime, &service, "http://127.0.0.1:1").unwrap();
     assert_eq!((told.unwrap().published, links.unwrap().cluster), (7, Some(both)));
 }

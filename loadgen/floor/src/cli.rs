@@ -1,43 +1,44 @@
-//! The command line. What is out of bounds is refused before a process is started.
+//! The command line. Values out of range are refused before a process is started.
 
 use clap::{Parser, Subcommand};
 
 use crate::load::{Cpus, Load};
 
-/// What the kernel alone costs: moves the bytes of a load over loopback between two processes, and nothing else.
+/// Measures the kernel's cost of a load: moves its bytes over loopback between two processes and does nothing else.
 ///
-/// Prints one JSON object. CPU is that of each end's own process, kernel included; on loopback the kernel charges a
-/// receiver's TCP work to the sender. Exit code: 0 when it was measured, 1 when not, 2 for bad usage.
+/// Prints one JSON object. CPU time is that of each side's own process, in user and kernel mode; on loopback the kernel
+/// charges a receiver's TCP work to the sender. Exit codes: 0 if the load was measured, 1 if not, 2 for an invalid
+/// command line.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
-    /// What is done.
+    /// The load to run.
     #[command(subcommand)]
     pub command: Command,
-    /// CPU of the end that accepts; without it the kernel chooses.
+    /// CPU of the side that accepts connections; by default the kernel chooses.
     #[arg(long, global = true)]
     pub server_cpu: Option<u32>,
-    /// CPU of the end that connects; without it the kernel chooses.
+    /// CPU of the side that connects; by default the kernel chooses.
     #[arg(long, global = true)]
     pub client_cpu: Option<u32>,
-    /// How often, each time in fresh processes.
+    /// Number of runs, each in fresh processes.
     #[arg(long, global = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
 }
 
-/// A load, or one of its ends.
+/// A load, or one of its sides.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// By hand or by a tool.
+    /// A load, started by a person or a tool.
     #[command(flatten)]
     Load(Load),
-    /// One end of a load, told over standard input what to do.
+    /// One side of a load, controlled over standard input.
     #[command(hide = true)]
     End,
 }
 
 impl Cli {
-    /// Where both ends run.
+    /// The CPUs of both sides.
     pub fn cpus(&self) -> Cpus {
         Cpus { server: self.server_cpu, client: self.client_cpu }
     }

@@ -1,4 +1,4 @@
-//! From a load to what carries it out: each end, and the figures of both.
+//! Selects the code for a load: each side's program, and the figures of both.
 
 use std::num::NonZeroU64;
 
@@ -20,14 +20,14 @@ use crate::{
     sockets::{Listening, SocketAddr},
 };
 
-/// Does one end's part.
+/// Runs one side of a load.
 ///
 /// # Errors
-/// When nobody tells it anything that makes sense. What goes wrong with the load itself is told to the parent.
+/// An error if standard input has no valid order. Failures of the load itself are reported to the parent process.
 pub fn serve() -> anyhow::Result<()> {
     let order: Order = hear()?;
     match prepare(&order).and_then(carry_out) {
-        // Holding the end holds its connections.
+        // Holding the value keeps its connections open.
         Ok(_end) => wait_for_the_end(),
         Err(error) => {
             say(&Answer::Failed(format!("{error:#}")))?;
@@ -37,13 +37,13 @@ pub fn serve() -> anyhow::Result<()> {
 }
 
 fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
-    // A parent that is killed can't tell its ends.
+    // A parent that is killed can't stop its processes.
     set_parent_process_death_signal(Some(Signal::KILL)).context("failed to tie this end to its parent")?;
     check_descriptors(order.load.connections(), raise_open_files())?;
     if let Some(cpu) = order.cpu {
         pin(cpu)?;
     }
-    // The default slack of 50 us would make every due time late by as much.
+    // The default slack of 50 us would delay every due time by that much.
     set_current_timer_slack(NonZeroU64::new(1)).context("failed to set the timer slack")?;
     let load = order.load.clone();
     let (end, address) = match order.address {
@@ -59,10 +59,10 @@ fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
 }
 
 impl Load {
-    /// A listener as this load needs it.
+    /// Creates the listener that this load needs.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn listen(&self) -> anyhow::Result<Listening> {
         match self {
             Self::Handshake(_) => Listening::deferred(),
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// The end that accepts.
+    /// Creates the side that accepts.
     pub fn server(self, listening: Listening) -> Box<dyn End> {
         match self {
             Self::Flood(flood) => Box::new(flood::Reader::new(flood, listening)),
@@ -81,7 +81,7 @@ impl Load {
         }
     }
 
-    /// The end that connects.
+    /// Creates the side that connects.
     pub fn client(self, address: SocketAddr) -> Box<dyn End> {
         match self {
             Self::Flood(flood) => Box::new(flood::Writer::new(flood, address)),
@@ -92,7 +92,7 @@ impl Load {
         }
     }
 
-    /// What follows from what both ends measured.
+    /// Computes the figures from the readings of both sides.
     pub fn figures(&self, measured: &Measured) -> Vec<Figure> {
         match self {
             Self::Flood(flood) => flood::figures(flood, measured),

@@ -1,5 +1,5 @@
-//! The echo: each message is written back as it came. With a rate an open loop, whose due times wait for nobody; without
-//! one, each connection sends when its last message has come back.
+//! The echo: the server writes each message back. With a rate it is an open loop with fixed due times; without a rate,
+//! each connection sends when its last message has come back.
 
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
@@ -25,14 +25,14 @@ use crate::{
     window::{Counters, Reading, Window},
 };
 
-/// One read takes at most this much, in bytes.
+/// Largest read, in bytes.
 const READ_BUFFER: usize = 64 << 10;
-/// In an open loop, answers are read after at most this many messages that were due.
+/// In an open loop, replies are read after at most this many due messages.
 const DUE_PER_TURN: usize = 64;
-/// How long the last answers may take, in nanoseconds.
+/// Longest time for the last replies after the window, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
 
-/// The end that writes back.
+/// The side that writes back.
 pub struct Mirror {
     echo: Echo,
     listening: Listening,
@@ -58,14 +58,14 @@ impl End for Mirror {
         let mut window = Window::new(start_ns, self.echo.timing);
         let (_, to_ns) = window.edges_ns();
         let (mut over, mut client_done) = (false, false);
-        // What is under way at the window's end still wants its answer.
+        // Messages in flight at the end of the window still need their replies.
         while !over || !client_done {
             let now = monotonic_ns();
             over = over || window.is_over(now, counters);
             if now >= to_ns + DRAIN_NS {
                 bail!("the client was not done {} s after the window", DRAIN_NS / 1_000_000_000);
             }
-            // One that woke late marks both edges in a row, and doesn't wait in between.
+            // A process that wakes late handles both edges in a row, without waiting in between.
             let until_ns = if over { to_ns + DRAIN_NS } else { window.next_edge_ns() };
             for nth in 0..poll.wait(until_ns)? {
                 client_done |= self.write_back(poll.event(nth).0, &mut buffer, &mut counters)? == Said::Goodbye;
@@ -78,11 +78,11 @@ impl End for Mirror {
     }
 }
 
-/// What a connection had to say.
+/// The result of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Something,
-    /// The client has all its answers.
+    /// The client has all its replies and has shut down its side.
     Goodbye,
 }
 
@@ -103,7 +103,7 @@ impl Mirror {
     }
 }
 
-/// Writes what a socket has room for, or says that it had none: here nobody lets answers pile up.
+/// Writes all bytes or fails: no side may let replies pile up here.
 fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     match write(socket, bytes) {
         Ok(length) if length == bytes.len() => Ok(()),
@@ -113,7 +113,7 @@ fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// The end that sends and waits for the answers.
+/// The side that sends and waits for the replies.
 pub struct Asker {
     echo: Echo,
     target: Target,
@@ -135,13 +135,13 @@ impl End for Asker {
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let reading = Asking::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
-        // Tells the server that there is nothing left to answer; the connection itself stays.
+        // Signals the server that there is no message left to send; the connection stays open.
         shutdown(&self.sockets[0], Shutdown::Write).context("failed to say goodbye")?;
         Ok(reading)
     }
 }
 
-/// The client while there is load.
+/// The state of the client under load.
 struct Asking<'a> {
     sockets: &'a [OwnedFd],
     poll: Poll,
@@ -150,19 +150,19 @@ struct Asking<'a> {
     message: Vec<u8>,
     buffer: Vec<u8>,
     flights: Vec<Flight>,
-    /// Messages without an answer.
+    /// Number of messages without a reply.
     outstanding: u64,
     schedule: Option<Schedule>,
     response: Recorder,
     delay: Recorder,
 }
 
-/// What is under way on one connection.
+/// The messages in flight on one connection.
 #[derive(Clone, Default)]
 struct Flight {
-    /// When each unanswered message was due, in order.
+    /// Due times of unanswered messages, in order.
     due_ns: VecDeque<u64>,
-    /// Bytes of the next answer that are there.
+    /// Bytes of the next reply received so far.
     bytes: usize,
 }
 
@@ -198,7 +198,7 @@ impl<'a> Asking<'a> {
         loop {
             let now = monotonic_ns();
             over = over || self.window.is_over(now, self.counters);
-            // What was due is sent, however late, and answered.
+            // Every due message is sent, however late, and answered.
             if over && self.outstanding == 0 && due.is_none_or(|due_ns| due_ns >= to_ns) {
                 break;
             }
@@ -270,7 +270,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// CPU of both ends for each message that came back in the window, and how long it took.
+/// CPU time of both sides per message that came back in the window, and the response time.
 pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
     let Measured { server, client, .. } = measured;
     let messages = client.units as f64;

@@ -1,7 +1,8 @@
-//! One end of a load: a process that is told over standard input what to do, and says over standard output how it went.
+//! One side of a load: a process that gets commands on standard input and answers on standard output, one JSON line
+//! each.
 //!
-//! One JSON line per message. It ends when its input does, so that nobody is left behind; until then its connections stay
-//! open, because closing them belongs to no load.
+//! It ends when its input ends, so that no process is left behind. Until then its connections stay open, because
+//! closing them doesn't belong to any load.
 
 use std::io::{BufRead, Write, stdin, stdout};
 
@@ -12,48 +13,48 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{load::Load, memory::resident_bytes, sockets::SocketAddr, window::Reading};
 
-/// What one end of a load does.
+/// The work of one side of a load.
 pub trait End {
-    /// Opens or accepts all connections that the load begins with.
+    /// Opens or accepts all connections that exist when the load starts.
     ///
     /// # Errors
-    /// When one is missing.
+    /// An error if a connection is missing.
     fn connect(&mut self) -> anyhow::Result<()>;
 
-    /// Carries the load out, from a moment of the monotonic clock on.
+    /// Runs the load; `start_ns` is its start on the monotonic clock, in nanoseconds.
     ///
     /// # Errors
-    /// When what happened is not the load.
+    /// An error if the load can't be completed as it is defined.
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading>;
 }
 
-/// What an end is.
+/// The first line of input: the role of this side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) load: Load,
-    /// Without one, the kernel chooses.
+    /// CPU to run on; absent if the kernel chooses.
     pub(crate) cpu: Option<u32>,
-    /// Where to connect to; without one, it accepts.
+    /// Address to connect to; absent on the side that accepts.
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// What an end is told next.
+/// The next step of one side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
     Connect,
     Go { start_ns: u64 },
 }
 
-/// What an end says.
+/// An answer of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// It listens there, or is able to connect.
+    /// The side has started. The address is that of its listener, if it accepts.
     Started(Option<SocketAddr>),
     /// All connections are open.
     Ready,
-    /// It is done.
+    /// The load is over.
     Done(Reading),
-    /// It can't do its part.
+    /// The side can't do its part; contains the reason.
     Failed(String),
 }
 

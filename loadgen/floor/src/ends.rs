@@ -1,4 +1,4 @@
-//! Both ends of a load, from the outside: starts them, and leads them through one run.
+//! Starts the two processes of a load and controls one run.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,26 +19,26 @@ use crate::{
     window::Reading,
 };
 
-/// From "both are ready" to the start: enough to tell both.
+/// Time between "both are ready" and the start, in nanoseconds; enough to send the start to both.
 const START_IN_NS: u64 = 20_000_000;
 
-/// What a run measured.
+/// The readings of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The end that accepted.
+    /// Reading of the side that accepted.
     pub server: Reading,
-    /// The end that connected.
+    /// Reading of the side that connected.
     pub client: Reading,
-    /// Memory of the machine's kernel before the first connection.
+    /// Kernel memory of the machine before the first connection.
     pub kernel_before: KernelMemory,
-    /// The same with all connections open.
+    /// Kernel memory of the machine with all connections open.
     pub kernel_open: KernelMemory,
 }
 
 /// Runs a load once, in two fresh processes.
 ///
 /// # Errors
-/// When an end can't do its part, in its words.
+/// An error with the reason of a process that can't do its part.
 pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     let settle = || thread::sleep(Duration::from_secs_f64(load.settle_seconds()));
     let mut server = End::start("server", load, cpus.server, None)?;
@@ -48,10 +48,10 @@ pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     settle();
     let kernel = || KernelMemory::read().context("the kernel does not say how much memory it uses");
     let kernel_before = kernel()?;
-    // Both at once: the one accepts what the other opens.
+    // Both at once, because the server accepts what the client opens.
     server.tell(&Command::Connect)?;
     client.tell(&Command::Connect)?;
-    // A client that fails is why a server waits in vain, so it is asked first.
+    // The client comes first, because the server waits in vain if the client fails.
     client.ready()?;
     server.ready()?;
     settle();
@@ -61,13 +61,13 @@ pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     client.tell(&start)?;
     let client_reading = client.done()?;
     let server_reading = server.done()?;
-    // The server goes first, so that the ports of ended connections are kept by it and not by the client.
+    // The server closes first, so that it and not the client keeps the ports of closed connections (TIME_WAIT).
     server.end()?;
     client.end()?;
     Ok(Measured { server: server_reading, client: client_reading, kernel_before, kernel_open })
 }
 
-/// One end's process; killed when it is dropped.
+/// The process of one side; it is killed when it is dropped.
 struct End {
     name: &'static str,
     process: Child,
@@ -130,7 +130,7 @@ impl End {
         }
     }
 
-    /// Lets it end, and waits until it has.
+    /// Closes the process's input and waits until it has ended.
     fn end(&mut self) -> anyhow::Result<()> {
         self.input = None;
         let status = self.process.wait().with_context(|| format!("failed to wait for the {}", self.name))?;
@@ -143,7 +143,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // One that has ended takes neither.
+        // Both fail harmlessly if the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,7 +1,7 @@
-//! The fan-out: numbered messages to every subscriber, framed once, in batches that lie behind each other. The subscriber
-//! parses every frame, finds its number, and checks that it is the next.
+//! The fan-out: numbered messages to every subscriber, framed once and written in batches. The subscriber parses every
+//! frame, finds its number, and checks that it is the next one.
 //!
-//! A batch's due time is its number's place in the schedule, which both ends know: nothing but the number travels.
+//! A batch's due time follows from its number and the schedule, which both sides know, so only the number is sent.
 
 use std::os::fd::OwnedFd;
 
@@ -29,28 +29,28 @@ use crate::{
     window::{Counters, Reading, Window},
 };
 
-/// One read takes at most this much, in bytes.
+/// Largest read, in bytes.
 const READ_BUFFER: usize = 256 << 10;
-/// A number has always so many digits, so that a batch is patched in its place.
+/// A number always has this many digits, so that a batch can be renumbered in place.
 const DIGITS: usize = 12;
 const NUMBER: &[u8] = br#""seq":"#;
-/// What is on its way to all subscribers together, in bytes, and to one at least and at most: what the kernel would let be is
-/// more than its memory for TCP, and has left the caches when it is read.
+/// Send buffers over all subscribers, in bytes, and the smallest and largest buffer of one. The kernel's default would
+/// exceed its memory for TCP, and the data would have left the CPU caches before it is read.
 const SEND_BUFFERS: usize = 128 << 20;
 const SEND_BUFFER: (usize, usize) = (16 << 10, 128 << 10);
-/// Length of a frame's header: messages are short.
+/// Length of a frame's header in bytes; messages are short.
 const HEADER: usize = 2;
 /// In a flood the clock is read after this many subscribers.
 const SUBSCRIBERS_PER_CLOCK: usize = 32;
-/// How long the last messages of a schedule may take, in nanoseconds.
+/// Longest time for the last messages of a schedule after the window, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
 
-/// Messages of one write, framed, back to back.
+/// The framed messages of one write, back to back.
 struct Batch {
     bytes: Vec<u8>,
     frame: usize,
     count: u64,
-    /// Where in a frame its number stands.
+    /// Position of the number within a frame.
     number_at: usize,
 }
 
@@ -71,7 +71,7 @@ impl Batch {
         }
     }
 
-    /// Gives its messages the numbers of batch `nth`.
+    /// Sets the numbers of batch `nth` in the messages.
     fn renumber(&mut self, nth: u64) {
         for (number, frame) in (nth * self.count..).zip(self.bytes.chunks_exact_mut(self.frame)) {
             let mut rest = number;
@@ -83,13 +83,13 @@ impl Batch {
     }
 }
 
-/// When each batch is due, at so many deliveries per second.
+/// The due times of batches for this rate of deliveries; `None` for a flood.
 fn schedule(fanout: &Fanout) -> Option<Schedule> {
     let batches = |rate: f64| rate / f64::from(fanout.connections) / f64::from(fanout.per_write);
     fanout.rate.map(|rate| Schedule::Constant(ConstantRate::new(batches(rate), Share { index: 0, of: 1 })))
 }
 
-/// The end that publishes.
+/// The side that publishes.
 pub struct Publisher {
     fanout: Fanout,
     listening: Listening,
@@ -124,10 +124,10 @@ impl End for Publisher {
         let (_, to_ns) = publishing.window.edges_ns();
         let mut schedule = schedule(&self.fanout);
         let mut nth = 0;
-        // Batch for batch, so that every subscriber has the same messages in the end.
+        // Batch by batch, so that every subscriber gets the same messages.
         while !publishing.over {
             match schedule.as_mut().map(|schedule| start_ns + schedule.next_due_ns()) {
-                // The client counts on what is due in the window, and on nothing behind it.
+                // The client counts on every message due in the window, and on none due later.
                 Some(due_ns) if due_ns >= to_ns => publishing.wait_until(u64::MAX)?,
                 Some(due_ns) => {
                     publishing.wait_until(due_ns)?;
@@ -141,7 +141,7 @@ impl End for Publisher {
     }
 }
 
-/// The server while there is load.
+/// The state of the server under load.
 struct Publishing<'a> {
     sockets: &'a [OwnedFd],
     poll: Poll,
@@ -149,7 +149,7 @@ struct Publishing<'a> {
     counters: Counters,
     window: Window,
     over: bool,
-    /// What is due in the window is written, however late; a flood ends with it.
+    /// Whether there is a schedule: messages due in the window are written, however late. A flood ends with its window.
     paced: bool,
 }
 
@@ -158,7 +158,7 @@ impl Publishing<'_> {
         self.over = self.over || self.window.is_over(monotonic_ns(), self.counters);
     }
 
-    /// Waits for a moment, or for the window's end.
+    /// Waits until a time of the monotonic clock, or until the end of the window.
     fn wait_until(&mut self, moment_ns: u64) -> anyhow::Result<()> {
         self.mark();
         while !self.over && monotonic_ns() < moment_ns {
@@ -168,7 +168,7 @@ impl Publishing<'_> {
         Ok(())
     }
 
-    /// Writes a batch to every subscriber, to the last byte.
+    /// Writes a batch to every subscriber completely.
     fn publish(&mut self, nth: u64) -> anyhow::Result<()> {
         self.batch.renumber(nth);
         for index in 0..self.sockets.len() {
@@ -180,7 +180,7 @@ impl Publishing<'_> {
                         self.counters.bytes += length as u64;
                         at += length;
                     }
-                    // Sooner or later it is read: nobody is slower than the others for long.
+                    // The subscriber will read soon: none is slower than the others for long.
                     Err(Errno::AGAIN) => {
                         let until_ns = if self.over { monotonic_ns() + DRAIN_NS } else { self.window.next_edge_ns() };
                         if self.poll.wait(until_ns)? == 0 && self.over {
@@ -201,7 +201,7 @@ impl Publishing<'_> {
     }
 }
 
-/// The end that subscribes.
+/// The side that subscribes.
 pub struct Subscriber {
     fanout: Fanout,
     target: Target,
@@ -244,7 +244,7 @@ impl End for Subscriber {
     }
 }
 
-/// The client while there is load.
+/// The state of the client under load.
 struct Receiving {
     counters: Counters,
     buffer: Vec<u8>,
@@ -254,17 +254,17 @@ struct Receiving {
     edges_ns: (u64, u64),
     start_ns: u64,
     per_write: u64,
-    /// When batches are due, as far as they were asked for; nothing in a flood.
+    /// The schedule with the due times computed so far; absent in a flood.
     schedule: Option<(Schedule, Vec<u64>)>,
-    /// Messages due before the window's end, all subscribers together; nothing in a flood.
+    /// Number of messages due before the end of the window, over all subscribers; 0 in a flood.
     due: u64,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Clone, Default)]
 struct Subscription {
     next: u64,
-    /// The beginning of a frame that is not whole.
+    /// The beginning of an incomplete frame.
     rest: Vec<u8>,
 }
 
@@ -339,18 +339,19 @@ impl Receiving {
     }
 }
 
-/// A message's number.
+/// The number of a message; `None` if it has none.
 #[inline]
 fn number(finder: &memchr::memmem::Finder<'_>, payload: &[u8]) -> Option<u64> {
     let digits = payload.get(finder.find(payload)? + NUMBER.len()..)?.first_chunk::<DIGITS>()?;
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
 }
 
-/// CPU of both ends for each delivery, each by what it moved itself, and how long one took.
+/// CPU time of both sides per delivery, each divided by the deliveries that the side moved itself, and the response
+/// time.
 pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
     let Measured { server, client, .. } = measured;
     let deliveries = client.units as f64;
-    // The server counts bytes: as many for a delivery as the client found.
+    // The server counts bytes; the client's count gives the bytes per delivery.
     let size = (client.units > 0).then(|| client.bytes as f64 / deliveries);
     let written = size.map(|size| server.bytes as f64 / size).filter(|written| *written > 0.0);
     let rate = (client.duration_ns > 0).then(|| deliveries * 1e9 / client.duration_ns as f64);
@@ -407,7 +408,7 @@ mod tests {
     #[test]
     fn a_schedule_is_that_of_all_deliveries_and_counts_from_when_a_batch_was_due() {
         let second = 1_000_000_000;
-        // 100 deliveries to 2 subscribers in batches of 5: a batch every 100 ms.
+        // 100 deliveries per second to 2 subscribers in batches of 5: a batch every 100 ms.
         let mut receiving = Receiving::new(&fanout(5, Some(100.0)), second, (second, 2 * second));
         assert_eq!(receiving.due, 100);
         (0..10).for_each(|number| receiving.take(0, Some(number), second + 150_000_000).unwrap());

@@ -1,19 +1,19 @@
-//! A figure of a run, and those that a histogram gives.
+//! A figure of a run, and the figures of a histogram.
 
 use bench_format::histogram::{Histogram, Recorder, percentile_ns};
 
 /// A figure of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is.
+    /// Name of the figure.
     pub name: &'static str,
-    /// In which unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// The number; nothing where there were too few samples.
+    /// Value of the figure; absent if there were too few samples.
     pub value: Option<f64>,
 }
 
-/// The median and p99 of a histogram, under these names.
+/// The 50th and 99th percentile of a histogram, under these names.
 pub(crate) fn percentiles(names: [&'static str; 2], histogram: Option<&Histogram>) -> Vec<Figure> {
     let values = histogram.and_then(|histogram| Recorder::decode(histogram).ok());
     let figure = |(name, at)| {

@@ -1,4 +1,4 @@
-//! The flood: bytes as fast as both ends move them. Messages are only so many bytes each.
+//! The flood: both sides move bytes as fast as they can. A message is only a number of bytes.
 
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
@@ -18,12 +18,12 @@ use crate::{
     window::{Counters, Reading, Window},
 };
 
-/// One read takes at most this much, in bytes.
+/// Largest read, in bytes.
 const READ_BUFFER: usize = 256 << 10;
-/// The clock is read after this many writes.
+/// Number of writes after which the clock is read.
 const WRITES_PER_CLOCK: usize = 32;
 
-/// The end that reads.
+/// The side that reads.
 pub struct Reader {
     flood: Flood,
     listening: Listening,
@@ -64,7 +64,7 @@ impl End for Reader {
     }
 }
 
-/// The end that writes.
+/// The side that writes.
 pub struct Writer {
     flood: Flood,
     target: Target,
@@ -84,11 +84,11 @@ impl End for Writer {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        // Edge-triggered: a socket is told of only after a write that it did not take in full.
+        // Edge-triggered: the kernel reports a socket only after a write that it didn't accept completely.
         let mut poll = Poll::watching(&self.sockets, EventFlags::OUT | EventFlags::ET)?;
         let mut rounds = Rounds::new(self.sockets.len());
         let block = vec![b'x'; (self.flood.size * self.flood.per_write) as usize];
-        // Where in the block each connection goes on.
+        // Position in the block at which each connection continues.
         let mut at = vec![0; self.sockets.len()];
         let mut counters = Counters::default();
         let mut window = Window::new(start_ns, self.flood.timing);
@@ -121,7 +121,7 @@ impl End for Writer {
     }
 }
 
-/// Whose turn it is: connections that take what they are given come round, those that are full wait for the kernel.
+/// The order of writes: connections that accept a whole block take turns, full ones wait for the kernel.
 struct Rounds {
     turn: VecDeque<usize>,
     waiting: Vec<bool>,
@@ -165,7 +165,7 @@ impl Rounds {
     }
 }
 
-/// CPU of both ends for each message, each by what it moved itself.
+/// CPU time per message of both sides, each divided by the bytes that the side moved itself.
 pub(crate) fn figures(flood: &Flood, measured: &Measured) -> Vec<Figure> {
     let size = f64::from(flood.size);
     let messages = |reading: &Reading| reading.bytes as f64 / size;
@@ -194,7 +194,7 @@ mod tests {
         let mut rounds = Rounds::new(2);
         let first = rounds.next().unwrap();
         rounds.wait(first);
-        // The kernel also tells of sockets that nobody waits for.
+        // The kernel also reports sockets that are not full.
         rounds.writable(1);
         assert_eq!((rounds.next(), rounds.next()), (Some(1), None));
         rounds.again(1);

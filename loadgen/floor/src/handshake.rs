@@ -1,5 +1,5 @@
-//! The handshake: connect, a request, an answer; if asked, a first message and its answer, too. No token is verified, no
-//! header read, no key hashed.
+//! The handshake: connect, a request, a response, and optionally a first message and its response. No token is
+//! verified, no header parsed, no key hashed.
 
 use std::os::fd::OwnedFd;
 
@@ -20,10 +20,10 @@ use crate::{
     window::{Counters, Reading, Window},
 };
 
-/// The longest request or answer is shorter, in bytes.
+/// Size of the read buffer, in bytes; every request and response is shorter.
 const READ_BUFFER: usize = 8 << 10;
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
-/// The listener's place among the connections' indices.
+/// The listener's index among the indices of connections.
 const LISTENER: usize = usize::MAX;
 
 const REQUEST: &str = "GET /wse HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -31,20 +31,20 @@ const REQUEST: &str = "GET /wse HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgra
 const RESPONSE: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// A request of this length: what it lacks stands in a header.
+/// A request of this length, padded in a header.
 fn request(size: u32) -> Vec<u8> {
     let padding = (size as usize).saturating_sub(REQUEST.len() + "Cookie: \r\n\r\n".len());
     format!("{REQUEST}Cookie: {}\r\n\r\n", "x".repeat(padding)).into_bytes()
 }
 
-/// An answer of this length: what it lacks follows the head.
+/// A response of this length, padded after its head.
 fn response(size: u32) -> Vec<u8> {
     let mut bytes = RESPONSE.as_bytes().to_vec();
     bytes.resize((size as usize).max(bytes.len()), b'x');
     bytes
 }
 
-/// What is sent, byte for byte.
+/// The bytes that are sent.
 struct Wire {
     request: Vec<u8>,
     response: Vec<u8>,
@@ -64,7 +64,7 @@ impl Wire {
     }
 }
 
-/// Sends all of it: a new socket has room.
+/// Sends all bytes; a new socket has room for them.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     match write(socket, bytes) {
         Ok(length) if length == bytes.len() => Ok(()),
@@ -73,7 +73,7 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// The end that answers.
+/// The side that responds.
 pub struct Answerer {
     handshake: Handshake,
     listening: Listening,
@@ -83,7 +83,7 @@ pub struct Answerer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Request,
-    /// Bytes of the hello that are there.
+    /// Number of bytes of the first message received so far.
     Hello(usize),
     Nothing,
 }
@@ -93,7 +93,7 @@ impl Answerer {
         Self { handshake, listening, sockets: Vec::new() }
     }
 
-    /// Takes what a connection has sent; whether it has its last answer now.
+    /// Handles data from a connection; returns whether the connection now has its last response.
     fn answer(&mut self, index: usize, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
         let (socket, awaited) = &mut self.sockets[index];
         let length = match read(&*socket, &mut *buffer) {
@@ -103,7 +103,7 @@ impl Answerer {
             Err(errno) => return Err(errno).context("failed to read a request"),
         };
         match *awaited {
-            // Small enough for one segment, so the end of the head comes with its beginning.
+            // A request fits into one segment, so the end of its head arrives with its beginning.
             Awaited::Request if buffer[..length].ends_with(END_OF_HEAD) => {
                 send(socket, &wire.response)?;
                 *awaited = if wire.hello.is_empty() { Awaited::Nothing } else { Awaited::Hello(0) };
@@ -121,7 +121,7 @@ impl Answerer {
 
 impl End for Answerer {
     fn connect(&mut self) -> anyhow::Result<()> {
-        // Connections are the load itself.
+        // Opening connections is the load itself.
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl End for Answerer {
                     continue;
                 }
                 while let Some(socket) = self.listening.accept()? {
-                    // Watched like any connection that is to be served, whether or not its request is there already.
+                    // Watched like any served connection, even if its request has arrived already.
                     let index = self.sockets.len();
                     self.sockets.push((socket, Awaited::Request));
                     counters.units += u64::from(self.answer(index, &wire, &mut buffer)?);
@@ -160,7 +160,7 @@ impl End for Answerer {
     }
 }
 
-/// The end that asks.
+/// The side that opens connections.
 pub struct Opener {
     handshake: Handshake,
     target: Target,
@@ -176,9 +176,9 @@ struct Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connecting,
-    /// Bytes of the answer that are there.
+    /// Number of bytes of the response received so far.
     Waiting(usize),
-    /// Bytes of the answer to the hello that are there.
+    /// Number of bytes of the response to the first message received so far.
     Greeting(usize),
     Done,
 }
@@ -191,7 +191,7 @@ impl Opener {
     fn begin(&mut self, poll: &Poll) -> anyhow::Result<()> {
         let (begun_ns, index) = (monotonic_ns(), self.attempts.len());
         let socket = self.target.begin(index)?;
-        // Edge-triggered, so that it need not be told when only answers matter.
+        // Edge-triggered, so that the registration needn't change when only responses matter.
         poll.add(&socket, index, EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
         self.attempts.push(Attempt { socket, begun_ns, stage: Stage::Connecting });
         Ok(())
@@ -199,7 +199,7 @@ impl Opener {
 }
 
 impl Attempt {
-    /// Goes on as far as the kernel allows; whether it is at another stage now.
+    /// Continues as far as the kernel allows; returns whether the stage has changed.
     fn step(&mut self, flags: EventFlags, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
         let before = self.stage;
         match before {
@@ -226,7 +226,7 @@ impl Attempt {
         Ok(self.stage != before)
     }
 
-    /// How many bytes came.
+    /// Number of bytes read; 0 if none were there.
     fn read(&self, buffer: &mut [u8]) -> anyhow::Result<usize> {
         match read(&self.socket, buffer) {
             Ok(0) => bail!("the server closed a connection before it had answered"),
@@ -239,14 +239,14 @@ impl Attempt {
 
 impl End for Opener {
     fn connect(&mut self) -> anyhow::Result<()> {
-        // Connections are the load itself.
+        // Opening connections is the load itself.
         Ok(())
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let (wanted, in_flight) = (self.handshake.connections as usize, self.handshake.in_flight as usize);
         let wire = Wire::of(&self.handshake);
-        // When the service would have said that it is ready: what follows is no longer the handshake's time.
+        // The stage at which a service would have reported that it is ready. What follows isn't handshake time.
         let answered = if wire.hello.is_empty() { Stage::Done } else { Stage::Greeting(0) };
         let mut buffer = vec![0; READ_BUFFER];
         let mut response = Recorder::new();
@@ -280,7 +280,7 @@ impl End for Opener {
     }
 }
 
-/// CPU of both ends for each handshake, and how long it took.
+/// CPU time of both sides per handshake, and the handshake's duration.
 pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
     let cpu = |reading: &Reading| (reading.units > 0).then(|| reading.cpu_ns as f64 / 1e3 / reading.units as f64);
     let Measured { server, client, .. } = measured;
@@ -314,7 +314,7 @@ mod tests {
         Handshake { connections: 1, in_flight: 1, request_size, response_size, hello_size, hello_response_size }
     }
 
-    /// An attempt whose request is sent, and the socket that has it.
+    /// An attempt whose request was sent, and the server's socket of its connection.
     fn begun(opener: &mut Opener, poll: &Poll, listening: &Listening, wire: &Wire) -> OwnedFd {
         opener.begin(poll).unwrap();
         let server = listening.accept_all(1).unwrap().remove(0);
@@ -359,7 +359,7 @@ mod tests {
         let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(0)));
         let mut opener = Opener::new(handshake(0), listening.address());
         let server = begun(&mut opener, &poll, &listening, &wire);
-        // Read in full first: closing with unread bytes would be a reset.
+        // Read everything first, because closing with unread bytes would send a reset.
         read(&server, &mut [0; 1000][..]).unwrap();
         drop(server);
         poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();

@@ -1,4 +1,4 @@
-//! Idle connections: what they take of memory, in the processes that hold them and in the kernel.
+//! Idle connections: their memory in the processes that hold them and in the kernel.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ use crate::{
     window::Reading,
 };
 
-/// Either end: it watches its connections, as one that serves them would, and holds no buffer for any.
+/// Either side. It watches its connections, as a real server or client would, and holds no buffers for them.
 pub struct Holder {
     idle: Idle,
     side: Side,
@@ -53,7 +53,7 @@ impl End for Holder {
     }
 }
 
-/// Memory for each connection: of each process, and of the kernel for both ends together.
+/// Memory per connection: of each process, and of the kernel for both sides together.
 pub(crate) fn figures(idle: &Idle, measured: &Measured) -> Vec<Figure> {
     let each = |before: u64, open: u64| Some((open as f64 - before as f64) / f64::from(idle.connections));
     let process = |reading: &Reading| each(reading.rss_before, reading.rss_open);

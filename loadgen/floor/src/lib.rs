@@ -1,21 +1,21 @@
-//! What the kernel alone costs: programs that move the bytes of a load over loopback and do nothing else.
+//! Measures the kernel's cost of a load: moves the bytes of the load over loopback and does nothing else.
 //!
-//! No WebSocket frame is built or parsed here (but by a fan-out's subscribers, who check every number), nothing is masked,
-//! routed or counted beyond what a figure needs. A service or
-//! a generator that comes near these figures is done; one that is far from them has something to find. Two processes of
-//! one thread each, so that the CPU clock of a process is that of its end.
+//! No WebSocket frame is built or parsed (except by the subscribers of a fan-out, which check every number), and
+//! nothing is masked, routed or counted beyond what a figure needs. A service or a generator that comes near these
+//! figures is done; one that is far from them can improve. A load runs in two processes with one thread each, so that
+//! the CPU clock of a process covers one side.
 //!
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`load`] | the loads and their settings; they travel to both ends as they are |
-//! | [`ends`] | starts both ends, leads them through a run |
-//! | [`dispatch`] | which program each end of a load is |
-//! | [`end`] | one end: its CPU, its sockets, what it is told and says |
-//! | [`flood`], [`echo`], [`handshake`], [`idle`], [`fanout`] | the loads: what each end does, and the figures |
-//! | [`window`] | what an end used between two moments |
-//! | [`sockets`], [`memory`] | what is asked of the kernel |
-//! | [`figure`], [`report`] | what is printed: a figure, the JSON |
+//! | [`load`] | the loads and their settings, which both processes receive unchanged |
+//! | [`ends`] | starts the two processes and controls a run |
+//! | [`dispatch`] | selects the program of each side of a load |
+//! | [`end`] | one side: its CPU, its sockets, its commands and answers |
+//! | [`flood`], [`echo`], [`handshake`], [`idle`], [`fanout`] | the loads: what each side does, and the figures |
+//! | [`window`] | CPU and counters of one side between two moments |
+//! | [`sockets`], [`memory`] | sockets, events and memory of the kernel |
+//! | [`figure`], [`report`] | the output: a figure, the JSON |
 
 pub mod cli;
 pub mod dispatch;
@@ -37,10 +37,10 @@ use anyhow::Context;
 
 use crate::{cli::Cli, load::Load, report::Report};
 
-/// Runs a load as often as asked, and prints what was measured.
+/// Runs a load as often as requested and prints the report.
 ///
 /// # Errors
-/// When an end can't do its part: there is no figure then.
+/// An error if a process can't do its part; there is no figure then.
 pub fn run(cli: &Cli, load: &Load) -> anyhow::Result<()> {
     let mut report = Report::new(cli, load);
     for _ in 0..cli.repeats {

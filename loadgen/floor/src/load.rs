@@ -1,120 +1,123 @@
-//! The loads: what each moves, as its flags say and as it travels to both ends.
+//! The loads and their settings, as flags and as the data that both processes receive.
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of one write: what is beyond would measure the allocator.
+/// Largest write, in bytes; a larger one would measure the allocator.
 const LARGEST_WRITE: u32 = 4 << 20;
 
-/// What both ends do.
+/// A load, as a subcommand and as JSON.
 #[derive(Clone, Debug, PartialEq, Subcommand, Serialize, Deserialize)]
 #[serde(tag = "name", content = "settings", rename_all = "kebab-case")]
 pub enum Load {
-    /// The client writes as much as its sockets take, the server reads and forgets.
+    /// The client writes as much as its sockets accept; the server reads and discards it.
     Flood(Flood),
-    /// The server writes back what it reads; with --rate whatever it does (open loop), else each connection waits for it.
+    /// The server writes back what it reads. With --rate the client sends by a schedule (open loop), otherwise each
+    /// connection waits for its reply.
     Echo(Echo),
-    /// The client connects and sends an upgrade request, the server answers 101. All connections stay open.
+    /// The client connects and sends an upgrade request, the server responds with 101. All connections stay open.
     Handshake(Handshake),
-    /// Connections are open and do nothing: what they take of memory.
+    /// Connections are open and idle: measures their memory.
     Idle(Idle),
-    /// The server writes numbered messages to every connection, the client finds and checks each number; with --rate at so
-    /// many deliveries per second (open loop), else as much as the sockets take.
+    /// The server writes numbered messages to every connection; the client finds and checks each number. With --rate it
+    /// is an open loop with this number of deliveries per second, otherwise the server writes as much as the sockets
+    /// accept.
     Fanout(Fanout),
 }
 
-/// See [`Load::Flood`].
+/// Settings of [`Load::Flood`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Flood {
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message on the wire, in bytes.
     #[arg(long, default_value_t = 183, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub size: u32,
-    /// Messages in a write.
+    /// Messages per write.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub per_write: u32,
-    /// When it is measured.
+    /// Warm-up and window.
     #[command(flatten)]
     pub timing: Timing,
 }
 
-/// See [`Load::Echo`].
+/// Settings of [`Load::Echo`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Echo {
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message on the wire, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub size: u32,
-    /// Messages per second over all connections, evenly spaced.
+    /// Messages per second over all connections, evenly spaced. Without it, each connection waits for its reply.
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
-    /// When it is measured.
+    /// Warm-up and window.
     #[command(flatten)]
     pub timing: Timing,
 }
 
-/// See [`Load::Handshake`].
+/// Settings of [`Load::Handshake`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Handshake {
-    /// Handshakes, each on a connection of its own.
+    /// Number of handshakes, each on its own connection.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
-    /// Handshakes in flight at most.
+    /// Largest number of handshakes in flight.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub in_flight: u32,
     /// Length of the upgrade request, in bytes.
     #[arg(long, default_value_t = 390, value_parser = clap::value_parser!(u32).range(200..=4096))]
     pub request_size: u32,
-    /// Length of the answer with what follows it at once, in bytes.
+    /// Length of the response including the data that follows it at once, in bytes.
     #[arg(long, default_value_t = 129, value_parser = clap::value_parser!(u32).range(129..=4096))]
     pub response_size: u32,
-    /// Length of a first message after the answer, in bytes, and with it a second round trip; 0: none.
+    /// Length of a first message after the response, in bytes, which adds a second round trip; 0 means none.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub hello_size: u32,
-    /// Length of the answer to it, in bytes.
+    /// Length of the response to that message, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub hello_response_size: u32,
 }
 
-/// See [`Load::Idle`].
+/// Settings of [`Load::Idle`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Idle {
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
-    /// How long the kernel may take to free and allocate before each of its readings, in seconds.
+    /// Time that the kernel gets to free and allocate memory before each reading, in seconds.
     #[arg(long, default_value = "1", value_parser = seconds)]
     pub settle: f64,
 }
 
-/// See [`Load::Fanout`].
+/// Settings of [`Load::Fanout`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Fanout {
-    /// Subscribers.
+    /// Number of subscribers.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message without its frame's header, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(100..=125))]
     pub size: u32,
-    /// Messages in a write: these are published together.
+    /// Messages per write; they are published together.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub per_write: u32,
-    /// Deliveries per second over all subscribers, evenly spaced.
+    /// Deliveries per second over all subscribers, evenly spaced. Without it, the server writes as fast as the sockets
+    /// accept.
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
-    /// When it is measured.
+    /// Warm-up and window.
     #[command(flatten)]
     pub timing: Timing,
 }
 
-/// When a load is measured.
+/// Warm-up and window of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Timing {
-    /// Load before the window, in seconds; not measured.
+    /// Duration of the load before the window, in seconds; it is not measured.
     #[arg(long, default_value = "0.5", value_parser = seconds)]
     pub warmup: f64,
     /// Length of the measured window, in seconds.
@@ -122,20 +125,20 @@ pub struct Timing {
     pub duration: f64,
 }
 
-/// The CPUs of both ends.
+/// The CPUs of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cpus {
-    /// Of the end that accepts.
+    /// CPU of the side that accepts; absent if the kernel chooses.
     pub server: Option<u32>,
-    /// Of the end that connects.
+    /// CPU of the side that connects; absent if the kernel chooses.
     pub client: Option<u32>,
 }
 
 impl Load {
-    /// What the types alone can't check.
+    /// Checks combinations of settings that the types can't check.
     ///
     /// # Errors
-    /// In words, for a person.
+    /// A message for the user.
     pub fn check(&self) -> Result<(), String> {
         if let Self::Flood(Flood { size, per_write, .. }) = self
             && u64::from(*size) * u64::from(*per_write) > u64::from(LARGEST_WRITE)
@@ -147,7 +150,7 @@ impl Load {
         Ok(())
     }
 
-    /// How many connections both ends hold.
+    /// Number of connections that both sides hold.
     pub fn connections(&self) -> u32 {
         match self {
             Self::Flood(Flood { connections, .. })
@@ -158,7 +161,7 @@ impl Load {
         }
     }
 
-    /// How long the kernel's memory may settle before it is read, in seconds.
+    /// Time for the kernel's memory to settle before it is read, in seconds.
     pub fn settle_seconds(&self) -> f64 {
         match self {
             Self::Idle(idle) => idle.settle,

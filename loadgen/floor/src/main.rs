@@ -1,13 +1,13 @@
-//! The program around the library: command line in, one JSON object or an error out.
+//! The program: parses the command line, runs the library, and prints one JSON object or an error.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use floor::cli::{Cli, Command};
 
-/// Nothing could be measured.
+/// Exit code if nothing could be measured.
 const FAILED: u8 = 1;
-/// The command line makes no sense.
+/// Exit code for an invalid command line.
 const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What a run says in the end: one JSON object.
+//! The output of the program: one JSON object.
 
 use bench_format::environment::Environment;
 use serde::Serialize;
@@ -9,10 +9,10 @@ use crate::{
     load::{Cpus, Load},
 };
 
-/// Number of this format.
+/// Version of the report's format.
 const SCHEMA: u32 = 1;
 
-/// A load and what it came to.
+/// A load with its figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     schema: u32,
@@ -24,7 +24,7 @@ pub struct Report {
     command: String,
 }
 
-/// A figure of all runs, in their order.
+/// One figure of all runs, in the order of the runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Figures {
     name: &'static str,
@@ -33,7 +33,7 @@ struct Figures {
 }
 
 impl Report {
-    /// Without figures.
+    /// Creates a report without figures.
     pub fn new(cli: &Cli, load: &Load) -> Self {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         Self {
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Adds the figures of a run. All runs of a load have the same.
+    /// Adds the figures of a run. All runs of a load have the same figures.
     pub fn add(&mut self, run: Vec<Figure>) {
         for Figure { name, unit, value } in run {
             match self.figures.iter_mut().find(|figures| figures.name == name) {

@@ -1,6 +1,6 @@
-//! Sockets and events: what is asked of the kernel to get connections up.
+//! Sockets and events.
 //!
-//! The connecting end opens its sockets as the load generator does, so that the two differ in nothing but their work.
+//! The connecting side opens its sockets as the load generator does, so that the two differ only in their work.
 
 pub use std::net::SocketAddr;
 use std::{
@@ -24,15 +24,15 @@ use rustix::{
     time::Timespec,
 };
 
-/// More than any burst of connects: a full backlog costs a client seconds.
+/// Length of the listen queue. It exceeds any burst of connects, because a full queue costs a client seconds.
 const BACKLOG: i32 = 65_535;
-/// How long the kernel keeps a connection that sends nothing to itself, in seconds.
+/// How long the kernel withholds a connection whose client sends nothing, in seconds.
 const DEFER_SECONDS: libc::c_int = 3;
-/// Attempts in flight while the connections of a load are opened before it.
+/// Attempts in flight while the connections are opened before a load.
 const IN_FLIGHT: usize = 256;
 /// Longest wait for all connections, or for a load that ends by itself, in nanoseconds.
 pub const PATIENCE_NS: u64 = 60_000_000_000;
-/// Events taken from the kernel at once.
+/// Largest number of events that one call returns.
 const EVENTS: usize = 256;
 
 /// An epoll set and the events of its last wait.
@@ -42,48 +42,48 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// An empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the set can't be created.
     pub fn new() -> anyhow::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("failed to create an epoll set")?;
         Ok(Self { epoll, events: Vec::with_capacity(EVENTS) })
     }
 
-    /// Watches a socket under an index.
+    /// Watches a socket; its events carry `index`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the socket can't be watched.
     pub fn add(&self, socket: &OwnedFd, index: usize, flags: EventFlags) -> anyhow::Result<()> {
         let data = epoll::EventData::new_u64(index as u64);
         epoll::add(&self.epoll, socket, data, flags).context("failed to watch a socket")
     }
 
-    /// A set that watches these sockets, each under its index among them.
+    /// Creates a set that watches these sockets; events carry the socket's position.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the set can't be created or a socket can't be watched.
     pub fn watching(sockets: &[OwnedFd], flags: EventFlags) -> anyhow::Result<Self> {
         let poll = Self::new()?;
         sockets.iter().enumerate().try_for_each(|(index, socket)| poll.add(socket, index, flags))?;
         Ok(poll)
     }
 
-    /// Waits for events, at the latest until a moment of the monotonic clock; how many there are.
+    /// Waits for events, until `until_ns` of the monotonic clock at the latest; returns their number.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if waiting fails, other than by an interruption.
     #[inline]
     pub fn wait(&mut self, until_ns: u64) -> anyhow::Result<usize> {
         let wait_ns = until_ns.saturating_sub(monotonic_ns());
         self.take(wait_ns)
     }
 
-    /// Takes the events that are there.
+    /// Takes the events that are ready, without waiting; returns their number.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if reading the events fails, other than by an interruption.
     #[inline]
     pub fn look(&mut self) -> anyhow::Result<usize> {
         self.take(0)
@@ -98,7 +98,7 @@ impl Poll {
         }
     }
 
-    /// The index and the flags of an event of the last wait.
+    /// Index and flags of an event of the last wait.
     #[inline]
     pub fn event(&self, nth: usize) -> (usize, EventFlags) {
         let event = self.events[nth];
@@ -106,25 +106,25 @@ impl Poll {
     }
 }
 
-/// A listening socket on loopback, on a port of the kernel's choice.
+/// A listening socket on loopback, on a port that the kernel chose.
 pub struct Listening {
     socket: OwnedFd,
     address: SocketAddr,
 }
 
 impl Listening {
-    /// For clients that wait to be accepted.
+    /// A listener for clients that wait to be accepted.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn plain() -> anyhow::Result<Self> {
         Self::new(|_| Ok(()))
     }
 
-    /// For clients that talk first: a connection is handed over when its first bytes are there.
+    /// A listener for clients that send first: a connection is accepted when its first bytes have arrived.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the socket can't be opened or bound.
     pub fn deferred() -> anyhow::Result<Self> {
         Self::new(defer_accept)
     }
@@ -132,7 +132,7 @@ impl Listening {
     fn new(prepare: impl FnOnce(&OwnedFd) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SOCKET_FLAGS, None)
             .context("failed to create a socket")?;
-        // What is accepted inherits it.
+        // Accepted sockets inherit this option.
         set_tcp_nodelay(&socket, true).context("failed to turn Nagle's algorithm off")?;
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).context("failed to bind to 127.0.0.1")?;
         prepare(&socket)?;
@@ -142,20 +142,20 @@ impl Listening {
         Ok(Self { socket, address })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The socket, to be watched.
+    /// The socket, to watch it.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// The next connection, if one waits.
+    /// Accepts the next connection; `None` if none waits.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the accept fails for another reason than a connection that was aborted.
     #[inline]
     pub fn accept(&self) -> anyhow::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SOCKET_FLAGS) {
@@ -165,10 +165,10 @@ impl Listening {
         }
     }
 
-    /// Accepts so many connections, and waits for them.
+    /// Waits for `count` connections and accepts them.
     ///
     /// # Errors
-    /// When they don't come, and the kernel's.
+    /// An error if they don't arrive within [`PATIENCE_NS`], or the kernel's error.
     pub fn accept_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
         let mut poll = Poll::new()?;
         poll.add(&self.socket, 0, EventFlags::IN)?;
@@ -206,34 +206,34 @@ fn defer_accept(socket: &OwnedFd) -> anyhow::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("failed to set TCP_DEFER_ACCEPT") }
 }
 
-/// Where connections lead, and from which source addresses: one has ports for some 28 000.
+/// The target of connections and their source addresses. One source address has about 28 000 ports.
 pub struct Target(Sources, Option<usize>);
 
 impl Target {
-    /// For an address.
+    /// Creates a target for an address.
     pub fn new(address: SocketAddr) -> Self {
         Self(Sources::new(address, &[]), None)
     }
 
-    /// The same, but the kernel holds at most so many bytes unread of each connection.
+    /// Sets the size of each connection's receive buffer, in bytes.
     pub fn holding(self, bytes: usize) -> Self {
         Self(self.0, Some(bytes))
     }
 
-    /// Begins connection `index`.
+    /// Starts connection `index` without waiting for it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error if the connection can't be started.
     #[inline]
     pub fn begin(&self, index: usize) -> anyhow::Result<OwnedFd> {
         start(self.0.target(), self.0.source(index as u32), self.1)
             .with_context(|| format!("failed to begin connection {index}"))
     }
 
-    /// Opens so many connections.
+    /// Opens `count` connections.
     ///
     /// # Errors
-    /// When one can't be opened.
+    /// An error if a connection can't be opened within [`PATIENCE_NS`].
     pub fn connect_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
         let mut poll = Poll::new()?;
         let deadline_ns = monotonic_ns() + PATIENCE_NS;
@@ -242,7 +242,7 @@ impl Target {
         while open < count as usize {
             while sockets.len() < count as usize && sockets.len() < open + IN_FLIGHT {
                 let socket = self.begin(sockets.len())?;
-                // Each is told of once.
+                // Each socket is reported once.
                 poll.add(&socket, sockets.len(), EventFlags::OUT | EventFlags::ONESHOT)?;
                 sockets.push(socket);
             }
@@ -259,10 +259,10 @@ impl Target {
     }
 }
 
-/// Whether a connection that was begun came to be.
+/// Checks whether a connection that was started has been established.
 ///
 /// # Errors
-/// Why it didn't.
+/// The kernel's error if it has not.
 #[inline]
 pub fn check_connected(socket: &OwnedFd) -> anyhow::Result<()> {
     match socket_error(socket).context("failed to read a socket's error")? {

@@ -1,4 +1,4 @@
-//! What an end used and moved between two moments: its clocks and counters, taken when it first sees an edge passed.
+//! The CPU and counters of one side between two moments, taken when the side first notices that an edge has passed.
 
 use bench_format::histogram::Histogram;
 use loadgen_core::clock::{monotonic_ns, process_cpu_ns};
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::Timing;
 
-/// Counters of one end. All only grow.
+/// Counters of one side. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Read or write system calls that moved bytes.
     pub calls: u64,
     /// Bytes read or written.
     pub bytes: u64,
-    /// Whole messages or handshakes, where an end knows them.
+    /// Complete messages or handshakes, on a side that counts them.
     pub units: u64,
 }
 
-/// What one end has to say.
+/// What one side measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Between the moments at which it saw the edges, in nanoseconds.
+    /// Time between the two readings at the edges of the window, in nanoseconds.
     pub duration_ns: u64,
-    /// CPU of the process, kernel included, in nanoseconds.
+    /// CPU time of the process in user and kernel mode, in nanoseconds.
     pub cpu_ns: u64,
     /// See [`Counters::calls`].
     pub calls: u64,
@@ -30,9 +30,9 @@ pub struct Reading {
     pub bytes: u64,
     /// See [`Counters::units`].
     pub units: u64,
-    /// From when a message was due, or a connection begun, until its answer was there, in nanoseconds.
+    /// Time from a message's due time, or the start of a connection, to its reply or response, in nanoseconds.
     pub response: Option<Histogram>,
-    /// From when a message was due until it was sent, in nanoseconds: how late this end itself was.
+    /// Time from a message's due time until it was sent, in nanoseconds: the lateness of this side.
     pub delay: Option<Histogram>,
     /// Resident memory before the first connection, in bytes.
     pub rss_before: u64,
@@ -40,7 +40,7 @@ pub struct Reading {
     pub rss_open: u64,
 }
 
-/// Cuts a load at the edges of its window.
+/// Takes the counters at the edges of a load's window.
 #[derive(Clone, Debug)]
 pub struct Window {
     from_ns: u64,
@@ -63,19 +63,19 @@ impl Mark {
 }
 
 impl Window {
-    /// After the warm-up of a load that starts at `start_ns` of the monotonic clock.
+    /// Creates the window of a load that starts at `start_ns` of the monotonic clock. The warm-up comes first.
     pub fn new(start_ns: u64, timing: Timing) -> Self {
         let from_ns = start_ns + nanoseconds(timing.warmup);
         Self { from_ns, to_ns: from_ns + nanoseconds(timing.duration), from: None, to: None }
     }
 
-    /// From now until [`Window::end`].
+    /// Creates a window from now until [`Window::end`].
     pub fn until_done() -> Self {
         let from = Mark::now(Counters::default());
         Self { from_ns: from.at_ns, to_ns: u64::MAX, from: Some(from), to: None }
     }
 
-    /// Takes clocks and counters where an edge has been passed; says whether the window is over.
+    /// Takes clocks and counters if an edge has passed; returns whether the window is over.
     #[inline]
     pub fn is_over(&mut self, now_ns: u64, counters: Counters) -> bool {
         if now_ns < self.next_edge_ns() {
@@ -89,23 +89,23 @@ impl Window {
         self.to.is_some()
     }
 
-    /// Ends it.
+    /// Ends the window now.
     pub fn end(&mut self, counters: Counters) {
         self.to = Some(Mark::now(counters));
     }
 
-    /// When somebody has to look again.
+    /// Time of the next edge, in nanoseconds of the monotonic clock.
     #[inline]
     pub fn next_edge_ns(&self) -> u64 {
         if self.from.is_none() { self.from_ns } else { self.to_ns }
     }
 
-    /// Its two ends, as planned.
+    /// The planned start and end, in nanoseconds of the monotonic clock.
     pub fn edges_ns(&self) -> (u64, u64) {
         (self.from_ns, self.to_ns)
     }
 
-    /// What happened in it; all zeros unless it has begun and ended.
+    /// What happened in the window; all values are 0 unless it has started and ended.
     pub fn reading(&self) -> Reading {
         let (Some(from), Some(to)) = (self.from, self.to) else { return Reading::default() };
         Reading {
@@ -119,7 +119,7 @@ impl Window {
     }
 }
 
-/// Seconds of the command line, where they are bounded.
+/// Converts seconds of the command line, which are bounded, to nanoseconds.
 pub fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn cpu_is_that_of_this_process() {
         let mut window = Window::until_done();
-        // Other tests of this process use CPU as well, so that it may pass faster than the clock.
+        // Other tests of this process also use CPU, so CPU time may pass faster than the clock.
         let begun = Mark::now(counters(0));
         while process_cpu_ns() < begun.cpu_ns + 2_000_000 || monotonic_ns() < begun.at_ns + 2_000_000 {}
         window.end(counters(0));

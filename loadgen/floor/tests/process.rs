@@ -1,4 +1,4 @@
-//! The program as its users meet it: loads of real processes, bad usage, and what is left behind.
+//! The program as users run it: loads in real processes, invalid command lines, and what is left behind.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 const FLOOR: &str = env!("CARGO_BIN_EXE_floor");
-/// Long enough for the slowest machine; reached only if something never comes.
+/// Longer than the slowest machine needs; reached only if an expected event doesn't occur.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn floor(arguments: &str) -> Output {
@@ -24,7 +24,7 @@ fn measured(arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// The values of a figure, all of them numbers.
+/// The values of a figure, all of which must be numbers.
 fn values(report: &Value, name: &str) -> Vec<f64> {
     let figures = report["figures"].as_array().unwrap();
     let figure = figures.iter().find(|figure| figure["name"] == name).unwrap_or_else(|| panic!("{name} in {report}"));
@@ -50,7 +50,7 @@ fn a_flood_costs_cpu_on_both_sides_and_fills_its_writes() {
 
 #[test]
 fn what_is_written_is_what_is_read() {
-    // Large writes that sockets take only in part.
+    // Large writes, which sockets accept only in part.
     let report = measured("flood --connections 2 --size 1000 --per-write 1000 --warmup 0.2 --duration 0.5");
     let (server, client) = (value(&report, "rate"), value(&report, "messages_per_write"));
     assert!(server > 0.0 && client <= 1000.0, "{report}");
@@ -59,7 +59,7 @@ fn what_is_written_is_what_is_read() {
 #[test]
 fn an_open_loop_keeps_its_rate_and_says_how_late_it_was() {
     let report = measured("echo --connections 10 --rate 2000 --warmup 0.1 --duration 1");
-    // All that was due in the window, however late the machine made it.
+    // All messages due in the window, however late the machine sent them.
     let answered = value(&report, "answered");
     assert!((1999.0..=2001.0).contains(&answered), "{answered}");
     for name in ["response_p50", "response_p99", "delay_p50", "delay_p99"] {
@@ -110,7 +110,7 @@ fn an_idle_connection_takes_little_of_a_process() {
         let bytes = value(&report, name);
         assert!((0.0..4096.0).contains(&bytes), "{name}: {bytes}");
     }
-    // The whole machine's: other tests move it, so that only its being there is certain.
+    // Memory of the whole machine: other tests change it, so only its presence is checked.
     assert!(value(&report, "kernel_objects").is_finite() && value(&report, "kernel_buffers").is_finite());
 }
 
@@ -161,7 +161,7 @@ fn a_parent_that_is_killed_takes_its_ends_along() {
     let ends: Vec<String> = listed().split_whitespace().map(str::to_owned).collect();
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // One that has ended and that nobody has waited for yet has no command line any more.
+    // A process that has ended and isn't reaped yet has no command line.
     let runs = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     until("both ends are gone", || !ends.iter().any(runs));
 }

@@ -1,7 +1,7 @@
-//! The equations of a trial, from both sides' counters after the drain. Pure.
+//! The equations of a trial, from the counters of both sides after the drain. Pure.
 //!
-//! What can be claimed depends on what both sides count, not on the workload's name: an equation is written down when
-//! both of its sides exist. A drop that is counted is an outcome; a difference that nobody can explain is a lie.
+//! Which equations apply depends on what both sides count, not on the workload's name: an equation is included if both
+//! of its sides exist. A counted drop is an outcome; a difference that no counter explains makes the trial invalid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use bench_format::{
 
 use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published};
 
-/// A term: what the protocol check did beside the load.
+/// Name of the term for connections and messages of the protocol check.
 const OF_THE_CHECK: &str = "of the protocol check";
 
-/// Every equation of a trial that its counters allow.
+/// All equations that the trial's counters allow.
 pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
     let Case { merged, delta, told, .. } = case;
     let (keeping, terms) = (case.trial.keeping, &case.trial.terms);
@@ -48,7 +48,8 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeep
     if keeping == BookKeeping::None {
         return vec![attempted];
     }
-    // An attempt can fail after the service accepted it; more than that needs another explanation.
+    // An attempt can fail after the service accepted it, but no more accepted connections than failed attempts are
+    // explained so.
     let checked = merged.checked.opened;
     let late = delta.accepted.saturating_sub(counts.open + checked).min(failed);
     let mut accepted = vec![("open", counts.open)];
@@ -91,7 +92,7 @@ fn worker_equations(merged: &Merged, witness: Witness) -> Vec<Equation> {
 
 fn service_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping) -> Vec<Equation> {
     let mut equations = Vec::new();
-    // A service with totals only may not count what it receives; one without counters counts nothing.
+    // A service with totals only may not count what it receives, and one without counters counts nothing.
     if keeping == BookKeeping::Connections || delta.received > 0 {
         let sent = [("sent", merged.messages.sent), ("unnumbered", merged.unnumbered())];
         equations.push(Equation::new("received (service) = sent + unnumbered (workers)", delta.received, terms(sent)));
@@ -123,8 +124,8 @@ fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKee
     equations
 }
 
-/// A service and the workers count the same answers and the same reported drops; only what went down with a connection that
-/// ended early was never read by a worker.
+/// Compares replies and reported drops of service and workers. Only messages of a connection that ended early can be
+/// counted by the service and never read by a worker.
 fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Terms) -> Vec<Equation> {
     let counts = &merged.messages;
     let ended_early = merged.connections.closed_early.values().sum::<u64>() > 0;
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
     use crate::{complete::complete, fixture::flood, published::Told};
 
-    /// A trial with these sums, judged on these terms.
+    /// A trial with these sums, terms and kind of book keeping.
     struct Sums {
         merged: Merged,
         delta: ServiceDelta,
@@ -195,7 +196,7 @@ mod tests {
     }
 
     impl Sums {
-        /// The completed counts and the books.
+        /// The completed message counts and the books.
         fn judged(self) -> (MessageCounts, Books) {
             let mut files = flood();
             (files.trial.terms, files.trial.keeping, files.service.connections) =
@@ -213,7 +214,7 @@ mod tests {
         Terms { witness, ..Terms::default() }
     }
 
-    /// Ten numbered messages and one hello on one connection, all of them delivered.
+    /// Ten numbered messages and one unnumbered message on one connection, all delivered or consumed.
     fn honest() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
         let mut merged = Merged::default();
         (merged.connections.attempted, merged.connections.open) = (1, 1);
@@ -343,7 +344,7 @@ mod tests {
         assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
     }
 
-    /// A gateway's books: 90 frames in partials, 6 in error frames, 4 held when their connection was closed.
+    /// A gateway's counts: 90 frames in partials, 6 in error frames, 4 queued when their connection was closed.
     fn gateway() -> (Merged, ServiceDelta) {
         let mut merged = Merged::default();
         (merged.connections.attempted, merged.connections.open) = (2, 2);
@@ -410,7 +411,7 @@ mod tests {
             broken_gateway(|merged, delta| {
                 merged.checked.answered = answered;
                 merged.checked.dropped.insert("overflow".into(), overflows);
-                // A hello and a message on each of two connections.
+                // One `client_hello` and one message on each of two connections.
                 merged.checked.opened = 2;
                 merged.books.push(WorkerBook { unnumbered: 4, ..WorkerBook::default() });
                 delta.accepted += 2;
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
     }
 
-    /// A receiver of 100 published messages, and a service with books on each connection that counts a greeting, too.
+    /// A receiver of 100 published messages, and a service with books of each connection that also counts a greeting.
     fn publisher() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
         let mut merged = Merged::default();
         (merged.connections.attempted, merged.connections.open) = (1, 1);

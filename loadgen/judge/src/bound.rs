@@ -1,12 +1,14 @@
-//! What bound a load. Pure.
+//! What limited a load. Pure.
 
 use bench_format::{
     plan::Load,
     result::{BoundBy, Figures, Verdict},
 };
 
-/// What limited a closed loop, or sessions; an open loop is limited by its schedule, and so are sessions that a service
-/// carries: only a failure asks for an explanation where nobody's CPU was used up.
+/// What limited a closed loop or sessions; `None` for an open loop, which its schedule limits.
+///
+/// `bound_share` is the share of its CPU above which a side counts as used up. Sessions that met their objectives
+/// without a used-up CPU were limited by their own pace, so they give `None`, too.
 pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>, bound_share: f64) -> Option<BoundBy> {
     let used_up = |share: Option<f64>| share.map(|share| share >= bound_share);
     if matches!(load, Load::Open { .. }) {
@@ -18,7 +20,7 @@ pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>
     let bound = match (used_up(figures.service_cpu_share), used_up(figures.worker_cpu_share)?) {
         (Some(true), true) => BoundBy::Both,
         (Some(true), false) => BoundBy::Service,
-        // Whatever else is known, the rate of a generator without CPU is a lower bound.
+        // The rate of a generator that used up its CPU is a lower bound, even if the service's CPU isn't known.
         (Some(false) | None, true) => BoundBy::Generator,
         (Some(false), false) => BoundBy::Neither,
         (None, false) => return None,

@@ -1,4 +1,4 @@
-//! What is judged: the files of one trial, and what follows from them before any rule is applied.
+//! The input of the rules: the files of one trial and what is computed from them first.
 
 use bench_format::{
     histogram,
@@ -9,28 +9,28 @@ use bench_format::{
 
 use crate::{delta::ServiceDelta, merge::Merged, published::Told};
 
-/// A trial with its workers' results added up and its service's counters subtracted.
+/// A trial with its workers' results summed and its service's readings subtracted.
 #[derive(Debug)]
 pub struct Case<'a> {
-    /// What was asked of it, and on which terms it is judged.
+    /// The conditions of the trial and the terms on which it is judged.
     pub trial: &'a TrialFile,
-    /// What each worker uploaded.
+    /// The result that each worker uploaded.
     pub uploads: &'a [&'a WorkerResult],
-    /// The service's side.
+    /// Readings and books of the service.
     pub service: &'a ServiceFile,
-    /// The workers' results, added up.
+    /// The sum of the workers' results.
     pub merged: Merged,
-    /// What the service counted between the readings around the trial; nothing where one of them is missing.
+    /// What the service counted between the readings before and after the trial; all 0 if one of them is missing.
     pub delta: ServiceDelta,
-    /// What the service reports of what it sent to subscribers.
+    /// What the service reports about the messages that it sent to subscribers.
     pub told: Told,
 }
 
 impl<'a> Case<'a> {
-    /// Adds up and subtracts.
+    /// Sums the uploads and subtracts the service's readings.
     ///
     /// # Errors
-    /// When a histogram can't be read.
+    /// [`histogram::Error`] if a histogram can't be read.
     pub fn new(
         trial: &'a TrialFile,
         uploads: &'a [&'a WorkerResult],
@@ -45,8 +45,8 @@ impl<'a> Case<'a> {
         Ok(Self { trial, uploads, service, merged: Merged::of(uploads.iter().copied())?, delta, told })
     }
 
-    /// Who says that a message arrived. An application that isn't there has seen nothing, and one whose count no book of the
-    /// service is held against is no witness.
+    /// The party that confirms that a message arrived. It is [`Witness::None`] instead of the application if the
+    /// service reports no application, or if it has no books against which the application's count can be checked.
     pub fn witness(&self) -> Witness {
         let uncounted = self.delta.application.is_none() || self.trial.keeping == BookKeeping::None;
         match self.trial.terms.witness {
@@ -56,14 +56,14 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What the service reports of what it sent to subscribers, by its readings around the trial and at the window's end.
+/// Collects what the service reports about publishing from its readings around the trial and at the end of the window.
 fn told(trial: &TrialFile, service: &ServiceFile, delta: &ServiceDelta) -> Told {
     let readings = &service.readings;
     let publisher = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
     let links = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.links.clone());
     let (before, after) = (publisher(&readings.before), publisher(&readings.after));
     Told {
-        // A service with totals only may not count what it publishes.
+        // A service with totals only may not count the messages that it publishes.
         sent: (trial.keeping == BookKeeping::Connections).then_some(delta.sent),
         dropped: delta.send_dropped.clone(),
         last_of_window: publisher(&readings.window_end).and_then(|publisher| publisher.last_sequence),

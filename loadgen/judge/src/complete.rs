@@ -1,4 +1,4 @@
-//! A trial's message counts, completed with what only the service knows. Pure.
+//! Completes a trial's message counts with counts that only the service has. Pure.
 
 use bench_format::{
     result::{MessageCounts, Witness},
@@ -7,14 +7,14 @@ use bench_format::{
 
 use crate::{case::Case, published};
 
-/// Completes the workers' counts with what only the service knows.
+/// Completes the workers' counts with counts that only the service has.
 ///
-/// A worker whose witness is the application can't know what arrived: the application's count says it, the service's
-/// drops explain the rest, and what neither explains is lost.
+/// A worker whose witness is the application doesn't know what arrived: the application counts the arrivals, the
+/// service counts its drops, and the remaining messages are lost.
 ///
-/// Of a service without counters nobody knows what arrived: nothing is claimed, neither an arrival nor a loss.
+/// If the service has no counters, neither arrivals nor losses are claimed.
 ///
-/// A receiver knows what is missing; the service's drops explain that, or nothing does.
+/// A worker that receives publications knows how many are missing; the service's drops explain some or all of them.
 pub(crate) fn complete(case: &Case<'_>) -> MessageCounts {
     let (merged, delta) = (&case.merged, &case.delta);
     let mut messages = merged.messages.clone();

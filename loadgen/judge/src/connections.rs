@@ -1,4 +1,4 @@
-//! Both sides' books, connection by connection. Pure.
+//! Compares the books of workers and service, connection by connection. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,15 +7,17 @@ use bench_format::{
     service::ConnectionBook,
 };
 
-/// How many mismatches are named; all are counted.
+/// Largest number of mismatches that are described. All are counted.
 const NAMED_MISMATCHES: usize = 10;
 
-/// Compares both sides' books, connection by connection; `others` are ids of connections that belong to other clients.
+/// Compares the books of workers and service; `others` are ids of connections that belong to other clients.
 ///
-/// For each connection: what the worker sent (numbered and not) is what the service received; and, where the
-/// application is the witness, the numbered ones are what the application counted plus what the service dropped, with
-/// equal sequence sums unless something was dropped (a drop's number is unknown to the application). What a connection
-/// received of a service that publishes adds up from its first message to its last, and is what the service says it sent there.
+/// For each connection, the messages that the worker sent (numbered or not) must be those that the service received. If
+/// the service reports an application, they must also be those that the application counted, the service dropped or the
+/// service consumed, with equal sequence sums unless something was dropped (the application doesn't know the number of
+/// a dropped message). On a connection that receives published messages, the received and missing ones must add up from
+/// the first to the last, and after a completed close handshake the messages read must be those that the service counts
+/// as sent on it.
 pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[String]) -> ConnectionCheck {
     let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
     let others: HashSet<&str> = others.iter().map(String::as_str).collect();
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_service_that_drops_one_and_reports_it_delivered_is_caught() {
-        // It claims ten but its application saw another set of numbers.
+        // It claims ten, but its application has a different sequence sum.
         let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 10, 50, 0)], &[]);
         assert_eq!(check.mismatched, 1);
     }
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(with(7, false), 0, "nobody knows what a connection that ended early left unread");
     }
 
-    /// The service's side of an honest connection.
+    /// The service's book of a connection without losses.
     fn received_by(id: &str) -> ConnectionBook {
         received(id, 11, 10, 55, 0)
     }

@@ -1,4 +1,4 @@
-//! What a service counted between two readings of its metrics port. Pure.
+//! The difference between two readings of a service's counters. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,27 @@ use bench_format::service::{ApplicationStats, ServiceStats};
 pub struct ServiceDelta {
     /// Connections accepted.
     pub accepted: u64,
-    /// Messages taken from sockets.
+    /// Messages read from sockets.
     pub received: u64,
-    /// Answered by the service itself.
+    /// Messages that the service itself answered or handled.
     pub consumed: u64,
-    /// Handed to the application.
+    /// Messages handed to the application.
     pub delivered: u64,
-    /// Not handed over, by reason.
+    /// Messages dropped before the application got them, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Still waiting for the application, at the later reading.
+    /// Messages that waited for the application at the later reading.
     pub queued: u64,
     /// Data messages handed to sockets.
     pub sent: u64,
-    /// Data messages dropped in place of that, by reason.
+    /// Data messages dropped instead of being handed to sockets, by reason.
     pub send_dropped: BTreeMap<String, u64>,
-    /// What the application counted; absent where messages reach none.
+    /// The application's own counts; absent if messages reach no application.
     pub application: Option<ApplicationStats>,
 }
 
 impl ServiceDelta {
-    /// Later minus earlier. Counters only grow; one that shrank gives 0 here and shows as a restart elsewhere.
+    /// Subtracts the earlier reading from the later one. A counter that shrank gives 0; the restart is detected
+    /// elsewhere.
     pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
         let (before, after) = (&earlier.messages, &later.messages);
         let grown = |before: u64, after: u64| after.saturating_sub(before);
@@ -58,13 +59,13 @@ impl ServiceDelta {
         }
     }
 
-    /// All drops together.
+    /// Number of dropped messages, over all reasons.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
     }
 
-    /// Whether every message has reached its end: all of those that workers sent have been received, each has an outcome, and
-    /// the application has counted those that were delivered to it.
+    /// Whether every message that the workers sent has been received, has an outcome, and, if it was delivered, has
+    /// been counted by the application. `sent` is the number of messages sent.
     pub fn settled(&self, sent: u64) -> bool {
         let accounted = self.consumed + self.delivered + self.dropped_total();
         let reached_the_application =

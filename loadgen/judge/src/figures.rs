@@ -1,6 +1,7 @@
-//! Rates and costs of the window. Pure.
+//! Rates and costs in the window. Pure.
 //!
-//! A rate comes from the receiving side's counters. A figure that makes no sense for the workload is absent, not 0.
+//! A rate comes from the counters of the receiving side. A figure that has no meaning for the workload is absent
+//! instead of 0.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +18,14 @@ use crate::{
     shares::{busiest_worker, service_share},
 };
 
-/// A load that ended before this share of the planned window ended by itself: its own window counts.
+/// A load whose window is shorter than this share of the planned window ended by itself; its own window counts.
 const ENDED_EARLY: f64 = 0.95;
 
-/// Reading a service takes some milliseconds: of a load that ended by itself sooner than this, in nanoseconds, its counters and
-/// its CPU say nothing.
+/// Shortest load, in nanoseconds, for which the service's readings are used if it ended by itself. A reading takes some
+/// milliseconds, so counters and CPU of a shorter load say nothing.
 const SHORTEST_READ_NS: u64 = 20_000_000;
 
-/// All figures of a trial.
+/// Computes all figures of a trial.
 pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
     let witness = case.witness();
     let window = &case.merged.window;
@@ -61,7 +62,7 @@ pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
     figures
 }
 
-/// What connections received of a service that publishes, and how much that was.
+/// Adds the figures of connections that receive published messages.
 fn received(figures: &mut Figures, case: &Case<'_>) {
     let window = &case.merged.window;
     let duration = seconds(window.duration_ns);
@@ -77,7 +78,7 @@ fn received(figures: &mut Figures, case: &Case<'_>) {
     }
 }
 
-/// What the readings at the window's edges tell.
+/// Adds the figures that come from the readings at the window's start and end.
 fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let witness = case.witness();
     let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
@@ -86,7 +87,7 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     if ended_early(case) && case.merged.window.duration_ns < SHORTEST_READ_NS {
         return;
     }
-    // Rates are over the time between the readings, which is not quite the window; late readings must not inflate them.
+    // Rates cover the time between the readings, which differs from the window, so a late reading doesn't inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
     let duration = if ended_early(case) { figures.window_seconds } else { between };
     let of_each = service_cpu(start, end);
@@ -123,13 +124,13 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     if witness != Witness::Reply && case.trial.keeping != BookKeeping::None {
         figures.dropped_per_second = per_second(delta.dropped_total(), duration);
     }
-    // A service that hands nothing over still received something.
+    // A service without deliveries has still received messages.
     let arrived = if arrived == 0 { delta.received } else { arrived };
     figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, arrived as f64 * 1000.0));
 }
 
-/// CPU that the service and each of its companions used between two readings, in nanoseconds, and the CPUs that each may use.
-/// A companion counts from its first reading; one that is gone in the later one is a problem of its own.
+/// CPU time in nanoseconds that the service and each of its companions used between two readings, with the CPUs that
+/// each may use. A companion that is missing from either reading is left out.
 fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>> {
     let own = (end.cpu_ns?.saturating_sub(start.cpu_ns?), end.cpu_limit);
     let companions = start.companions.iter().filter_map(|(name, from)| {
@@ -139,16 +140,19 @@ fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>
     Some([own].into_iter().chain(companions).collect())
 }
 
-/// Whether the load ended by itself (all connections open, all messages answered) and not with the window.
+/// Whether the load ended by itself (all connections opened, all messages answered) before the end of the window.
 pub(crate) fn ended_early(case: &Case<'_>) -> bool {
     (case.merged.window.duration_ns as f64) < case.trial.window_ns as f64 * ENDED_EARLY
 }
 
-/// Memory with the tier's connections open: a reading at which they were, else the highest value seen in between. What
-/// connections take is counted from what the process held before any of its trials: it keeps some of what earlier ones took.
+/// Adds the memory figures.
+///
+/// Memory is taken from a reading with all connections of the tier open, otherwise it is the highest value that was
+/// read. The memory of connections counts from the process's memory before its first trial, because it keeps some of
+/// what earlier trials used.
 fn memory(figures: &mut Figures, case: &Case<'_>) {
     let readings = &case.service.readings;
-    // Where connections are opened before the load, one of them may have been a check that is over by then.
+    // Where connections are opened before the load, one of them may belong to a check that has ended since.
     let held = if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
     let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
     let in_window = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
@@ -165,7 +169,7 @@ fn memory(figures: &mut Figures, case: &Case<'_>) {
     }
 }
 
-/// The larger of two shares: messages, and connection attempts, that failed. A tier that was never reached is no pass.
+/// The larger of two shares: failed messages and failed connection attempts. A tier that wasn't reached must not pass.
 fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
     let dropped: u64 = messages.dropped.values().sum();
     let of_messages = ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
@@ -174,10 +178,10 @@ fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Opt
     [of_messages, of_connections].into_iter().flatten().reduce(f64::max)
 }
 
-/// The printed percentiles of a histogram; those without enough samples are `None`.
+/// The published percentiles of a histogram; `None` for those with too few samples.
 pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
     let values = recorder.values();
-    // The largest and the mean need every value; an overflowed one has none.
+    // Maximum and mean need every value, and overflowed values are unknown.
     let whole = |value: u64| (recorder.count() > 0 && recorder.overflow() == 0).then_some(value);
     let mut all: BTreeMap<String, Option<u64>> =
         PERCENTILES.iter().map(|(name, percentile)| ((*name).into(), percentile_ns(recorder, *percentile))).collect();
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn a_rate_comes_from_the_application_and_not_from_the_writer() {
         let figures = of(&flood());
-        // In two seconds 2 000 were written, 1 800 reached the application.
+        // In two seconds 2 000 messages were written and 1 800 reached the application.
         assert_eq!((figures.written_per_second, figures.delivered_per_second), (Some(1000.0), Some(900.0)));
         assert_eq!(figures.service_cpu_seconds_per_million, Some(1e6 / 1800.0));
         assert_eq!((figures.service_cpu_share, figures.worker_cpu_share), (Some(0.5), Some(0.25)));
@@ -222,7 +226,7 @@ mod tests {
             }
         }
         let figures = of(&files);
-        // One second of the service itself, in a window of two.
+        // The service itself used one second of CPU in a window of two.
         assert_eq!(figures.service_cpu_seconds, Some(2.0));
         assert_eq!(figures.service_cpu_share, Some(0.9));
     }

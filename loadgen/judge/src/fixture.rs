@@ -1,4 +1,5 @@
-//! Trials made by hand, for tests: an honest flood, the same as an open loop, and a service that publishes.
+//! Trials for tests, built by hand: a flood, an open loop, replies, sessions, and a service that publishes. All are
+//! valid.
 
 use std::collections::BTreeMap;
 
@@ -22,25 +23,25 @@ use crate::{Judged, judge};
 /// The files of one trial.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// `trial.json`.
+    /// The conditions of the trial, `trial.json`.
     pub trial: TrialFile,
-    /// `workers/<n>.json`.
+    /// The workers' results, `workers/<n>.json`.
     pub uploads: Vec<WorkerResult>,
-    /// `service.json`.
+    /// The service's side, `service.json`.
     pub service: ServiceFile,
 }
 
 impl Files {
-    /// Judges them.
+    /// Judges the trial from these files.
     ///
     /// # Errors
-    /// When a histogram can't be read.
+    /// [`histogram::Error`] if a histogram can't be read.
     pub fn judge(&self) -> Result<Judged, histogram::Error> {
         judge(&self.trial, &self.uploads.iter().collect::<Vec<_>>(), &self.service)
     }
 }
 
-/// The trial that all of them are.
+/// The id that all fixtures share.
 pub fn trial() -> TrialId {
     TrialId {
         service: "ours".into(),
@@ -52,7 +53,7 @@ pub fn trial() -> TrialId {
     }
 }
 
-/// What a worker with ten open connections and without a message uploads.
+/// The upload of a worker with ten open connections and no messages.
 pub fn worker_result() -> WorkerResult {
     WorkerResult {
         schema: SCHEMA,
@@ -77,7 +78,7 @@ pub fn worker_result() -> WorkerResult {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The service at a moment: seconds since it started, messages in its books.
+/// A reading of the service at `second`, after `delivered` messages and `cpu_seconds` of CPU time.
 fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
     let mut stats = ServiceStats { uptime_seconds: 1.0, ..ServiceStats::default() };
     (stats.connections.accepted, stats.connections.open) = (10, 10);
@@ -103,8 +104,8 @@ fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
     }
 }
 
-/// A flood of ten connections over two seconds: 2 000 written in the window and 1 800 delivered in it, with all of
-/// the books balanced after the drain.
+/// A flood on ten connections for two seconds: 2 000 messages written in the window and 1 800 delivered in it. All
+/// books balance after the drain.
 pub fn flood() -> Files {
     let mut upload = worker_result();
     let result = &mut upload;
@@ -164,8 +165,8 @@ pub fn flood() -> Files {
     Files { trial, uploads: vec![upload], service }
 }
 
-/// A service that publishes 1 000 messages per second to ten receivers, of which one misses five that the service tells
-/// of.
+/// A service that publishes 1 000 messages per second to ten receivers. One of them misses five messages that the
+/// service reports as dropped.
 pub fn publisher() -> Files {
     let mut files = flood();
     files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
@@ -222,7 +223,7 @@ pub fn publisher() -> Files {
     files
 }
 
-/// The same as an open loop that kept its schedule.
+/// [`flood`] as an open loop that kept its schedule.
 pub fn open() -> Files {
     let mut files = flood();
     files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
@@ -232,7 +233,7 @@ pub fn open() -> Files {
     files
 }
 
-/// An open loop whose messages the service itself answers, all of them.
+/// [`open`], with every message answered by the service itself.
 pub fn answered() -> Files {
     let mut files = open();
     files.trial.terms = Terms { witness: Witness::Reply, late_by: Some("response".into()), ..Terms::default() };
@@ -252,7 +253,7 @@ pub fn answered() -> Files {
     files
 }
 
-/// Sessions whose audio a gateway with totals only answers, all of it.
+/// Sessions on a gateway that has totals only and answers all audio.
 pub fn sessions() -> Files {
     let mut files = open();
     let terms = Terms { witness: Witness::Reply, counts_answers: true, ..Terms::default() };

@@ -1,12 +1,14 @@
-//! Judges a trial: what was measured → its result. Pure: no sockets, no clocks, no files.
+//! Judges a trial: turns its files into its result. Pure: no sockets, no clocks, no files.
 //!
-//! In the order in which a trial walks: [`case`] ([`merge`] adds the workers' results up, [`delta`] subtracts the service's
-//! readings) → `complete` (message counts, with what only the service knows) → `books` (which equations hold, with
-//! [`connections`] one by one and [`published`] for what services publish) → [`figures`] (rates, costs, memory; `shares` of
-//! CPU) → `validity` (one function a rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`] (objectives against figures)
-//! → `bound` (what bound the load). For runs by hand [`remarks`] tells what a trial didn't do although it was asked to.
+//! In the order in which a trial's data passes: [`case`] ([`merge`] sums the workers' results, [`delta`] subtracts the
+//! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
+//! [`connections`] for single connections and [`published`] for services that publish) → [`figures`] (rates, costs,
+//! memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
+//! (objectives against figures) → `bound` (what limited the load). For runs by hand, [`remarks`] lists what a valid
+//! trial failed to do.
 //!
-//! Families of services differ by their [`Terms`](bench_format::terms::Terms), never by a name in here.
+//! Protocols differ only by their [`Terms`](bench_format::terms::Terms). No service, protocol or workload is named
+//! here.
 
 mod books;
 mod bound;
@@ -35,19 +37,19 @@ use case::Case;
 use merge::Merged;
 pub use validity::reason;
 
-/// A judged trial.
+/// The result of judging a trial.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// What is kept of it.
+    /// The result as `result.json` keeps it.
     pub result: TrialResult,
-    /// The workers' results added up, with the intervals that the bundle keeps beside the result.
+    /// The sum of the workers' results, with the intervals that the bundle keeps beside the result.
     pub merged: Merged,
 }
 
-/// Judges a trial by the three kinds of files that it left.
+/// Judges a trial from its three kinds of files.
 ///
 /// # Errors
-/// When a histogram can't be read; uploads with such a histogram were refused before.
+/// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.
 pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile) -> Result<Judged, histogram::Error> {
     let case = Case::new(trial, uploads, service)?;
     let messages = complete::complete(&case);
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(figures.service_cpu_seconds_per_million, Some(50.0));
     }
 
-    /// The same over Redis, which carried so many of its 2 600 publications and says that it dropped the rest.
+    /// `publisher()` over Redis, which carried `sent` of its 2 600 publications and reports the rest as dropped.
     fn over_redis(sent: u64) -> Files {
         let mut files = publisher();
         let readings = &mut files.service.readings;

@@ -1,4 +1,4 @@
-//! Workers' results, added up. Pure, and exact: counts are sums and histograms are merged, never averaged.
+//! Sums the workers' results. Pure, and exact: counts are added and histograms are merged, never averaged.
 
 use std::collections::BTreeMap;
 
@@ -9,48 +9,48 @@ use bench_format::{
     },
 };
 
-/// Intervals are aligned by the second in which they start.
+/// Intervals are aligned to the second in which they start, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// The histogram of how late messages were tried to be sent, without its unit.
+/// Histogram of the delay between a message's due time and the attempt to send it, without the unit.
 const OWN_LATENESS: &str = "lateness";
 
-/// What all workers of a trial saw together.
+/// The results of all workers of a trial, summed.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// Sums.
+    /// Connection counts, summed.
     pub connections: ConnectionCounts,
-    /// Sums.
+    /// Message counts, summed.
     pub messages: MessageCounts,
-    /// Sums; the duration is the longest.
+    /// Counts of the window, summed; the duration is the longest.
     pub window: WindowCounts,
-    /// Merged histograms by name.
+    /// Merged histograms by name with unit.
     pub histograms: BTreeMap<String, Recorder>,
     /// Merged interval histograms: by name, then by start in the window in nanoseconds, with the length in nanoseconds.
     pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
-    /// All connections of all workers.
+    /// The books of all connections of all workers.
     pub books: Vec<WorkerBook>,
-    /// What protocol checks did beside the load.
+    /// Connections and messages of the protocol checks.
     pub checked: Checked,
-    /// Sums.
+    /// Failures by kind, summed.
     pub failures: Failures,
 }
 
-/// What protocol checks did: in `books`, and in none of the load's own counts.
+/// Connections and messages of the protocol checks. They appear in `books` but in none of the load's counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Connections that they opened.
+    /// Number of connections that the checks opened.
     pub opened: u64,
-    /// Messages that were answered, where the service counts answers.
+    /// Number of the checks' messages that were answered, if the service counts replies.
     pub answered: u64,
-    /// Messages that the service dropped and reported, by reason.
+    /// The checks' messages that the service dropped and reported, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
 impl Merged {
-    /// Adds results up.
+    /// Sums the results of all workers of a trial.
     ///
     /// # Errors
-    /// When a histogram can't be read.
+    /// [`histogram::Error`] if a histogram can't be read.
     pub fn of<'a>(results: impl IntoIterator<Item = &'a WorkerResult>) -> Result<Self, histogram::Error> {
         let mut merged = Self::default();
         for result in results {
@@ -85,7 +85,7 @@ impl Merged {
         Ok(())
     }
 
-    /// The interval histograms in the order of their starts, as they travel.
+    /// The interval histograms in the order of their starts, as files keep them.
     pub fn intervals_by_start(&self) -> Vec<Interval> {
         let mut all: BTreeMap<u64, Interval> = BTreeMap::new();
         for (name, intervals) in &self.intervals {
@@ -99,27 +99,28 @@ impl Merged {
         all.into_values().collect()
     }
 
-    /// Messages that carry no number (hellos and such), all connections together.
+    /// Number of messages without a sequence number (such as `client_hello`) on all connections.
     pub fn unnumbered(&self) -> u64 {
         self.books.iter().map(|book| book.unnumbered).sum()
     }
 
-    /// How late the generator itself was, and the name of that histogram without its unit: until it tried to send, where it
-    /// says so. What a socket that takes nothing adds to that is the service's doing; without the distinction all of the
-    /// delay counts against the generator.
+    /// The generator's own delay, and the name of that histogram without its unit.
+    ///
+    /// It is the delay until the attempt to send if the workers record that. Time that a full socket adds is the
+    /// service's delay; if workers don't record the difference, the whole delay counts against the generator.
     pub fn own_lateness(&self) -> Option<(&'static str, &Recorder)> {
         let named = |name| self.histograms.get(&format!("{name}_ns")).map(|recorder| (name, recorder));
         named(OWN_LATENESS).or_else(|| named("delay"))
     }
 
-    /// Messages due in the window that the generator tried to send, where it says so, else those that it sent: what was tried
-    /// and not taken by the socket is the service's failure, and an outcome.
+    /// Messages due in the window that the generator tried to send, if the workers record that, otherwise those that it
+    /// sent. A message that was tried but not accepted by the socket is the service's failure, and an outcome.
     pub fn tried(&self) -> u64 {
         let lateness = self.histograms.get(&format!("{OWN_LATENESS}_ns"));
         lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
     }
 
-    /// What the connections received of a service that publishes.
+    /// The books of the connections that receive published messages.
     pub fn receivers(&self) -> impl Iterator<Item = &ReceiverBook> {
         self.books.iter().filter_map(|book| book.receiver.as_ref())
     }
@@ -130,7 +131,7 @@ impl Merged {
     }
 }
 
-/// Counts that add up field by field.
+/// Counts that are added field by field.
 trait Sum {
     fn add(&mut self, other: &Self);
 }
@@ -155,7 +156,7 @@ impl Sum for ConnectionCounts {
 
 impl Sum for MessageCounts {
     fn add(&mut self, other: &Self) {
-        // Named one by one: a new field that nobody adds up doesn't compile.
+        // All fields are named, so a new field that isn't added doesn't compile.
         let Self {
             due,
             sent,
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use bench_format::trial::TrialId;
 
-    /// What a worker that did nothing uploads.
+    /// The upload of a worker without any load.
     fn worker_result() -> WorkerResult {
         let trial =
             TrialId { service: "s".into(), workload: "w".into(), variant: "v".into(), tier: 1, process: 1, repeat: 1 };

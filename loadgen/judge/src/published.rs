@@ -1,9 +1,9 @@
-//! What a service published, held against what its receivers got. Pure.
+//! Compares what a service published with what its receivers got. Pure.
 //!
-//! Nobody else counts what a subscriber should have had: it comes in at some number and leaves at another, and everything in
-//! between was published for it. Loss is an outcome with a name; what has none makes the trial invalid. Where a service
-//! consists of several instances, the links between them keep books of their own: from the publisher to the receivers every
-//! step is held against the next.
+//! No other counter says what a subscriber should have received: it joins at one sequence number and leaves at another,
+//! and all messages between them were published for it. A loss with a reason is an outcome; a loss without one makes
+//! the trial invalid. If a service consists of several instances, the links between them are counted, too, and each
+//! step from the publisher to the receivers is compared with the next.
 
 mod schedule;
 mod start;
@@ -19,41 +19,41 @@ use bench_format::{
     service::{LinkStats, LinksStats, PublisherStats},
 };
 
-/// Drops under this reason were meant for a connection that had ended: nobody waits for them.
+/// Reason of drops for connections that had ended. No receiver misses them.
 const DISCONNECTED: &str = "disconnected";
-/// Drops of a link under this reason were for nobody: no other instance wanted them.
+/// Reason of a link's drops for which no other instance had a subscriber.
 const UNWANTED: &str = "unwanted";
-/// What a link lost, beside what it says that it dropped.
+/// Reason of a link's losses beyond the drops that it reports.
 const LOST: &str = "lost";
-/// Before the reason of a drop that happened between two instances.
+/// Prefix of the reason of a drop between two instances.
 pub const LINK: &str = "link_";
-/// The outcome of what was published by the window's end and had not come when the drain's time was over.
+/// Outcome of messages that were published by the end of the window and had not arrived by the end of the drain.
 pub const UNDELIVERED: &str = "undelivered";
 
-/// What a service says of what it sent to subscribers between two readings.
+/// What a service reports about the messages that it sent to subscribers between two readings.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Data messages handed to sockets; absent where it doesn't count those that it publishes.
+    /// Data messages handed to sockets; absent if the service doesn't count those that it publishes.
     pub sent: Option<u64>,
-    /// Data messages dropped in their place, by reason.
+    /// Data messages dropped instead of being handed to sockets, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// The publisher's number when the window ended; absent where it doesn't tell.
+    /// The publisher's sequence number at the end of the window; absent if it isn't reported.
     pub last_of_window: Option<u64>,
-    /// The publisher, after the last connection was closed.
+    /// The publisher's counters after the last connection was closed; absent if it isn't reported.
     pub publisher: Option<PublisherStats>,
-    /// Messages that it published between the readings; absent where it doesn't tell.
+    /// Messages published between the readings; absent if the count isn't reported.
     pub published: Option<u64>,
-    /// What the links between the service's instances carried between the readings; absent where there are none.
+    /// Counters of the links between the service's instances between the readings; absent if there are none.
     pub links: Option<LinksStats>,
 }
 
 impl Told {
-    /// Drops that a receiver could have missed.
+    /// Drops that a receiver can have missed.
     fn missed(&self) -> impl Iterator<Item = (&String, &u64)> {
         self.dropped.iter().filter(|(reason, count)| **count > 0 && *reason != DISCONNECTED)
     }
 
-    /// Publications that links tell of as missing behind them, by the reason's name.
+    /// Publications that the links report as dropped or lost, by reason with the prefix [`LINK`].
     fn missed_on_links(&self) -> BTreeMap<String, u64> {
         let mut missed = BTreeMap::new();
         for (_, link) in self.links.iter().flat_map(LinksStats::by_name) {
@@ -67,8 +67,8 @@ impl Told {
     }
 }
 
-/// Completes the workers' counts: of what is missing, drops that the service or its links tell of are `dropped`, the rest is
-/// `lost`; and what was published in the window for a connection that lasted, and never came, is due, too.
+/// Completes the workers' counts. Missing messages that the service or its links report are `dropped`, the others are
+/// `lost`. Messages published in the window that never reached a connection which stayed open count as due, too.
 pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told: &Told) {
     let missing = messages.lost;
     for (reason, count) in told.missed() {
@@ -76,10 +76,10 @@ pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told:
     }
     let explained: u64 = messages.dropped.values().sum();
     messages.lost = missing.saturating_sub(explained);
-    // What was dropped behind a connection's last message leaves no gap.
+    // A drop after a connection's last message leaves no gap.
     messages.due += explained.saturating_sub(missing);
     for (reason, publications) in told.missed_on_links() {
-        // Each receiver misses as many, but not those from before it came and after it went.
+        // Each receiver misses that many, except publications from before it joined and after it left.
         let most: u64 = receivers.iter().map(|book| book.missing.min(publications)).sum();
         let explained = most.min(messages.lost);
         if explained > 0 {
@@ -97,8 +97,8 @@ pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told:
     }
 }
 
-/// The equations of receivers. `never_read`: some connection failed or ended early, so that something which was sent to it
-/// was perhaps read by nobody.
+/// The equations of receivers. `never_read` states that a connection failed or ended early, so that some messages sent
+/// on it may never have been read.
 pub fn equations(
     messages: &MessageCounts,
     receivers: &[&ReceiverBook],
@@ -122,7 +122,7 @@ pub fn equations(
     ];
     if let Some(sent) = told.sent {
         equations.push(sent_equation(sent, receivers, never_read));
-        // Who counts what it sends, counts what it drops.
+        // A service that counts what it sends also counts what it drops.
         equations.push(Equation::new("lost = 0", messages.lost, [term("none", 0)]));
     }
     if let Some(publisher) = &told.publisher {
@@ -135,7 +135,7 @@ pub fn equations(
     equations
 }
 
-/// What the service says that it sent, and what was read.
+/// Compares what the service reports as sent with what the workers read.
 fn sent_equation(sent: u64, receivers: &[&ReceiverBook], never_read: bool) -> Equation {
     let sum = |of: fn(&ReceiverBook) -> u64| receivers.iter().map(|book| of(book)).sum::<u64>();
     let mut read = vec![
@@ -152,7 +152,7 @@ fn sent_equation(sent: u64, receivers: &[&ReceiverBook], never_read: bool) -> Eq
     Equation::new("sent (service) = read (workers)", sent, read)
 }
 
-/// From the publisher over a link to the instance that the receivers are connected to, step by step.
+/// The steps from the publisher over a link to the instance of the receivers, each compared with the next.
 fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<Equation> {
     let mut written = vec![term("sent", link.sent)];
     written.extend(link.dropped.iter().map(|(reason, count)| term(&format!("dropped({reason})"), *count)));
@@ -171,8 +171,8 @@ fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<E
     handed.into_iter().chain(steps).collect()
 }
 
-/// Publications that got lost on a link, beside those that the sender says it dropped: the receiving side counts whatever is
-/// missing in the sender's numbers, and the sender may drop what it has numbered.
+/// Publications lost on a link beyond the drops that the sender reports. The receiving side counts every missing number
+/// as lost, and the sender may drop a publication after numbering it, which would count twice.
 fn lost_on(link: &LinkStats) -> u64 {
     let dropped: u64 = link.dropped.iter().filter(|(reason, _)| *reason != UNWANTED).map(|(_, count)| *count).sum();
     let told_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
@@ -187,7 +187,7 @@ fn term(name: &str, count: u64) -> (String, u64) {
 mod tests {
     use super::*;
 
-    /// A receiver of 100 numbers from 11 on.
+    /// A receiver of 100 messages, numbered from 11.
     fn book() -> ReceiverBook {
         ReceiverBook {
             first: Some(11),
@@ -209,7 +209,7 @@ mod tests {
         Told { sent: Some(102), last_of_window: Some(100), publisher: Some(publisher), ..Told::default() }
     }
 
-    /// The counts, and the equations that don't hold.
+    /// The completed counts, and the equations that don't hold.
     fn judged(book: &ReceiverBook, told: &Told, never_read: bool) -> (MessageCounts, Vec<String>) {
         let mut messages = counts(book);
         complete(&mut messages, &[book], told);
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(broken[0], "last - first + 1 = received + missing (receivers)");
     }
 
-    /// 120 publications over Redis, of which so many were dropped on the way and so many got lost behind it.
+    /// A link that got 120 publications over Redis: the sender dropped `dropped` of them, and `lost` more were lost.
     fn over_redis(dropped: u64, lost: u64) -> Told {
         let sent = 120 - dropped;
         let link = LinkStats {
@@ -301,7 +301,7 @@ mod tests {
         Told { published: Some(120), links: Some(LinksStats { redis: Some(link), cluster: None }), ..told() }
     }
 
-    /// The equations of the link that don't hold once its books were changed.
+    /// The equations of the link that don't hold after a change of its counters.
     fn broken_link(change: impl FnOnce(&mut LinkStats)) -> Vec<String> {
         let mut told = over_redis(2, 1);
         change(told.links.as_mut().unwrap().redis.as_mut().unwrap());

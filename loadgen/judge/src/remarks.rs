@@ -1,6 +1,6 @@
-//! What a trial that may be used didn't do, although it was asked to. Pure.
+//! Remarks on a valid trial that didn't do everything that was requested. Pure.
 //!
-//! A plan states in its objectives what it asks for; a run by hand has none, and asks that everything be done.
+//! A plan states its requirements as objectives. A run by hand has none, so every failure is reported.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use bench_format::{
 
 use crate::merge::Merged;
 
-/// Everything that keeps a trial from having done all that it was asked to: with so many connections.
+/// Lists everything that a trial with `asked` connections failed to do.
 pub fn remarks(result: &TrialResult, merged: &Merged, asked: u32) -> Vec<String> {
     let connections = &result.connections;
     let mut remarks = Vec::new();
@@ -37,8 +37,8 @@ pub fn remarks(result: &TrialResult, merged: &Merged, asked: u32) -> Vec<String>
     remarks
 }
 
-/// Messages that came to nothing. What a service that publishes loses is what is measured there, and without a witness nobody
-/// knows what arrived.
+/// Remarks on messages that failed. Losses of a publishing service are what such a trial measures, and without a
+/// witness losses aren't known, so neither is reported.
 fn messages(result: &TrialResult) -> Vec<String> {
     let (counts, receives) = (&result.messages, result.witness == Witness::Receiver);
     let is_known = matches!(result.witness, Witness::Application | Witness::Reply);

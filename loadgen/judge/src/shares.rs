@@ -1,26 +1,26 @@
-//! CPU that each side of a trial used, as a share of what it could have used. Pure.
+//! The CPU that each side of a trial used, as a share of what was available to it. Pure.
 //!
-//! A side that shares CPUs with the other could have used what the other left. Workers that together may use more CPUs than
-//! there are for them share those, and one may use what another leaves: then all of them are one user of these CPUs.
+//! If both sides share CPUs, what one side uses isn't available to the other. If the limits of all workers together
+//! exceed their CPUs, the workers share these CPUs and are treated as one user of them.
 
 use crate::{case::Case, rates::ratio};
 
-/// CPU of one or of all workers in the window.
+/// CPU use of one worker or of all workers in the window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkerShare {
-    /// Which worker, or all of them, for a sentence.
+    /// The worker, or all of them, as the subject of a sentence.
     pub(crate) who: String,
-    /// Whose CPU it was: `its`, or `their`.
+    /// The matching possessive: `its` or `their`.
     pub(crate) whose: &'static str,
-    /// What they used, of what they could have used.
+    /// CPU used, as a share of what was available.
     pub(crate) share: f64,
 }
 
-/// CPU of each worker, or of all of them where they share CPUs; nothing without a window.
+/// The CPU use of each worker, or of all workers if they share CPUs; empty without a window.
 pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     let limits = case.uploads.iter().map(|upload| upload.evidence.cpu_limit);
     let shared = case.trial.cpus.shared_with_service;
-    // Workers that share with the service run on one worker's CPUs, all of them.
+    // Workers that share CPUs with the service all run on the CPUs of one worker.
     let left = limits.clone().fold(0.0, f64::max) - service_cpus(case).unwrap_or(0.0);
     let room = if shared { left.min(case.trial.cpus.workers) } else { case.trial.cpus.workers };
     if limits.sum::<f64>() > room {
@@ -39,17 +39,19 @@ pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     case.uploads.iter().filter_map(of_one).collect()
 }
 
-/// CPU that the busiest worker used in the window, as a share of what it could have used.
+/// Largest share of the available CPU that a worker used in the window.
 pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {
     worker_shares(case).into_iter().map(|worker| worker.share).reduce(f64::max)
 }
 
-/// What was used of what another one left. More than all of it is a matter of two clocks, and of nothing all was used.
+/// The share of the remaining CPU that was used. It is 1 if more was used than remained, which happens because two
+/// clocks measure it, or if nothing remained.
 fn share_of_left(used: f64, left: f64) -> f64 {
     if used < left { used / left } else { 1.0 }
 }
 
-/// What a part of the service used of its CPUs, on average over the window, as a share of what it could have used.
+/// Share of the available CPU that a process of the service used on average over the window; `used` and `cpus` are in
+/// CPUs.
 pub(crate) fn service_share(case: &Case<'_>, used: f64, cpus: f64) -> Option<f64> {
     if !case.trial.cpus.shared_with_service {
         return (cpus > 0.0).then(|| used / cpus);
@@ -59,7 +61,7 @@ pub(crate) fn service_share(case: &Case<'_>, used: f64, cpus: f64) -> Option<f64
     Some(share_of_left(used, cpus - workers))
 }
 
-/// CPUs that the service's own process used between the readings at the window's edges, on average.
+/// CPUs that the service's own process used on average between the readings at the window's start and end.
 fn service_cpus(case: &Case<'_>) -> Option<f64> {
     let readings = &case.service.readings;
     let (start, end) = (readings.window_start.as_ref()?, readings.window_end.as_ref()?);
@@ -78,7 +80,7 @@ mod tests {
         worker_shares(&case).into_iter().map(|worker| (worker.who, worker.share)).collect()
     }
 
-    /// Two workers that used half a second and a quarter of one, in a window of two.
+    /// Two workers that used half a second and a quarter of a second of CPU in a window of two seconds.
     fn two() -> Files {
         let mut files = flood();
         let mut other = files.uploads[0].clone();
@@ -103,7 +105,7 @@ mod tests {
     fn a_worker_that_shares_its_cpu_with_the_service_has_what_that_leaves() {
         let mut files = flood();
         files.trial.cpus.shared_with_service = true;
-        // The service took one second of the two.
+        // The service used one of the two seconds.
         assert_eq!(shares(&files), [("worker 0".to_owned(), 0.5)]);
     }
 }

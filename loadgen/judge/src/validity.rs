@@ -1,7 +1,7 @@
-//! Whether a trial may be used at all: the rules of `docs/METHODOLOGY.md`, "Validity", in order; those of the generator
-//! are in `validity/generator.rs`, that of the inference behind a service in `validity/inference.rs`. Pure.
+//! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
-//! Each reason says what was seen against what is allowed, in numbers.
+//! The rules for the generator are in `validity/generator.rs`, the rule for the inference simulator in
+//! `validity/inference.rs`. Each reason states the observed and the allowed value.
 
 #[cfg(test)]
 mod fixture;
@@ -21,14 +21,14 @@ use self::{
 };
 use crate::{case::Case, figures::ended_early};
 
-/// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds: beyond slewing, a step.
+/// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds. More than slewing is a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;
 /// Largest difference between the window and the time between the readings at its edges, as a share of the window.
 const READING_SHARE: f64 = 0.05;
-/// That difference in nanoseconds is allowed in any case: a scrape of a busy service takes its time.
+/// Difference that is always allowed, in nanoseconds, because reading a busy service takes time.
 const READING_FLOOR_NS: u64 = 100_000_000;
 
-/// Judges a trial by every rule; reasons found while measuring come first.
+/// Applies every rule; reasons found during the measurement come first.
 pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
     let mut reasons = case.trial.problems.clone();
     reasons.extend(unaccounted(books));
@@ -51,7 +51,7 @@ pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
 }
 
-/// A reason, from its rule and its words.
+/// Creates a reason from its rule and a description.
 pub fn reason(kind: ReasonKind, detail: impl Into<String>) -> Reason {
     Reason { kind, detail: detail.into() }
 }
@@ -76,7 +76,7 @@ fn workers_missing(case: &Case<'_>) -> Option<Reason> {
     (have < want).then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {want} workers delivered a result")))
 }
 
-/// Spread of the starts, the coordinator's own moment included: its readings border the window.
+/// Compares the spread of the starts, the planned start included, because the coordinator reads the service by that.
 fn start_skew(case: &Case<'_>) -> Option<Reason> {
     let skews = || results(case).map(|result| result.evidence.start_skew_ns).chain([0]);
     let spread_ms = (skews().max()? - skews().min()?) as f64 / 1e6;
@@ -112,7 +112,7 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
         return None;
     };
     if case.trial.keeping == BookKeeping::None && start.cpu_ns.is_none() {
-        // Nothing was read, so no figure depends on when.
+        // Nothing was read, so no figure depends on the time of the reading.
         return None;
     }
     let between_ns = end.unix_ns.saturating_sub(start.unix_ns);

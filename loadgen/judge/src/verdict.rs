@@ -1,4 +1,4 @@
-//! Objectives against figures. Pure.
+//! Compares objectives with figures. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use bench_format::{
     result::{Figures, Judged, Verdict},
 };
 
-/// Judges each objective; without objectives there is no verdict.
+/// Compares each objective with its figure; `None` without objectives.
 pub fn verdict(
     objectives: &[Objective],
     figures: &Figures,
@@ -16,7 +16,7 @@ pub fn verdict(
 ) -> Option<Verdict> {
     let judge = |objective: &Objective| {
         let seen = seen(&objective.figure, figures, histograms);
-        // A figure that could not be computed is no pass.
+        // A figure that could not be computed doesn't pass.
         let passed = seen.is_some_and(|seen| holds(objective, seen));
         Judged { objective: objective.clone(), seen, passed }
     };
@@ -24,7 +24,8 @@ pub fn verdict(
     (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
 }
 
-/// Whether an objective on a figure other than a percentile holds; one that could not be computed doesn't.
+/// Whether an objective on a figure other than a percentile is met. A figure that could not be computed doesn't meet
+/// it.
 pub fn met(objective: &Objective, figures: &Figures) -> bool {
     seen(&objective.figure, figures, &BTreeMap::new()).is_some_and(|seen| holds(objective, seen))
 }

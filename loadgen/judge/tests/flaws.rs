@@ -1,4 +1,4 @@
-//! Every flaw under the terms of every family: the same rule, or none where the family has nothing to break it with.
+//! Applies every flaw to a trial of every kind and checks that the same rule finds it, or none where it can't apply.
 
 use bench_format::{
     histogram::Recorder,
@@ -6,9 +6,9 @@ use bench_format::{
 };
 use judge::fixture::{Files, answered, flood, open, publisher, sessions};
 
-/// What is wrong with a trial.
+/// A change that makes a trial invalid.
 type Flaw = fn(&mut Files);
-/// The reasons of an application's flood, an application at a rate, answers, a publisher and sessions.
+/// The reasons for an application's flood, an application at a rate, replies, a publisher and sessions.
 type Found = [Option<ReasonKind>; 5];
 
 fn families() -> [(&'static str, Files); 5] {
@@ -38,12 +38,12 @@ fn last(files: &mut Files) -> &mut Reading {
     readings(files).last().expect("there is one after the drain")
 }
 
-/// A second of lateness in the histogram by which a generator is judged.
+/// Records a delay of one second for every message in the histogram by which the generator is judged.
 fn late(files: &mut Files) {
     let mut recorder = Recorder::new();
     recorder.record_n(1_000_000_000, 1000);
     files.uploads[0].histograms.insert("lateness_ns".into(), recorder.encode());
-    // As many as were due.
+    // No more are due than the histogram holds.
     files.uploads[0].window.due = files.uploads[0].window.due.min(1000);
 }
 

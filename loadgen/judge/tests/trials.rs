@@ -1,7 +1,7 @@
-//! Trials that were measured, judged again: of each folder in `tests/trials` the result must be the one beside it.
+//! Judges the measured trials in `tests/trials` again and compares each result with the stored one.
 //!
-//! A change of a rule shows here as a difference. `JUDGE_WRITE=1 cargo test -p judge --test trials` writes the results anew;
-//! `git diff` then shows what the change changes. The folders are of `plans/self-test/judged.yaml`.
+//! A changed rule shows as a difference. `JUDGE_WRITE=1 cargo test -p judge --test trials` writes the results anew, and
+//! `git diff` then shows the effect of the change. The folders come from `plans/self-test/judged.yaml`.
 
 use std::{fs, path::Path};
 
@@ -25,11 +25,11 @@ fn judged(folder: &Path) -> Value {
     let trial: TrialFile = read(&folder.join("trial.json"));
     let service: ServiceFile = read(&folder.join("service.json"));
     let judged = judge::judge(&trial, &uploads.iter().collect::<Vec<_>>(), &service).unwrap();
-    // Through text, as the kept one: a number that is read may differ from the one written in its last digit.
+    // Written and read again, as the stored result was: the last digit of a number may change on the way.
     serde_json::from_str(&serde_json::to_string(&judged.result).unwrap()).unwrap()
 }
 
-/// A result whose histograms are compressed as this build compresses them: how well that is done depends on its features.
+/// The result with its histograms compressed by this build, because the compression depends on the library's features.
 fn compressed_here(mut result: Value) -> Value {
     for histogram in result["histograms"].as_object_mut().unwrap().values_mut() {
         let read: Histogram = serde_json::from_value(histogram.clone()).unwrap();

@@ -1,11 +1,11 @@
-//! What a message costs before the kernel sees it, and a reply after: building with a fresh mask, and parsing.
+//! The cost of a message before the kernel gets it, and of a reply afterwards: building with a new mask, and parsing.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use loadgen_core::frame::{Batch, Masks, Opcode, parse, progress};
 
-/// The trade update's length, in bytes.
+/// Length of a trade update, in bytes.
 const MESSAGE: usize = 175;
 
 fn build(criterion: &mut Criterion) {
@@ -39,7 +39,7 @@ fn walk(criterion: &mut Criterion) {
 }
 
 fn take_apart(criterion: &mut Criterion) {
-    // As a service sends them: unmasked, 113 bytes, back to back.
+    // As a service sends them: unmasked, 113 bytes each, back to back.
     let mut stream = Vec::new();
     for _ in 0..64 {
         stream.extend([0x81, 113]);

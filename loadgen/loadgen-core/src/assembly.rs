@@ -1,29 +1,30 @@
-//! Messages from their frames (RFC 6455, section 5.4). Pure.
+//! Assembles messages from frames (RFC 6455, section 5.4). Pure.
 
 use std::borrow::Cow;
 
 use crate::frame::{Frame, Opcode, Violation};
 
-/// A whole message: what it is, and its payload.
+/// A complete message: opcode and payload.
 pub type Message<'a> = (Opcode, Cow<'a, [u8]>);
 
-/// What has come of a fragmented message; nothing is held of one that came whole.
+/// The fragments of an incomplete message. A message in a single frame isn't copied.
 #[derive(Debug, Default)]
 pub struct Assembly {
     begun: Option<Box<(Opcode, Vec<u8>)>>,
 }
 
 impl Assembly {
-    /// Whether no message has begun and not ended.
+    /// Whether no fragmented message is incomplete.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.begun.is_none()
     }
 
-    /// Takes a data frame. Returns the message that it completes.
+    /// Adds a data frame. Returns the message that it completes.
     ///
     /// # Errors
-    /// [`Violation::Fragments`] for one that is out of order, [`Violation::TooLong`] for a message beyond `largest` bytes.
+    /// - [`Violation::Fragments`] if the frame is out of order
+    /// - [`Violation::TooLong`] if the message exceeds `largest` bytes
     #[inline]
     pub fn take<'a>(&mut self, frame: &Frame<'a>, largest: usize) -> Result<Option<Message<'a>>, Violation> {
         let before = self.begun.as_ref().map_or(0, |begun| begun.1.len());
@@ -59,7 +60,7 @@ mod tests {
         Frame { last, opcode, payload, length: payload.len() + 2 }
     }
 
-    /// What the last of these frames comes to.
+    /// The result of adding the last of these frames.
     fn taken(frames: &[(Opcode, bool, &[u8])]) -> Result<Option<(Opcode, Vec<u8>)>, Violation> {
         let mut assembly = Assembly::default();
         let mut result = Ok(None);

@@ -1,26 +1,26 @@
-//! The clocks, in nanoseconds. Nothing else in the load path asks the kernel what time it is.
+//! The clocks, in nanoseconds. No other code in the load path reads the time.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Monotonic: for schedules and latencies.
+/// Monotonic clock, for schedules and latencies.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Wall clock: for what other machines are told.
+/// Wall clock in nanoseconds since the Unix epoch, for values that other machines see.
 pub fn unix_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// CPU that this process has used, kernel included; exact, unlike sampled ticks.
+/// CPU time of this process in user and kernel mode. It is exact, unlike sampled ticks.
 pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Wall clock minus monotonic clock: constant unless somebody sets the wall clock.
+/// Wall clock minus monotonic clock. It is constant unless the wall clock is set.
 pub fn wall_offset_ns() -> i64 {
-    // The smallest of a few readings: a preemption between the two calls makes it too large.
+    // The smallest of five readings, because a preemption between the two calls makes the value too large.
     (0..5).map(|_| unix_ns() as i64 - monotonic_ns() as i64).min().expect("five readings are not none")
 }
 

@@ -1,6 +1,7 @@
-//! Getting in: addresses, sockets, and the WebSocket upgrade.
+//! Opens connections: addresses, sockets, and the WebSocket upgrade.
 //!
-//! Opens sockets and checks the service's answer; which connection is attempted when is the thread's business.
+//! This module opens sockets and checks the service's response. A load thread decides when each connection is
+//! attempted.
 
 use std::{
     fs, io,
@@ -14,20 +15,20 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{error::Error, schedule::splitmix64, workload::Workload};
 
-/// Send buffer of each connection, in bytes. It bounds what is in flight, so that a flood on thousands of connections
-/// neither fills the kernel's memory for TCP nor makes the drain last.
+/// Send buffer of each connection, in bytes. It limits the data in flight, so that a flood on thousands of connections
+/// doesn't fill the kernel's memory for TCP and the drain stays short.
 pub const SEND_BUFFER: usize = 32 << 10;
-/// RFC 6455, section 1.3.
+/// The GUID of the opening handshake (RFC 6455, section 1.3).
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Loopback addresses that a load starts from at most: those of 127.0.0.0/8 but for the network's own and the broadcast.
+/// Largest number of loopback source addresses: those of 127.0.0.0/8 without the network and the broadcast address.
 const LOOPBACK_ADDRESSES: u64 = (1 << 24) - 2;
-/// Longest upgrade response that is waited for, in bytes.
+/// Largest upgrade response that is read, in bytes.
 const LONGEST_RESPONSE: usize = 16 << 10;
 
-/// Resolves `host:port` to one address, IPv4 first.
+/// Resolves `host:port` to one address, preferably IPv4.
 ///
 /// # Errors
-/// [`Error::Resolve`] when there is none.
+/// [`Error::Resolve`] if there is no address.
 pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
     let failed = |source| Error::Resolve { address: address.to_owned(), source };
     let all: Vec<_> = address.to_socket_addrs().map_err(failed)?.collect();
@@ -35,37 +36,37 @@ pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
     first.copied().ok_or_else(|| failed(io::Error::new(io::ErrorKind::NotFound, "no address")))
 }
 
-/// From which source address each connection starts.
+/// Chooses the source address of each connection.
 #[derive(Clone, Debug)]
 pub struct Sources {
     target: SocketAddr,
     ports_per_address: u32,
-    /// Addresses of this machine to start from, in turn; none leaves the choice to the kernel.
+    /// Source addresses on this machine, used in order. Empty means that the kernel chooses.
     addresses: Vec<IpAddr>,
 }
 
 impl Sources {
-    /// For a target, with the ports that the kernel gives out, from these addresses of this machine; none leaves the
-    /// choice to the kernel.
+    /// Creates the sources for a target, with the kernel's range of local ports and these addresses of this machine.
+    /// Without addresses, the kernel chooses.
     pub fn new(target: SocketAddr, addresses: &[IpAddr]) -> Self {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-        // Where addresses cost nothing, each is left before the search for its ports gets slow.
+        // Where other addresses are free to use, each is left before the kernel's search for a free port becomes slow.
         let is_spare = addresses.is_empty() && has_spare_addresses(target.ip());
         let ports_per_address = if is_spare { fast_ports(&range) } else { usable_ports(&range) };
         Self { target, ports_per_address, addresses: addresses.to_owned() }
     }
 
-    /// Where connections lead.
+    /// Address of the service.
     pub fn target(&self) -> SocketAddr {
         self.target
     }
 
-    /// Ports that one source address is used for.
+    /// Number of ports used on each source address.
     pub fn ports_per_address(&self) -> u32 {
         self.ports_per_address
     }
 
-    /// How many connections to the target there are ports for.
+    /// Largest number of connections to the target for which there are ports.
     pub fn most_connections(&self) -> u64 {
         let addresses = match (self.addresses.len(), self.target.ip()) {
             (0, ip) if has_spare_addresses(ip) => LOOPBACK_ADDRESSES,
@@ -74,18 +75,18 @@ impl Sources {
         addresses * u64::from(self.ports_per_address)
     }
 
-    /// How many source addresses so many connections start from.
+    /// Number of source addresses that this number of connections uses.
     pub fn addresses_for(&self, connections: u32) -> u32 {
         let wanted = connections.div_ceil(self.ports_per_address).max(1);
         u64::from(wanted).min(self.most_connections() / u64::from(self.ports_per_address)) as u32
     }
 
-    /// The source of connection `index`, or nothing where the kernel may choose. Without addresses of its own only
-    /// loopback has some to spare: all of 127.0.0.0/8.
+    /// Source address of connection `index`; `None` if the kernel chooses. Without given addresses, only a loopback
+    /// target has others: all of 127.0.0.0/8.
     pub fn source(&self, index: u32) -> Option<SocketAddr> {
         let nth = index / self.ports_per_address;
         match (self.addresses.last(), self.target.ip()) {
-            // Beyond the last address's ports the kernel says that there are none, and that is counted.
+            // Beyond the ports of the last address, the kernel reports that none is free, which is counted.
             (Some(last), _) => Some(SocketAddr::new(*self.addresses.get(nth as usize).unwrap_or(last), 0)),
             (None, ip) if has_spare_addresses(ip) && nth > 0 => {
                 Some(SocketAddr::from((Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + nth), 0)))
@@ -95,56 +96,58 @@ impl Sources {
     }
 }
 
-/// Whether connections can start from an address: that it is one of this machine's.
+/// Checks that connections can start from an address, that is, that it belongs to this machine.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error if it can't be bound.
 pub fn check_source(address: IpAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::STREAM, Some(Protocol::TCP))?;
     socket.bind(&SocketAddr::new(address, 0).into())
 }
 
-/// Whether a load may start from any address of the target's network: 127.0.0.0/8 is all this machine's.
+/// Whether load may start from any address of the target's network. All of 127.0.0.0/8 belongs to this machine.
 fn has_spare_addresses(target: IpAddr) -> bool {
     matches!(target, IpAddr::V4(ip) if ip.is_loopback())
 }
 
-/// Nine tenths of the range: other programs need ports too, and the search for a free one slows down near the end.
+/// Nine tenths of the port range: other programs need ports, too, and the search for a free one is slow near the end.
 fn usable_ports(range: &str) -> u32 {
     let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u32>().ok());
     let (first, last) = (bounds.next().unwrap_or(32_768), bounds.next().unwrap_or(60_999));
     (last.saturating_sub(first) * 9 / 10).max(1)
 }
 
-/// Half as many. The kernel looks through the ports of one parity before those of the other (`__inet_hash_connect`), so
-/// that from the half on every connect walks over all that are taken: a few hundred microseconds each.
+/// Half of the usable ports. The kernel tries the ports of one parity before those of the other
+/// (`__inet_hash_connect`), so that from the half on, every connect passes all taken ports, which costs a few hundred
+/// microseconds each time.
 fn fast_ports(range: &str) -> u32 {
     (usable_ports(range) / 2).max(1)
 }
 
-/// What all connections of a thread together may leave unread in the kernel, in bytes. Its own choice is up to 32 MiB for each
-/// connection: a flood would fill the machine's memory, and its age would be that of these buffers.
+/// Unread data in the kernel over all connections of a thread, in bytes. By default it is up to 32 MiB per connection:
+/// a flood would fill the machine's memory, and its age would be the age of these buffers.
 const UNREAD: usize = 64 << 20;
-/// Nor so little for one that a read is small, nor more than a read takes twice, in bytes.
+/// Bounds of the receive buffer of one connection, in bytes. Below the first, reads become small; the second is two
+/// reads.
 const UNREAD_EACH: (usize, usize) = (32 << 10, 512 << 10);
 
-/// What the kernel may hold unread of each of so many connections that receive, in bytes.
+/// Size of the receive buffer of each of `connections` receiving connections, in bytes.
 pub fn unread_each(connections: u32) -> usize {
     (UNREAD / (connections as usize).max(1)).clamp(UNREAD_EACH.0, UNREAD_EACH.1)
 }
 
-/// Starts a connection without waiting for it. What the kernel may hold unread of it is `receive_buffer` bytes, or left to the
-/// kernel.
+/// Starts a connection without waiting for it. `receive_buffer` is the size of its receive buffer in bytes; without it,
+/// the kernel chooses.
 ///
 /// # Errors
-/// The kernel's; [`reason`] names it.
+/// The kernel's error; [`reason`] gives its name in results.
 pub fn start(target: SocketAddr, source: Option<SocketAddr>, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    // Always: with Nagle's algorithm a small message waits for the acknowledgement of the one before.
+    // Always set: with Nagle's algorithm a small message waits for the acknowledgement of the previous one.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
     if let Some(bytes) = receive_buffer {
-        // Before the window's scale is agreed upon.
+        // Set before the connect, because the handshake negotiates the window scale.
         socket.set_recv_buffer_size(bytes)?;
     }
     if let Some(source) = source {
@@ -157,7 +160,7 @@ pub fn start(target: SocketAddr, source: Option<SocketAddr>, receive_buffer: Opt
     }
 }
 
-/// The port is chosen at connect, when the kernel knows the target: so one port serves several targets.
+/// Lets the kernel choose the port at connect, when it knows the target: one port can then serve several targets.
 fn bind_address_no_port(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the option's value is a live c_int of the stated length.
@@ -173,7 +176,7 @@ fn bind_address_no_port(socket: &Socket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A short name for why the kernel ended a connection or refused one; it is a key in results.
+/// The short name of the kernel's error; a key in results.
 pub fn reason(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => "refused",
@@ -187,7 +190,7 @@ pub fn reason(error: &io::Error) -> &'static str {
     }
 }
 
-/// The upgrade request of a workload, complete but for the key.
+/// A workload's upgrade request, complete except for the key.
 #[derive(Clone, Debug)]
 pub struct UpgradeRequest {
     before_key: String,
@@ -195,12 +198,13 @@ pub struct UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// For a `host:port` as it stands in the `Host` header.
+    /// Creates the request of a workload; `host` is the value of the `Host` header, `host:port`.
     pub fn new<W: Workload>(workload: &W, host: &str) -> Self {
         Self::to(host, &workload.path(), &workload.headers())
     }
 
-    /// For a `host:port` as it stands in the `Host` header, a path, and headers beyond those of RFC 6455.
+    /// Creates a request from the value of the `Host` header (`host:port`), a path, and headers beyond those of RFC
+    /// 6455.
     pub fn to(host: &str, path: &str, headers: &[(String, String)]) -> Self {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         Self {
@@ -212,13 +216,13 @@ impl UpgradeRequest {
         }
     }
 
-    /// The request with a key.
+    /// The bytes of the request with this key.
     pub fn bytes(&self, key: &str) -> Vec<u8> {
         [&self.before_key, key, &self.after_key].concat().into_bytes()
     }
 }
 
-/// A key: 16 bytes that differ from attempt to attempt, in base64 (RFC 6455, section 4.1).
+/// Creates a key: 16 random bytes in base64, new for each attempt (RFC 6455, section 4.1).
 pub fn key(random: &mut u64) -> String {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&splitmix64(random).to_ne_bytes());
@@ -226,7 +230,7 @@ pub fn key(random: &mut u64) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What the service must answer to a key.
+/// The `Sec-WebSocket-Accept` value that belongs to a key (RFC 6455, section 4.2.2).
 pub fn accept(key: &str) -> String {
     let mut hash = Sha1::new();
     hash.update(key.as_bytes());
@@ -234,14 +238,14 @@ pub fn accept(key: &str) -> String {
     STANDARD.encode(hash.finalize())
 }
 
-/// The service's answer to the upgrade.
+/// The state of the service's response to the upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrade {
-    /// Not complete.
+    /// The response isn't complete yet.
     Incomplete,
-    /// Switched; frames start after this many bytes.
+    /// The protocol was switched; frames start after this number of bytes.
     Done(usize),
-    /// Not switched; the reason is a key in results.
+    /// The protocol was not switched; the reason is a key in results.
     Failed(String),
 }
 
@@ -265,7 +269,7 @@ pub fn check_upgrade(bytes: &[u8], key: &str) -> Upgrade {
                 return Upgrade::Failed("upgrade_not_accepted".into());
             }
             if header("sec-websocket-extensions").is_some() || header("sec-websocket-protocol").is_some() {
-                // We offered neither, so a service that answers one speaks of somebody else.
+                // The request offers neither, so a response with one of them is wrong.
                 return Upgrade::Failed("upgrade_unasked".into());
             }
             Upgrade::Done(length)

@@ -1,4 +1,4 @@
-//! What the sessions of one load thread share: buffers, counters, histograms, and what they are to do.
+//! State that all sessions of one load thread share: buffers, counters, histograms and the pattern of the load.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
@@ -12,58 +12,58 @@ use crate::{
     workload::Workload,
 };
 
-/// One read takes at most this much, in bytes. A larger buffer makes reading cheaper by a fifth over 64 KiB.
+/// Largest read, in bytes. Compared with 64 KiB, this size makes reading cheaper by a fifth.
 const READ_BUFFER: usize = 256 << 10;
 
-/// Counters of one thread. All only grow.
+/// Message counters of one thread. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Messages due (open loop) or composed (closed loop).
     pub(crate) due: u64,
-    /// Of those, due inside the window.
+    /// Messages that were due inside the window.
     pub(crate) window_due: u64,
-    /// Numbered messages that the socket took in full.
+    /// Numbered messages that the socket accepted completely.
     pub(crate) sent: u64,
-    /// Due, but never handed to the socket in full.
+    /// Messages that were due but never handed to the socket completely.
     pub(crate) unsent: u64,
-    /// First answers.
+    /// First replies to a message.
     pub(crate) replies: u64,
-    /// Of the first answers, those that came after the objective's time.
+    /// First replies that came after the objective's time.
     pub(crate) late: u64,
-    /// Wrong answers.
+    /// Wrong replies.
     pub(crate) wrong: u64,
-    /// Answers that came twice or that nobody asked for.
+    /// Replies that came twice or that belong to no message.
     pub(crate) duplicates: u64,
-    /// Answers out of order.
+    /// Replies that came out of order.
     pub(crate) reorders: u64,
-    /// Write system calls that moved bytes.
+    /// Write system calls that wrote at least a byte.
     pub(crate) writes: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
-    /// Published messages that came.
+    /// Published messages received.
     pub(crate) deliveries: u64,
-    /// Of those, read inside the window.
+    /// Published messages read inside the window.
     pub(crate) window_deliveries: u64,
-    /// The reads that brought them.
+    /// Reads inside the window that brought published messages.
     pub(crate) window_reads: u64,
-    /// Bytes of the frames that became whole with these.
+    /// Bytes of the frames that those reads completed.
     pub(crate) window_bytes: u64,
 }
 
-/// Counters of connections of one thread.
+/// Connection counters of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionTally {
     pub(crate) attempted: u64,
-    /// Attempts without an outcome yet.
+    /// Attempts that have neither succeeded nor failed yet.
     pub(crate) in_flight: u32,
     pub(crate) opened: u64,
     pub(crate) failed: BTreeMap<String, u64>,
     pub(crate) closed_early: BTreeMap<String, u64>,
-    /// When the last attempt had its outcome.
+    /// Time at which the last attempt succeeded or failed, in nanoseconds of the monotonic clock.
     pub(crate) last_outcome_ns: u64,
 }
 
-/// See the module.
+/// The state shared by the sessions of one load thread. The thread passes it to every call of a session.
 pub(crate) struct Context<W: Workload> {
     pub(crate) workload: Arc<W>,
     pub(crate) messages: W::Messages,
@@ -75,28 +75,28 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
     pub(crate) pattern: Pattern,
-    /// What the kernel may hold unread of each connection, in bytes; absent where that is left to it.
+    /// Size of each socket's receive buffer in bytes; absent if the kernel chooses.
     pub(crate) receive_buffer: Option<usize>,
     /// Messages per write.
     pub(crate) coalesce: u64,
     /// Wall clock minus monotonic clock, in nanoseconds.
     pub(crate) wall_offset_ns: i64,
-    /// Replies that take longer are late.
+    /// Reply time in nanoseconds above which a reply is late.
     pub(crate) late_after_ns: u64,
-    /// Set when load starts.
+    /// Present from the start of the load.
     pub(crate) load: Option<LoadState>,
-    /// Sockets that become writable are given more messages.
+    /// Whether a flood is on: sockets that become writable get more messages.
     pub(crate) flooding: bool,
-    /// Connections of a ping-pong that have not done their share.
+    /// Connections of a ping-pong that haven't finished their messages.
     pub(crate) playing: u32,
 }
 
-/// What exists only once the start is known.
+/// State that exists from the start of the load.
 pub(crate) struct LoadState {
     pub(crate) phases: Phases,
     pub(crate) recorder: Recorder,
-    /// The coordinator's wall clock minus our monotonic clock, in nanoseconds: a publisher's clock is taken for the
-    /// coordinator's.
+    /// The coordinator's wall clock minus this machine's monotonic clock, in nanoseconds. The publisher's clock is
+    /// assumed to be the coordinator's.
     pub(crate) publisher_offset_ns: i64,
 }
 
@@ -123,25 +123,25 @@ impl<W: Workload> Context<W> {
         }
     }
 
-    /// Whether each message's due time is kept. A flood has none: its messages are due when the socket takes them.
+    /// Whether the due time of each message is kept. In a flood, messages are due when the socket accepts them.
     #[inline]
     pub(crate) fn tracks_due(&self) -> bool {
         self.pattern != Pattern::Flood
     }
 
-    /// Wall clock for a payload, in microseconds, without asking the kernel.
+    /// Wall-clock time for a payload, in microseconds, computed without a system call.
     #[inline]
     pub(crate) fn unix_us(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.wrapping_add_signed(self.wall_offset_ns) / 1000
     }
 
-    /// An attempt became a ready connection.
+    /// Counts an attempt that became a ready connection.
     pub(crate) fn opened(&mut self, now_ns: u64) {
         self.connections.opened += 1;
         self.attempt_ended(now_ns);
     }
 
-    /// An attempt failed.
+    /// Counts an attempt that failed.
     pub(crate) fn failed(&mut self, reason: &str, now_ns: u64) {
         *self.connections.failed.entry(reason.to_owned()).or_default() += 1;
         self.attempt_ended(now_ns);
@@ -152,7 +152,7 @@ impl<W: Workload> Context<W> {
         self.connections.last_outcome_ns = now_ns;
     }
 
-    /// A ready connection ended before we closed it.
+    /// Counts a ready connection that ended before the worker closed it.
     pub(crate) fn closed_early(&mut self, reason: &str) {
         *self.connections.closed_early.entry(reason.to_owned()).or_default() += 1;
     }

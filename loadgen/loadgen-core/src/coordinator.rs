@@ -1,7 +1,7 @@
 //! The worker's side of the coordinator's protocol: register, next, ready, samples, result.
 //!
-//! A repeated request has the effect of one (`docs/PROTOCOL.md` says why), so whatever the network does is answered by
-//! asking again. Blocking: load threads run beside it and need no runtime.
+//! A repeated request has the effect of one (`docs/PROTOCOL.md` explains why), so a request that fails on the network
+//! is sent again. All calls block: load threads run beside them and need no runtime.
 
 mod work;
 
@@ -25,16 +25,16 @@ use crate::{
     trial::{Gate, StartAt},
 };
 
-/// Longer than the 20 s that the coordinator may hold a question.
+/// Time-out of a request. It is longer than the 20 s for which the coordinator may hold a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a coordinator may be away: long enough for it to be replaced on another node.
+/// How long the coordinator may be unreachable. It is long enough to restart it on another node.
 const PATIENCE: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Round trips from which the best is taken as the clock's offset.
+/// Number of round trips, of which the shortest determines the clock's offset.
 const CLOCK_ROUND_TRIPS: usize = 12;
 
-/// A coordinator, as one worker sees it.
+/// One worker's client of a coordinator.
 pub struct Coordinator {
     url: String,
     worker: u32,
@@ -44,20 +44,21 @@ pub struct Coordinator {
     token: Option<String>,
 }
 
-/// This machine's clock against the coordinator's.
+/// The difference between this machine's clock and the coordinator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// Ours minus theirs, in nanoseconds.
+    /// This machine's clock minus the coordinator's clock, in nanoseconds.
     pub offset_ns: i64,
-    /// Half the best round trip, in nanoseconds.
+    /// Half of the shortest round trip, in nanoseconds.
     pub uncertainty_ns: u64,
 }
 
 impl Coordinator {
-    /// For a base URL such as `http://127.0.0.1:8080`; nothing is sent yet.
+    /// Creates a client for a base URL such as `http://127.0.0.1:8080`. No request is sent yet.
     ///
     /// # Errors
-    /// [`Error::Kernel`] when there are no resources for a client.
+    /// - [`Error::Kernel`] if the client's runtime can't be started
+    /// - [`Error::Coordinator`] if the HTTP client can't be built
     pub fn new(url: &str, worker: u32) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -74,27 +75,28 @@ impl Coordinator {
         Ok(Self { url, worker, client, runtime, patience: PATIENCE, token: None })
     }
 
-    /// With a token to show, where the coordinator asks for one.
+    /// Sets the bearer token that the client presents. An empty token counts as none.
     pub fn with_token(mut self, token: Option<String>) -> Self {
         self.token = token.filter(|token| !token.is_empty());
         self
     }
 
-    /// With another patience than five minutes.
+    /// Sets how long the coordinator may be unreachable, instead of five minutes.
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Presents this worker.
+    /// Registers this worker.
     ///
     /// # Errors
-    /// [`Error::Coordinator`] or [`Error::Refused`] when patience ends; so for every other request.
+    /// [`Error::Coordinator`] or [`Error::Refused`] if the request still fails when patience ends, or fails in a way
+    /// that repeating it can't change. This holds for all other requests, too.
     pub fn register(&self, registration: &Registration) -> Result<(), Error> {
         self.ask("register", Method::POST, "/v1/workers", Body::json(registration)).map(|_| ())
     }
 
-    /// Waits for the next trial; nothing when the run is over.
+    /// Waits for the next trial; `None` if the run is over.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -109,10 +111,11 @@ impl Coordinator {
         }
     }
 
-    /// Waits at the barrier.
+    /// Waits at the barrier. Returns the start of the load, in nanoseconds since the Unix epoch by the coordinator's
+    /// clock.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] when the trial is off, else as [`Self::register`].
+    /// [`Error::Abandoned`] if the trial is cancelled, otherwise as for [`Self::register`].
     pub fn ready(&self, ready: &Ready) -> Result<u64, Error> {
         let path = format!("/v1/workers/{}/ready", self.worker);
         loop {
@@ -124,7 +127,8 @@ impl Coordinator {
         }
     }
 
-    /// Waits until the service has been read at the end of a window that was over before its time.
+    /// Reports that the worker finished its load early, and waits until the service has been read at the end of the
+    /// window.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -138,7 +142,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Hands in raw rows, compressed with zstd; before the result, which ends the trial for this worker.
+    /// Uploads raw rows, compressed with zstd. They must come before the result, which ends the trial for this worker.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -150,7 +154,7 @@ impl Coordinator {
         self.ask("upload the samples", Method::PUT, &path, Body::Zstd(zstd.into())).map(|_| ())
     }
 
-    /// Hands in the result.
+    /// Uploads the result.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -159,7 +163,7 @@ impl Coordinator {
         self.ask("upload the result", Method::PUT, &path, Body::json(result)).map(|_| ())
     }
 
-    /// Measures the clock's offset: the best of several round trips, and half of it as the uncertainty.
+    /// Measures the clock's offset by the shortest of several round trips. Half of it is the uncertainty.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -193,7 +197,7 @@ impl Coordinator {
         })
     }
 
-    /// Asks until there is an answer: silence, a lost connection and a server error are asked again.
+    /// Sends a request until there is a response. A time-out, a lost connection or a server error is tried again.
     fn ask(&self, what: &'static str, method: Method, path: &str, body: Body) -> Result<Vec<u8>, Error> {
         let url = format!("{}{path}", self.url);
         let deadline = Instant::now() + self.patience;
@@ -234,7 +238,7 @@ impl Coordinator {
     }
 }
 
-/// What a request carries; shared, because a request may be sent more than once.
+/// The body of a request. It is shared, because a request may be sent more than once.
 enum Body {
     None,
     Json(Bytes),
@@ -257,14 +261,14 @@ fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// The coordinator as the gate of one trial.
+/// The coordinator as the barrier of one trial.
 pub struct CoordinatorGate<'a> {
     coordinator: &'a Coordinator,
     assignment: &'a Assignment,
 }
 
 impl<'a> CoordinatorGate<'a> {
-    /// For an assignment.
+    /// Creates the barrier for an assignment.
     pub fn new(coordinator: &'a Coordinator, assignment: &'a Assignment) -> Self {
         Self { coordinator, assignment }
     }
@@ -273,10 +277,10 @@ impl<'a> CoordinatorGate<'a> {
 impl Gate for CoordinatorGate<'_> {
     fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error> {
         let Assignment { run, trial, attempt, .. } = self.assignment;
-        // Before the barrier: afterwards there may be no time.
+        // Measured before the barrier, because there may be no time afterwards.
         let clock = self.coordinator.clock_offset()?;
         let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem };
-        // Whether a worker with nothing open goes on is the coordinator's to say: in a probe that is a result.
+        // The coordinator decides whether a worker without open connections goes on: in a probe, that is a result.
         let unix_ns = self.coordinator.ready(&ready)?;
         Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
     }
@@ -285,7 +289,7 @@ impl Gate for CoordinatorGate<'_> {
         let Assignment { run, trial, attempt, .. } = self.assignment;
         let over = WindowOver { run: run.clone(), trial: trial.clone(), attempt: *attempt };
         if let Err(error) = self.coordinator.window_over(&over) {
-            // Then it has no use for our connections, and says what it thinks of the result when that comes.
+            // The coordinator no longer needs the connections; it accepts or refuses the result when that is uploaded.
             eprintln!("{error}");
         }
     }

@@ -2,67 +2,67 @@
 
 use std::{io, net::SocketAddr};
 
-/// Every variant ends the trial. What happens to a single connection or message is counted, not an error.
+/// An error that ends the trial. Failures of single connections or messages are counted instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The service's address can't be resolved.
     #[error("failed to resolve {address:?}; expected host:port")]
     Resolve {
-        /// As it was given.
+        /// The address as given.
         address: String,
-        /// Why.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// The kernel refused something that a worker can't do without.
+    /// The kernel refused a request that the worker depends on.
     #[error("failed to {what}")]
     Kernel {
-        /// What the worker asked for.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// No connection could be opened.
     #[error("none of {wanted} connections to {address} could be opened: {reasons}")]
     NothingOpen {
-        /// How many were attempted.
+        /// Number of connections attempted.
         wanted: u32,
-        /// Where.
+        /// Address of the service.
         address: SocketAddr,
-        /// Reasons and their counts.
+        /// Reasons with their counts.
         reasons: String,
     },
-    /// The coordinator called the trial off.
+    /// The coordinator cancelled the trial.
     #[error("the trial was abandoned: {reason}")]
     Abandoned {
-        /// The coordinator's words.
+        /// The coordinator's reason.
         reason: String,
     },
-    /// The trial can't be carried out as it is described.
+    /// The assignment can't be run; contains the reason.
     #[error("{0}")]
     Assignment(String),
-    /// A thread of the worker died.
+    /// A load thread of the worker panicked.
     #[error("a load thread panicked; its message is above")]
     ThreadDied,
-    /// The coordinator can't be reached or doesn't understand us.
+    /// A request to the coordinator failed on the network or could not be built.
     #[error("failed to {what} at {url}")]
     Coordinator {
-        /// The request, in words.
+        /// The purpose of the request.
         what: &'static str,
-        /// Its URL.
+        /// URL of the request.
         url: String,
-        /// Why.
+        /// The HTTP client's error.
         source: reqwest::Error,
     },
     /// The coordinator refused a request.
     #[error("the coordinator answered {status} to {what} at {url}: {body}")]
     Refused {
-        /// The request, in words.
+        /// The purpose of the request.
         what: &'static str,
-        /// Its URL.
+        /// URL of the request.
         url: String,
-        /// The HTTP status.
+        /// HTTP status of the response.
         status: u16,
-        /// What it said.
+        /// Body of the response.
         body: String,
     },
 }

@@ -1,6 +1,7 @@
-//! How the worker itself fared: CPU, quota, throttling, memory, clocks.
+//! Evidence about the worker itself: CPU, quota, throttling, memory, clocks.
 //!
-//! Read from the kernel's exact clocks and the cgroup's own files, never from load averages or sampled ticks.
+//! All values come from the kernel's exact clocks and the cgroup's own files, never from load averages or sampled
+//! ticks.
 
 mod before;
 

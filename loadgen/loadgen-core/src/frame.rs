@@ -1,31 +1,31 @@
-//! RFC 6455 frames as a client sees them: builds masked ones, parses unmasked ones.
+//! RFC 6455 frames on the client's side: builds masked frames, parses unmasked ones. Pure.
 //!
-//! Pure. Building copies a payload once, masking it on the way, so a flood touches each byte a single time. Parsing is
-//! strict, because a service that sends a broken frame must not look fast.
+//! Building copies a payload once and masks it at the same time, so a flood touches each byte once. Parsing is strict,
+//! because a service that sends broken frames must not look fast.
 
-/// Longest header of a client frame: two bytes, eight of length, four of mask.
+/// Longest header of a client frame: two bytes, eight bytes of length, four bytes of mask.
 pub const LONGEST_HEADER: usize = 14;
-/// Largest frame accepted from a service; a longer one is taken for a broken length.
+/// Largest frame accepted from a service, in bytes. A longer one is treated as a broken length.
 pub const LARGEST_FRAME: u64 = 16 << 20;
 
-/// The bit of a frame's first byte that says that the frame ends its message.
+/// The FIN bit of a frame's first byte, set in the last frame of a message.
 const LAST: u8 = 0x80;
 
-/// What a frame is (RFC 6455, section 5.2).
+/// The opcode of a frame (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
     /// The next part of a fragmented message.
     Continuation = 0,
-    /// UTF-8 text.
+    /// The first frame of a UTF-8 text message.
     Text = 1,
-    /// Bytes.
+    /// The first frame of a binary message.
     Binary = 2,
-    /// The closing handshake.
+    /// The Close frame of the close handshake.
     Close = 8,
-    /// Asks for a pong.
+    /// A ping, which requests a pong.
     Ping = 9,
-    /// Answers a ping.
+    /// A pong, the response to a ping.
     Pong = 10,
 }
 
@@ -42,52 +42,52 @@ impl Opcode {
         })
     }
 
-    /// Close, ping and pong.
+    /// Whether the frame is a control frame: close, ping or pong.
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
 }
 
-/// A source of masks: a fresh one for each frame (section 5.3). Not cryptographic: the mask protects proxies from a
-/// browser's script, and here there is neither.
+/// A source of masking keys, a new one for each frame (RFC 6455, section 5.3). They are not cryptographic: masking
+/// protects proxies from scripts in browsers, and here there is neither.
 #[derive(Clone, Debug)]
 pub struct Masks(u64);
 
 impl Masks {
-    /// Masks from a seed.
+    /// Creates a source from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next mask.
+    /// The next masking key.
     #[inline]
     pub fn next_mask(&mut self) -> [u8; 4] {
         (crate::schedule::splitmix64(&mut self.0) as u32).to_ne_bytes()
     }
 }
 
-/// Frames waiting for one write, back to back in one buffer that is reused.
+/// Frames for one write, back to back in a reused buffer.
 #[derive(Debug, Default)]
 pub struct Batch {
-    // Always as long as its largest use, so that a frame is written without clearing memory first.
+    // The length never shrinks, so that memory isn't cleared before a frame is written.
     bytes: Vec<u8>,
     end: usize,
 }
 
 impl Batch {
-    /// Forgets all frames, keeps the memory.
+    /// Removes all frames and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.end = 0;
     }
 
-    /// The frames.
+    /// The bytes of all frames.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.end == 0
     }
@@ -106,7 +106,7 @@ impl Batch {
     }
 }
 
-/// Appends one masked text message in as many frames as `parts`; only checks of a protocol send such.
+/// Appends one masked text message with a frame for each part. Only protocol checks send fragments.
 pub fn append_fragments(out: &mut Vec<u8>, parts: &[&[u8]], mask: [u8; 4]) {
     for (nth, part) in parts.iter().enumerate() {
         let start = out.len();
@@ -117,7 +117,7 @@ pub fn append_fragments(out: &mut Vec<u8>, parts: &[&[u8]], mask: [u8; 4]) {
     }
 }
 
-/// Appends one masked frame to a growing buffer; for the frames that are not worth a batch.
+/// Appends one masked frame to a growing buffer, for frames outside of batches.
 pub fn append(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
     let start = out.len();
     out.resize(start + LONGEST_HEADER + payload.len(), 0);
@@ -149,14 +149,14 @@ fn write_header(room: &mut [u8], opcode: Opcode, length: usize, mask: [u8; 4]) -
     at + 4
 }
 
-/// Copies `payload` into `target` of the same length, masked.
+/// Copies `payload`, masked, to `target`, which has the same length.
 #[inline]
 fn mask_into(target: &mut [u8], payload: &[u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_le_bytes([a, b, c, d, a, b, c, d]);
     if let (Some(to), Some(from)) = (target.last_chunk_mut::<8>(), payload.last_chunk::<8>()) {
-        // The end first, in one piece; what of it is written again below gets the same bytes. The mask goes on where the
-        // bytes before have left it.
+        // The last eight bytes come first, in one piece. The loop below writes some of them again with the same values.
+        // The mask is rotated to continue from the bytes before.
         let turned = wide.rotate_right(8 * (payload.len() % 4) as u32);
         *to = (u64::from_le_bytes(*from) ^ turned).to_le_bytes();
         for (to, from) in target.as_chunks_mut::<8>().0.iter_mut().zip(payload.as_chunks::<8>().0) {
@@ -169,16 +169,16 @@ fn mask_into(target: &mut [u8], payload: &[u8], mask: [u8; 4]) {
     }
 }
 
-/// How far a write of our own frames came.
+/// How many frames a partial write completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Text and binary frames that are complete.
+    /// Number of complete text and binary frames.
     pub data_frames: u64,
-    /// Where the first incomplete frame starts; the length of all when there is none.
+    /// Start of the first incomplete frame; the total length if all are complete.
     pub boundary: usize,
 }
 
-/// Walks our own frames (as built above) up to `written` bytes.
+/// Walks frames built by this module up to `written` bytes.
 pub fn progress(frames: &[u8], written: usize) -> Progress {
     let mut progress = Progress::default();
     while progress.boundary < frames.len() {
@@ -200,46 +200,46 @@ pub fn progress(frames: &[u8], written: usize) -> Progress {
 /// A frame from a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Whether it ends its message.
+    /// Whether the frame ends its message (FIN bit).
     pub last: bool,
-    /// What it is.
+    /// Opcode of the frame.
     pub opcode: Opcode,
-    /// Its payload.
+    /// Payload of the frame.
     pub payload: &'a [u8],
-    /// Its length with header.
+    /// Length of the frame in bytes, header included.
     pub length: usize,
 }
 
-/// How a service broke the protocol.
+/// How a service violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A reserved bit without an extension.
+    /// A reserved bit is set, although no extension was negotiated.
     #[error("a reserved bit is set")]
     Reserved,
-    /// An opcode without meaning.
+    /// The opcode is not defined.
     #[error("the opcode is unknown")]
     Opcode,
-    /// Servers don't mask.
+    /// The frame is masked; a server must not mask (RFC 6455, section 5.1).
     #[error("a frame from the service is masked")]
     Masked,
-    /// A length that would fit a shorter form.
+    /// The length isn't in its shortest form (RFC 6455, section 5.2).
     #[error("the length isn't in its shortest form")]
     Length,
-    /// Longer than [`LARGEST_FRAME`].
+    /// The frame is longer than [`LARGEST_FRAME`], or a message than its limit.
     #[error("the frame is longer than {LARGEST_FRAME} bytes")]
     TooLong,
-    /// A control frame in parts or longer than 125 bytes.
+    /// A control frame is fragmented or longer than 125 bytes (RFC 6455, section 5.5).
     #[error("a control frame is fragmented or longer than 125 bytes")]
     Control,
-    /// A continuation without a beginning, or a beginning inside a message.
+    /// A continuation without a first frame, or a first frame inside another message.
     #[error("fragments are out of order")]
     Fragments,
 }
 
-/// The first frame of `bytes`, or nothing while it is incomplete.
+/// The first frame of `bytes`; `None` while it is incomplete.
 ///
 /// # Errors
-/// The [`Violation`], as soon as the header shows it.
+/// A [`Violation`], as soon as the header shows it.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
@@ -301,7 +301,7 @@ mod tests {
         frame
     }
 
-    /// Takes a client frame apart byte by byte, as slowly and plainly as the RFC says it.
+    /// Parses a client frame byte by byte, as plainly as the RFC describes it.
     fn unmask(frame: &[u8]) -> (u8, Vec<u8>, usize) {
         assert_eq!(frame[1] & 0x80, 0x80, "client frames are masked");
         let (length, at) = match frame[1] & 0x7F {

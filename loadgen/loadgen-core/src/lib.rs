@@ -1,24 +1,25 @@
-//! Load on WebSocket services that can be accounted for; knows nothing of any family of services.
+//! The parts of a load generator that every protocol shares. Messages are accounted for one by one.
 //!
-//! In the order in which a trial walks through it:
+//! This crate knows no protocol beyond WebSocket; a [`workload::Workload`] adds that. In the order in which a trial
+//! passes through the modules:
 //!
 //! | module | does |
 //! | --- | --- |
 //! | [`coordinator`] | fetches an assignment, holds at the barrier, uploads the result |
-//! | [`trial`] | carries an assignment out: threads, window, result |
-//! | [`workload`] | what a family of services adds |
-//! | [`preflight`] | what the machine must allow |
+//! | [`trial`] | runs an assignment: threads, window, result |
+//! | [`workload`] | what a protocol adds |
+//! | [`preflight`] | checks and raises the machine's limits |
 //! | [`connect`] | addresses, sockets, the upgrade |
 //! | [`Pattern`] | how load is offered |
-//! | [`schedule`], [`phases`] | when what is due; pure |
-//! | `load_thread`, `thread_plan` | one thread and its connections; holds the loop |
+//! | [`schedule`], [`phases`] | when each message is due; pure |
+//! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
-//! | [`frame`], [`replies`] | what is on the wire, and which question an answer belongs to; pure |
-//! | [`receiver`] | what a connection received of a service that publishes; pure |
+//! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
+//! | [`receiver`] | what a connection received from a service that publishes; pure |
 //! | [`recorder`] | histograms |
-//! | [`peer`] | one blocking connection, for checks of a protocol |
-//! | [`evidence`] | how the generator itself fared |
-//! | [`progress`] | what a person sees meanwhile |
+//! | [`peer`] | one blocking connection, for protocol checks |
+//! | [`evidence`] | CPU, memory and clock of the generator itself |
+//! | [`progress`] | a progress line on the terminal |
 
 pub mod assembly;
 pub mod clock;

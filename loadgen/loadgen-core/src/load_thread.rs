@@ -1,8 +1,8 @@
-//! One load thread: its connections, its epoll set, its recorder, and the sequence of its trial.
+//! One load thread: its connections, its epoll set, its recorder, and its part of a trial.
 //!
-//! A thread shares nothing while it works. It is told when to start, and hands in its books at the end. In the order of a
-//! trial: `attempts` opens its connections, `patterns` holds the load, `ending` drains, says goodbye and closes the books;
-//! `turn` is where all of them wait.
+//! A thread shares no data while it runs. It receives commands and returns its result at the end. In the order of a
+//! trial: `attempts` opens connections, `patterns` offers the load, `ending` drains, closes connections and collects
+//! the counts; all of them wait in `turn`.
 
 mod attempts;
 mod ending;
@@ -34,54 +34,54 @@ use crate::{
     workload::Workload,
 };
 
-/// Events taken from the kernel at once.
+/// Largest number of events that one call returns.
 const EVENTS: usize = 256;
-/// How often idle connections are looked for.
+/// Interval at which idle connections are looked for, in nanoseconds.
 const SWEEP_NS: u64 = 4_000_000_000;
-/// How often finished attempts, settled connections and timeouts are looked for while waiting, in nanoseconds.
+/// Interval, in nanoseconds, at which a waiting thread checks for finished attempts, settled connections and time-outs.
 const LOOK_NS: u64 = 5_000_000;
-/// epoll's name for the wake-up descriptor.
+/// Identifies the wake-up descriptor in epoll events.
 const WAKE: u64 = u64::MAX;
 
-/// What the trial tells a thread.
+/// A command to a load thread.
 pub(crate) enum Command {
-    /// Load starts. With this machine's clock minus the coordinator's, in nanoseconds.
+    /// Start the load. Contains this machine's clock minus the coordinator's, in nanoseconds.
     Start(Phases, i64),
-    /// Its connections have been open for long enough.
+    /// Drain and close the connections. The service has been read.
     Part,
-    /// There will be no load, or nobody who asks for it any more.
+    /// There will be no load, or it is no longer needed: close the connections.
     Stop,
 }
 
-/// What a thread tells the trial.
+/// A report of a load thread.
 pub(crate) enum Report {
-    /// All attempts have ended.
+    /// All connection attempts have ended.
     Ready {
         open: u32,
         failed: std::collections::BTreeMap<String, u64>,
-        /// Congestion control on its sockets.
+        /// TCP congestion control of the thread's sockets.
         congestion_control: Option<String>,
     },
-    /// Its window is over.
+    /// The thread's window is over.
     WindowEnded,
-    /// It is done.
+    /// The thread has finished.
     Finished(Box<ThreadResult>),
-    /// It can't work.
+    /// The thread can't run.
     Failed(Error),
 }
 
-/// A thread's books.
+/// The result of one thread.
 pub(crate) struct ThreadResult {
     pub(crate) tally: Tally,
     pub(crate) window: WindowCounts,
     pub(crate) connections: ConnectionTally,
     pub(crate) recorded: Option<Recorded>,
     pub(crate) books: Vec<WorkerBook>,
-    /// Actual start minus planned start.
+    /// Actual start minus planned start, in nanoseconds.
     pub(crate) skew_ns: i64,
 }
 
-/// Runs a thread from the first connection to the last. Everything it has to say goes through `report`.
+/// Runs a thread from the first connection attempt to the last close. All results go through `report`.
 pub(crate) fn run<W: Workload>(
     workload: Arc<W>,
     plan: ThreadPlan,
@@ -90,7 +90,7 @@ pub(crate) fn run<W: Workload>(
     report: Sender<Report>,
 ) {
     let thread = LoadThread::new(workload, plan, wake, commands, report.clone());
-    // A receiver that is gone has no use for the report either.
+    // If the receiver of reports is gone, the report isn't needed.
     let _ = match thread.and_then(LoadThread::work) {
         Ok(result) => report.send(Report::Finished(Box::new(result))),
         Err(error) => report.send(Report::Failed(error)),
@@ -107,9 +107,9 @@ struct LoadThread<W: Workload> {
     commands: Receiver<Command>,
     report: Sender<Report>,
     random: u64,
-    /// Sessions attempted so far; they are attempted in order.
+    /// Number of sessions attempted so far, in order.
     attempted: usize,
-    /// All attempts before this one have an outcome.
+    /// Index of the first attempt that may still be pending.
     oldest_attempt: usize,
     next_look_ns: u64,
     next_sweep_ns: u64,
@@ -133,7 +133,7 @@ impl<W: Workload> LoadThread<W> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel("create an epoll set"))?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)
             .map_err(kernel("watch the wake-up descriptor"))?;
-        // The default slack of 50 us would make every message late by as much.
+        // The default slack of 50 us would delay every message by that much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let random = plan.seed ^ (plan.share.index + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let sources = Sources::new(plan.target, workload.source_addresses());
@@ -158,7 +158,7 @@ impl<W: Workload> LoadThread<W> {
         })
     }
 
-    /// The sequence of a trial.
+    /// Runs the thread's part of one trial.
     fn work(mut self) -> Result<ThreadResult, Error> {
         let storm = matches!(self.plan.pattern, Pattern::Storm { .. });
         if !storm {
@@ -191,7 +191,7 @@ impl<W: Workload> LoadThread<W> {
         let _ = self.report.send(Report::Ready { open, failed, congestion_control });
     }
 
-    /// Keeps the connections alive until the trial says what comes next.
+    /// Keeps the connections open until the next command.
     fn hold(&mut self) -> Result<Command, Error> {
         loop {
             match self.commands.try_recv() {

@@ -1,42 +1,42 @@
-//! How load is offered: what a family makes of an assignment, and what each load thread then does.
+//! How load is offered: what a workload derives from an assignment, and what each load thread then does.
 
 /// How load is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// Connections are opened inside the window, with so many attempts in flight; no messages.
+    /// Connections are opened inside the window, with a limited number of attempts in flight; no messages.
     Storm {
         /// Attempts per second over all workers; absent means as fast as attempts complete.
         rate_per_second: Option<f64>,
     },
-    /// Each connection sends its next message when the last was answered.
+    /// Each connection sends its next message when the last one was answered.
     PingPong {
         /// Messages per connection inside the window; absent means until it ends.
         per_connection: Option<u32>,
     },
-    /// Messages are due at a rate, whatever the service does.
+    /// Messages are due at a rate, regardless of the service's replies.
     Open {
         /// Messages per second over all workers.
         rate_per_second: f64,
-        /// How they are spaced.
+        /// Spacing of the due times.
         arrivals: bench_format::plan::Arrivals,
     },
-    /// Each connection sends whenever its socket takes more.
+    /// Each connection sends whenever its socket accepts more.
     Flood,
-    /// Each connection receives what the service publishes, and sends nothing.
+    /// Each connection receives what the service publishes and sends no messages.
     Receive(Publishing),
 }
 
 /// How a service publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publishing {
-    /// By a schedule: the time from when a message was due until it came is its latency.
+    /// By a schedule. The time from a message's due time to its arrival is its latency.
     Paced,
-    /// As fast as it can: that time is the age of a backlog.
+    /// As fast as it can. That time is then the age of a backlog, not a latency.
     Flood,
 }
 
 impl Pattern {
-    /// Whether all that is to be done may be done before the window's time.
+    /// Whether the load may end before the window does.
     pub(crate) fn may_end_early(self) -> bool {
         matches!(self, Self::Storm { .. } | Self::PingPong { .. })
     }

@@ -1,6 +1,6 @@
-//! One blocking connection, for a check of a service's protocol: every frame is handed out as it came.
+//! A blocking connection for protocol checks; every frame is returned as it was received.
 //!
-//! Nothing is counted and nothing is answered here; each wait ends at a deadline that the caller gives.
+//! Nothing is counted and no frame is answered here. Each wait ends at a deadline that the caller gives.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -13,76 +13,76 @@ use crate::{
     frame::{self, Opcode, Violation},
 };
 
-/// So much of a payload is shown in a finding.
+/// Largest number of payload bytes in a finding.
 const SHOWN_BYTES: usize = 100;
 
-/// A connection that a check talks over.
+/// A connection of a protocol check.
 #[derive(Debug)]
 pub struct Peer {
     stream: TcpStream,
     input: Vec<u8>,
 }
 
-/// A frame as it came.
+/// A frame as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Whether it ends its message.
+    /// Whether the frame ends its message (FIN bit).
     pub last: bool,
-    /// What it is.
+    /// Opcode of the frame.
     pub opcode: Opcode,
-    /// Its payload.
+    /// Payload of the frame.
     pub payload: Vec<u8>,
 }
 
 impl Taken {
-    /// Its kind and the beginning of what it says, for a finding.
+    /// The opcode and the beginning of the payload, as text for a finding.
     pub fn in_words(&self) -> String {
         let payload = &self.payload[..self.payload.len().min(SHOWN_BYTES)];
         format!("{:?} {:?}", self.opcode, String::from_utf8_lossy(payload))
     }
 }
 
-/// Why no connection came about.
+/// Why no connection was established.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The kernel's answer, or its silence.
+    /// The TCP connection failed, or a write or read on it.
     #[error("connecting to {target}: {source}")]
     Connect {
-        /// Where.
+        /// Address of the service.
         target: SocketAddr,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The stream ended first.
+    /// The stream ended before the response to the upgrade.
     #[error("the stream ended before the upgrade was answered")]
     Ended,
-    /// The answer to the upgrade; its reason is a key in results.
+    /// The service refused the upgrade; the reason is a key in results.
     #[error("the upgrade was not accepted: {0}")]
     Upgrade(String),
 }
 
-/// Why there is no next frame.
+/// Why no frame could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Silence {
-    /// The deadline passed.
+    /// No frame came before the deadline.
     #[error("nothing came")]
     Nothing,
     /// The stream ended.
     #[error("the stream ended")]
     Ended,
-    /// It was no frame.
+    /// The bytes are not a valid frame.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The kernel's answer.
+    /// The read failed with the kernel's error.
     #[error(transparent)]
     Kernel(io::Error),
 }
 
 impl Peer {
-    /// Connects and upgrades.
+    /// Connects to the service and upgrades the connection.
     ///
     /// # Errors
-    /// When that isn't done by the deadline.
+    /// A [`Refusal`] if the connection isn't upgraded before the deadline.
     pub fn connect(
         target: SocketAddr,
         upgrade: &UpgradeRequest,
@@ -108,19 +108,19 @@ impl Peer {
         }
     }
 
-    /// Writes frames, all of them.
+    /// Writes all of `bytes`, which are complete frames.
     ///
     /// # Errors
-    /// The kernel's, or that the deadline passed.
+    /// The kernel's error, or [`ErrorKind::TimedOut`] if the deadline has passed.
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
         self.stream.set_write_timeout(Some(left(deadline)?))?;
         self.stream.write_all(bytes)
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     ///
     /// # Errors
-    /// When none comes by the deadline.
+    /// A [`Silence`] if no frame comes before the deadline.
     pub fn frame(&mut self, deadline: Instant) -> Result<Taken, Silence> {
         loop {
             if let Some(frame) = frame::parse(&self.input)? {
@@ -138,7 +138,7 @@ impl Peer {
         }
     }
 
-    /// Reads more; 0 at the end of the stream.
+    /// Reads more bytes into `input`; returns 0 at the end of the stream.
     fn read(&mut self, deadline: Instant) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(left(deadline)?))?;
         let mut buffer = [0; 4096];
@@ -148,13 +148,13 @@ impl Peer {
     }
 }
 
-/// The time that is left; none is an error, because the kernel takes it for "as long as it takes".
+/// The time until the deadline. No time left is an error, because the kernel treats a time-out of 0 as none.
 fn left(deadline: Instant) -> io::Result<std::time::Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket's own time-out is `WouldBlock`.
+/// Whether a read timed out. A socket's own time-out is `WouldBlock`.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }

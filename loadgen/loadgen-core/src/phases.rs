@@ -1,48 +1,48 @@
-//! The phases of a trial on the clock: hold, warm-up, window, drain.
+//! The phases of a trial on the clock: hold, warm-up, window, drain. Pure.
 //!
-//! Pure. Before them a worker connects and reports ready, after them it says goodbye to each connection.
+//! Before them, a worker opens its connections and reports ready. After them, it closes its connections.
 
-/// When load starts, on whose clock.
+/// The start of the load, with the offset between the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartAt {
-    /// Unix nanoseconds of the coordinator's clock.
+    /// Start in nanoseconds since the Unix epoch, by the coordinator's clock.
     pub unix_ns: u64,
     /// This machine's clock minus the coordinator's, in nanoseconds.
     pub clock_offset_ns: i64,
-    /// Half the best round trip, in nanoseconds.
+    /// Half of the shortest round trip, in nanoseconds.
     pub clock_uncertainty_ns: u64,
 }
 
-/// Where the borders are, in nanoseconds of the monotonic clock.
+/// The boundaries of the phases, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// Load starts.
+    /// Start of the load.
     pub start_ns: u64,
-    /// Measuring starts.
+    /// Start of the window.
     pub window_start_ns: u64,
-    /// Measuring ends, and with it new load.
+    /// End of the window and of new load.
     pub window_end_ns: u64,
-    /// Longest that the drain waits after the window, in nanoseconds.
+    /// Longest duration of the drain after the window, in nanoseconds.
     pub drain_ns: u64,
 }
 
-/// What happens at a moment.
+/// A phase of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Connections are open and idle.
     Hold,
-    /// Load, not measured.
+    /// Load that isn't measured.
     WarmUp,
-    /// Load, measured.
+    /// Load that is measured.
     Window,
-    /// No new load; what is in flight may arrive.
+    /// No new load; messages in flight may arrive.
     Drain,
-    /// The drain's time is up.
+    /// The time for the drain is over.
     Over,
 }
 
 impl Phases {
-    /// From a start and lengths, all in nanoseconds.
+    /// Computes the phases from the start and the lengths, all in nanoseconds.
     pub fn new(start_ns: u64, warmup_ns: u64, window_ns: u64, drain_ns: u64) -> Self {
         let window_start_ns = start_ns + warmup_ns;
         Self { start_ns, window_start_ns, window_end_ns: window_start_ns.saturating_add(window_ns), drain_ns }
@@ -59,17 +59,17 @@ impl Phases {
         }
     }
 
-    /// When the drain's patience ends.
+    /// Time at which the drain ends at the latest.
     pub fn drain_deadline_ns(&self) -> u64 {
         self.window_end_ns.saturating_add(self.drain_ns)
     }
 
-    /// Ends the window early: a closed loop has done all it was told to.
+    /// Ends the window early, because a load has ended by itself. The window never becomes longer.
     pub fn end_window(&mut self, now_ns: u64) {
         self.window_end_ns = self.window_end_ns.min(now_ns.max(self.window_start_ns));
     }
 
-    /// Whether something due at this moment belongs to the window.
+    /// Whether a message due at this time belongs to the window.
     #[inline]
     pub fn in_window(&self, due_ns: u64) -> bool {
         (self.window_start_ns..self.window_end_ns).contains(&due_ns)

@@ -1,29 +1,29 @@
-//! What the machine must allow before many connections open. Raises what may be raised, reports the rest.
+//! Checks the machine's limits before many connections are opened. Raises those that it may, and reports the others.
 
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that a worker needs beside its connections.
+/// Descriptors that a worker needs in addition to its connections.
 const SPARE_DESCRIPTORS: u64 = 100;
 
-/// Raises the limit of open files to what is allowed; returns it.
+/// Raises the limit of open files to the hard limit; returns the limit in force.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     // Without a hard limit there is nothing to raise to.
     if limit.maximum.is_some() {
-        // It may be refused in a sandbox: then the old limit stands, and is reported.
+        // A sandbox may refuse this; the old limit then stays and is reported.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Connections that each of several workers can hold with a limit of open files, over all.
+/// Number of connections that `workers` processes can hold together with this limit of open files.
 pub fn most_connections(open_files: u64, workers: u32) -> u64 {
     open_files.saturating_sub(SPARE_DESCRIPTORS).saturating_mul(u64::from(workers))
 }
 
-/// What is worth telling about the machine, for so many connections; nothing when all is well.
+/// Remarks on limits that are too low for this number of connections; empty if there are none.
 pub fn remarks(connections: u32, workers: u32, open_files: u64) -> Vec<String> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default().trim().to_owned();
     let mut remarks = Vec::new();

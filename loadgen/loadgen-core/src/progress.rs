@@ -1,4 +1,4 @@
-//! What a person sees while a trial runs. Silent unless standard error is a terminal.
+//! A progress line for a person at a terminal. It is silent unless standard error is a terminal.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -7,18 +7,18 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A line that turns while something takes its time; it disappears when it is dropped.
+/// A line with a spinner. It disappears when it is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Starts turning.
+    /// Shows the line and starts its spinner.
     pub fn start(words: impl Into<String>) -> Self {
         if !stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::new_spinner().with_message(words.into());
         bar.set_style(ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("the template is a constant"));
-        // Ten a second: each redraw costs the generator's CPU.
+        // Ten updates per second, because each redraw costs CPU of the generator.
         bar.enable_steady_tick(Duration::from_millis(100));
         Self(bar)
     }

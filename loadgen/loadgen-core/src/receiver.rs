@@ -1,7 +1,8 @@
-//! What one connection received of a service that publishes: which numbers, which are missing, and how late they were.
+//! What one connection received from a service that publishes: which sequence numbers, which are missing, how late they
+//! were.
 //!
-//! Pure, and on the hottest path of the generator: a message that is the next in turn costs a comparison and two additions
-//! here. Nothing is held of a connection that misses nothing.
+//! Pure, and the hottest path of the generator: the next message in order costs one comparison and two additions here.
+//! A connection without gaps allocates nothing.
 
 use bench_format::result::ReceiverBook;
 
@@ -13,34 +14,34 @@ use crate::{
     workload::{Delivery, Workload},
 };
 
-/// Gaps that a connection remembers, so that what comes late is not taken for a duplicate. Beyond it the oldest is
-/// forgotten: its messages stay missing.
+/// Largest number of gaps that a connection remembers, so that a late message isn't counted as a duplicate. If there
+/// are more, the oldest gap is forgotten and its messages stay missing.
 const MOST_GAPS: usize = 4096;
 
-/// One connection's numbers.
+/// The sequence numbers received on one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receiver {
-    /// The number that is next in turn.
+    /// The next sequence number in order.
     next: u64,
     received: u64,
     first: u64,
     missing: u64,
     duplicated: u64,
     reordered: u64,
-    /// Messages of other kinds: see [`ReceiverBook`].
+    /// Messages of other kinds; see [`ReceiverBook::others`].
     pub(crate) others: u64,
-    /// See [`ReceiverBook`].
+    /// Published messages without number or time; see [`ReceiverBook::wrong`].
     pub(crate) wrong: u64,
-    /// See [`ReceiverBook`].
+    /// Whether a message due after the window arrived; see [`ReceiverBook::reached`].
     pub(crate) reached: bool,
-    /// See [`ReceiverBook`].
+    /// Whether the close handshake was completed; see [`ReceiverBook::closed`].
     pub(crate) closed: bool,
-    /// Missing numbers as ranges from the one to before the other, rising.
+    /// Missing numbers as half-open ranges in rising order.
     gaps: Vec<(u64, u64)>,
 }
 
 impl Receiver {
-    /// Takes a message's number.
+    /// Counts a message by its sequence number.
     #[inline]
     pub fn take(&mut self, sequence: u64) {
         if sequence == self.next {
@@ -54,7 +55,7 @@ impl Receiver {
     #[cold]
     fn take_out_of_turn(&mut self, sequence: u64) {
         if self.received == 0 {
-            // A subscriber comes in where the publisher is.
+            // A subscriber joins at the publisher's current number.
             (self.first, self.next, self.received) = (sequence, sequence + 1, 1);
         } else if sequence > self.next {
             self.miss(self.next, sequence);
@@ -73,7 +74,7 @@ impl Receiver {
         }
     }
 
-    /// Numbers from the one to before the other did not come.
+    /// Counts the numbers from `from` to before `to` as missing.
     fn miss(&mut self, from: u64, to: u64) {
         self.missing += to - from;
         if self.gaps.len() == MOST_GAPS {
@@ -82,7 +83,7 @@ impl Receiver {
         self.gaps.push((from, to));
     }
 
-    /// A number from before the first: what lies between is missing until it comes.
+    /// Counts a number below the first. The numbers between the two are missing until they arrive.
     fn miss_before(&mut self, sequence: u64) {
         if sequence + 1 < self.first {
             self.missing += self.first - sequence - 1;
@@ -91,7 +92,7 @@ impl Receiver {
         self.first = sequence;
     }
 
-    /// Takes a number out of the gap that it was missing from, if it was.
+    /// Removes a number from the gap that contains it; returns whether there is one.
     fn fill(&mut self, sequence: u64) -> bool {
         let at = self.gaps.partition_point(|gap| gap.1 <= sequence);
         let Some((from, to)) = self.gaps.get(at).copied().filter(|gap| gap.0 <= sequence) else { return false };
@@ -105,7 +106,7 @@ impl Receiver {
         true
     }
 
-    /// For the wire.
+    /// The counts for the worker's result.
     pub fn book(&self) -> ReceiverBook {
         let any = self.received > 0;
         ReceiverBook {
@@ -123,27 +124,28 @@ impl Receiver {
     }
 }
 
-/// What the messages of one read are held against.
+/// The context in which the messages of one read are counted.
 pub struct Reading<'a> {
-    /// When the bytes were read, in nanoseconds of the monotonic clock.
+    /// Time of the read, in nanoseconds of the monotonic clock.
     pub now_ns: u64,
     /// How the service publishes.
     pub publishing: Publishing,
-    /// Phases, histograms, and the publisher's clock minus ours in nanoseconds; absent before the start is known.
+    /// Phases, histograms, and the publisher's clock minus this machine's monotonic clock in nanoseconds; absent before
+    /// the start is known.
     pub load: Option<(Phases, &'a mut Recorder, i64)>,
 }
 
-/// What a stretch of bytes came to.
+/// The result of handling a range of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
-    /// Bytes of the frames that were taken.
+    /// Bytes of the frames that were handled.
     pub used: usize,
-    /// Published messages among them.
+    /// Number of published messages among them.
     pub deliveries: u64,
 }
 
 impl Reading<'_> {
-    /// Takes whole text messages in single frames until something else comes: that is left to whoever knows all frames.
+    /// Handles unfragmented text messages until another frame follows, which is left to the caller.
     #[inline]
     pub fn take_all<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, bytes: &[u8]) -> Stretch {
         let mut stretch = Stretch::default();
@@ -157,7 +159,7 @@ impl Reading<'_> {
         stretch
     }
 
-    /// Takes one text message; says whether it was a published one.
+    /// Handles one text message; returns whether it is a published one.
     #[inline]
     pub fn take<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, payload: &[u8]) -> bool {
         match workload.delivery(payload) {
@@ -180,7 +182,7 @@ impl Reading<'_> {
     #[inline]
     fn record(&mut self, receiver: &mut Receiver, due_unix_us: u64) {
         let Some((phases, recorder, offset_ns)) = &mut self.load else { return };
-        // A time before this machine was started is before the window, too.
+        // A time before this machine's boot is also before the window.
         let due_ns = due_unix_us.saturating_mul(1000).saturating_add_signed(-*offset_ns);
         if due_ns >= phases.window_end_ns {
             receiver.reached = true;
@@ -206,7 +208,7 @@ mod tests {
         receiver.book()
     }
 
-    /// Received, missing, duplicated, reordered.
+    /// The counts received, missing, duplicated and reordered.
     fn counts(sequences: &[u64]) -> (u64, u64, u64, u64) {
         let ReceiverBook { received, missing, duplicated, reordered, .. } = book(sequences);
         (received, missing, duplicated, reordered)
@@ -245,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// Held against a set of numbers and a maximum: as slowly and plainly as the definitions say it.
+        /// Compares the book with a plain implementation by a set of numbers and a maximum.
         #[test]
         fn the_books_are_those_of_a_set_of_numbers(sequences in prop::collection::vec(0_u64..60, 1..80)) {
             let mut seen = std::collections::BTreeSet::new();

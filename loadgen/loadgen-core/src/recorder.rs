@@ -1,6 +1,7 @@
-//! The histograms of one load thread: the whole window, and the same values second by second.
+//! The histograms of one load thread: the whole window, and the same values in intervals of one second.
 //!
-//! No clock of its own and no allocation per value. What is due outside the window must not be recorded here.
+//! A recorder reads no clock and doesn't allocate per value. The caller must not record what was due outside the
+//! window.
 
 use std::{collections::BTreeMap, marker::PhantomData};
 
@@ -9,27 +10,28 @@ use bench_format::{histogram::Recorder as Values, result::Interval};
 /// Length of an interval, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// A family's set of metrics: one histogram each.
+/// A set of metrics with one histogram each.
 pub trait Metrics: Copy + 'static {
-    /// The histograms' names, with their units, in the order of [`Self::index`].
+    /// Names of the histograms with their units, in the order of [`Self::index`].
     const NAMES: &'static [&'static str];
 
-    /// Which of them this is.
+    /// Position of this metric in [`Self::NAMES`].
     fn index(self) -> usize;
 }
 
-/// What a value measures where each message has an answer of its own.
+/// The metrics of workloads in which each message has its own reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Received - due.
+    /// Time received - time due.
     Response,
-    /// Received - sent.
+    /// Time received - time sent.
     Service,
-    /// Sent - due: the generator's own lateness, and what a blocked socket adds.
+    /// Time sent - time due: the generator's own lateness, and the delay of a full socket.
     Delay,
-    /// From the start of an attempt until the connection was ready.
+    /// Time from the start of a connection attempt until the connection was ready.
     Handshake,
-    /// Received - published, of a service that publishes as fast as it can: how old its backlog is, and no latency.
+    /// Time received - time published, if the service publishes as fast as it can: the age of its backlog, not a
+    /// latency.
     Age,
 }
 
@@ -42,12 +44,12 @@ impl Metrics for Metric {
     }
 }
 
-/// One entry for each metric.
+/// One entry for each metric, in the order of [`Metrics::NAMES`].
 type PerMetric<T> = Box<[T]>;
-/// Values and how often each was seen: what a fixed-range histogram of one second comes down to.
+/// Values with their counts: the compact form of one second's histogram.
 type Sparse = Vec<(u64, u64)>;
 
-/// One thread's histograms.
+/// The histograms of one thread while it records.
 #[derive(Debug)]
 pub struct Recorder<M = Metric> {
     metrics: PhantomData<M>,
@@ -60,7 +62,7 @@ pub struct Recorder<M = Metric> {
 }
 
 impl<M: Metrics> Recorder<M> {
-    /// Empty histograms for a window, in nanoseconds of the monotonic clock.
+    /// Creates empty histograms for a window, given in nanoseconds of the monotonic clock.
     pub fn new(window_start_ns: u64, window_end_ns: u64) -> Self {
         Self {
             metrics: PhantomData,
@@ -73,17 +75,17 @@ impl<M: Metrics> Recorder<M> {
         }
     }
 
-    /// Counts a value that became known at `now_ns`. Values that become known during the drain are in the last interval.
+    /// Records a value that became known at `now_ns`. Values from the drain count in the last interval.
     #[inline]
     pub fn record(&mut self, metric: M, value_ns: u64, now_ns: u64) {
         if now_ns >= self.interval_start_ns + INTERVAL_NS {
             self.close_intervals(now_ns);
         }
-        // The whole is the sum of its intervals: once here is enough.
+        // The whole is the sum of its intervals, so recording into the current one is enough.
         self.current[metric.index()].record(value_ns);
     }
 
-    /// The window ended before its time.
+    /// Sets an earlier end of the window.
     pub fn end_window(&mut self, window_end_ns: u64) {
         self.window_end_ns = window_end_ns;
     }
@@ -108,7 +110,7 @@ impl<M: Metrics> Recorder<M> {
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
     }
 
-    /// Ends recording.
+    /// Ends recording and returns the histograms.
     pub fn finish(mut self) -> Recorded<M> {
         self.close_interval();
         Recorded {
@@ -131,7 +133,7 @@ fn take(values: &mut Values) -> Sparse {
     sparse
 }
 
-/// What a thread recorded; threads are added up.
+/// The histograms that a thread recorded. Those of several threads can be added.
 #[derive(Debug)]
 pub struct Recorded<M = Metric> {
     metrics: PhantomData<M>,
@@ -141,7 +143,7 @@ pub struct Recorded<M = Metric> {
 }
 
 impl<M: Metrics> Recorded<M> {
-    /// Adds another thread's, exactly.
+    /// Adds the histograms of another thread, without loss of precision.
     pub fn add(&mut self, other: Recorded<M>) {
         for (mine, theirs) in self.whole.iter_mut().zip(&other.whole) {
             mine.add(theirs);
@@ -160,12 +162,12 @@ impl<M: Metrics> Recorded<M> {
         &self.whole[metric.index()]
     }
 
-    /// For the wire: histograms by name, without the empty ones.
+    /// Encodes the histograms by name, without empty ones.
     pub fn histograms(&self) -> BTreeMap<String, bench_format::histogram::Histogram> {
         encode::<M>(&self.whole)
     }
 
-    /// For the wire: the intervals, without the empty ones.
+    /// Encodes the intervals, without empty ones.
     pub fn intervals(&self) -> Vec<Interval> {
         self.intervals
             .iter()
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_stall_shows_in_every_message_that_was_due_during_it() {
-        // A message is due each millisecond for 10 s; the service is frozen from second 4 to second 6.
+        // A message is due every millisecond for 10 s; the service is stopped from second 4 to second 6.
         let mut recorder = Recorder::<Metric>::new(0, 10 * SECOND);
         for due in (0..10_000).map(|n| n * 1_000_000) {
             let frozen = (4 * SECOND..6 * SECOND).contains(&due);
@@ -218,7 +220,8 @@ mod tests {
         }
         let recorded = recorder.finish();
         let values = recorded.values(Metric::Response).values();
-        // A fifth of all messages waited between 0 and 2 s, evenly: the 90th percentile is half of the freeze.
+        // A fifth of all messages waited between 0 and 2 s, evenly distributed: the 90th percentile is half of the
+        // stop.
         let p90 = values.value_at_quantile(0.9) as f64 / 1e9;
         assert!((p90 - 1.0).abs() < 0.01, "{p90}");
         assert!((values.max() as f64 / 1e9 - 2.0).abs() < 0.01);
@@ -230,7 +233,7 @@ mod tests {
         for n in 0..3000 {
             recorder.record(Metric::Response, n + 1, SECOND + n * 1_000_000);
         }
-        // One that becomes known during the drain.
+        // This value becomes known during the drain.
         recorder.record(Metric::Response, 77, 9 * SECOND);
         let recorded = recorder.finish();
         let intervals = recorded.intervals();

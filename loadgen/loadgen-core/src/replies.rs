@@ -1,55 +1,55 @@
-//! Which messages of one connection are out, and since when.
+//! The messages of one connection that wait for the socket or for a reply. Pure.
 //!
-//! Pure. Slots are kept in the order in which messages were composed; message `n` of a connection is found by its
-//! distance from the oldest, so a lookup costs one subtraction.
+//! Slots are kept in the order in which messages were composed. Message `n` is found by its distance from the oldest,
+//! so a lookup costs one subtraction.
 
 use std::collections::VecDeque;
 
-/// A message that was composed and is not settled.
+/// A message that was composed and isn't settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// When it was due.
+    /// Due time, in nanoseconds of the monotonic clock.
     pub due_ns: u64,
-    /// When the socket had taken all of it; 0 before that.
+    /// Time at which the socket had accepted the whole message; 0 before that.
     pub sent_ns: u64,
     answered: bool,
 }
 
-/// What a reply turned out to be.
+/// The result of matching a reply to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matched {
-    /// The first answer to this message.
+    /// The first reply to the message.
     Answer {
-        /// The message.
+        /// The message that the reply belongs to.
         slot: Slot,
-        /// A later message was answered before.
+        /// Whether a later message was answered before.
         reordered: bool,
     },
-    /// Answered before.
+    /// The message was answered before.
     Duplicate,
-    /// An answer to something that was never sent.
+    /// The message was never sent.
     Unknown,
 }
 
-/// The open messages of one connection.
+/// The unsettled messages of one connection.
 #[derive(Debug, Default)]
 pub struct Outstanding {
     slots: VecDeque<Slot>,
-    /// Number of the oldest slot.
+    /// Number of the message in the first slot.
     base: u64,
-    /// Number of the first message that the socket has not taken in full.
+    /// Number of the first message that the socket hasn't accepted completely.
     unsent: u64,
-    /// One more than the highest number answered.
+    /// Highest number answered, plus one.
     answered_to: u64,
 }
 
 impl Outstanding {
-    /// Message `n` (they are composed in order) waits for the socket.
+    /// Adds the next message, which waits for the socket. Messages are added in order.
     pub fn compose(&mut self, due_ns: u64) {
         self.slots.push_back(Slot { due_ns, sent_ns: 0, answered: false });
     }
 
-    /// The socket took `count` more messages in full; each is shown to `record`.
+    /// Marks `count` more messages as accepted by the socket, and passes each to `record`.
     pub fn sent(&mut self, count: u64, now_ns: u64, mut record: impl FnMut(&Slot)) {
         for n in self.unsent..self.unsent + count {
             if let Some(slot) = self.slots.get_mut((n - self.base) as usize) {
@@ -60,14 +60,14 @@ impl Outstanding {
         self.unsent += count;
     }
 
-    /// Forgets what was sent: the workload has no replies.
+    /// Removes all sent messages, for workloads without replies.
     pub fn settle_sent(&mut self) {
         let settled = ((self.unsent - self.base) as usize).min(self.slots.len());
         self.slots.drain(..settled);
         self.base = self.unsent;
     }
 
-    /// A reply to message `n` arrived.
+    /// Matches a reply to message `n`.
     pub fn reply(&mut self, n: u64) -> Matched {
         if n < self.base {
             return Matched::Duplicate;
@@ -89,7 +89,8 @@ impl Outstanding {
         matched
     }
 
-    /// Gives up on the oldest message that was sent and not answered: its answer was wrong. Says whether there was one.
+    /// Settles the oldest message that was sent and not answered, because its reply was wrong. Returns whether there
+    /// was one.
     pub fn settle_oldest(&mut self) -> bool {
         let sent = (self.unsent - self.base) as usize;
         let Some(n) = self.slots.iter().take(sent).position(|slot| !slot.answered) else { return false };
@@ -97,12 +98,12 @@ impl Outstanding {
         true
     }
 
-    /// Messages sent in full and not answered.
+    /// Number of messages that were sent completely and not answered.
     pub fn unanswered(&self) -> u64 {
         self.slots.iter().filter(|slot| slot.sent_ns != 0 && !slot.answered).count() as u64
     }
 
-    /// Messages not settled: unsent or unanswered.
+    /// Whether no message waits for the socket or a reply.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -1,32 +1,33 @@
-//! When each message is due: settled by rate, seed and share before the load starts, and worked out one by one.
+//! When each message is due. Rate, seed and share determine it before the load starts.
 //!
-//! Pure. Nothing that happens under load moves one. Latency counts from these times and not from the moment the socket
-//! took the bytes, so a service that stalls cannot hide its own delay. All times are nanoseconds after the start.
+//! Pure: nothing that happens under load changes a due time. Latency counts from these times and not from the moment
+//! when the socket accepts the bytes, so a service that stalls cannot hide its own delay. All times are nanoseconds
+//! after the start.
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
-/// Rates are kept in millionths of a message per second, so that every division is one of integers.
+/// Rates are stored in millionths of a message per second, so that all divisions are integer divisions.
 const MICRO: f64 = 1e6;
 
 /// One share of a load that several threads of several workers offer together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which, from 0.
+    /// Index of the share, from 0.
     pub index: u64,
-    /// Of how many; at least 1.
+    /// Number of shares, at least 1.
     pub of: u64,
 }
 
-/// Due times of one share.
+/// The due times of one share.
 #[derive(Clone, Debug)]
 pub enum Schedule {
-    /// Evenly spaced over all shares: share i takes the slots i, i + of, i + 2 of, …
+    /// Evenly spaced over all shares: share `i` gets the slots `i`, `i + of`, `i + 2 of`, …
     Constant(ConstantRate),
-    /// Exponentially distributed gaps; shares are independent, and their sum is Poisson again.
+    /// Exponentially distributed gaps. Shares are independent, and their sum is a Poisson process, too.
     Poisson(PoissonArrivals),
 }
 
 impl Schedule {
-    /// The next due time.
+    /// The next due time, in nanoseconds after the start.
     pub fn next_due_ns(&mut self) -> u64 {
         match self {
             Self::Constant(constant) => constant.next_due_ns(),
@@ -44,12 +45,12 @@ pub struct ConstantRate {
 }
 
 impl ConstantRate {
-    /// `rate_per_second` over all shares; it is rounded to a millionth and is at least that.
+    /// `rate_per_second` counts over all shares. It is rounded to a millionth and is at least that.
     pub fn new(rate_per_second: f64, share: Share) -> Self {
         Self { rate_micro: ((rate_per_second * MICRO).round() as u64).max(1), share, next: 0 }
     }
 
-    /// How long after the start this share's message `n` is due.
+    /// Due time of this share's message `n`, in nanoseconds after the start.
     pub fn due_ns(&self, n: u64) -> u64 {
         let slot = u128::from(n) * u128::from(self.share.of) + u128::from(self.share.index);
         // Divide last: a rounded interval would drift over a long run.
@@ -63,17 +64,17 @@ impl ConstantRate {
     }
 }
 
-/// Seeded Poisson arrivals.
+/// Poisson arrivals from a seed.
 #[derive(Clone, Debug)]
 pub struct PoissonArrivals {
     random: u64,
     mean_gap_ns: f64,
-    // Kept with its fraction: rounding each gap would bias the rate of a dense schedule.
+    // The fraction is kept, because rounding each gap would bias the rate of a dense schedule.
     due_ns: f64,
 }
 
 impl PoissonArrivals {
-    /// `rate_per_second` over all shares; the seed is the trial's, each share mixes in its index.
+    /// `rate_per_second` counts over all shares. `seed` is the trial's; each share mixes its index into it.
     pub fn new(rate_per_second: f64, share: Share, seed: u64) -> Self {
         let mut random = seed ^ (share.index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         splitmix64(&mut random);
@@ -81,14 +82,15 @@ impl PoissonArrivals {
     }
 
     fn next_due_ns(&mut self) -> u64 {
-        // 53 random bits, in (0, 1]: the logarithm of 0 never comes up.
+        // 53 random bits in (0, 1], so that the logarithm of 0 never occurs.
         let uniform = ((splitmix64(&mut self.random) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         self.due_ns -= uniform.ln() * self.mean_gap_ns;
         self.due_ns as u64
     }
 }
 
-/// Steele, Lea & Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): 64 bits from a counter.
+/// SplitMix64: 64 random bits from a counter (Steele, Lea & Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014).
 #[inline]
 pub fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -108,7 +110,7 @@ mod tests {
     fn a_constant_rate_does_not_drift() {
         let rate = ConstantRate::new(3.0, ALONE);
         assert_eq!([0, 1, 2, 3].map(|n| rate.due_ns(n)), [0, 333_333_333, 666_666_666, 1_000_000_000]);
-        // A day of a rate whose interval is no whole number of nanoseconds.
+        // One day of a rate whose interval is not a whole number of nanoseconds.
         let rate = ConstantRate::new(70_001.0, ALONE);
         assert_eq!(rate.due_ns(70_001 * 86_400), 86_400 * 1_000_000_000);
     }

@@ -1,7 +1,7 @@
-//! One WebSocket, from the first SYN to the last byte.
+//! One WebSocket connection, from the connection attempt to the last byte.
 //!
-//! Non-blocking: every call does what the socket allows and returns. Memory is held only for what is incomplete: the
-//! rest of a write, the beginning of a frame, the parts of a fragmented message.
+//! All calls are non-blocking: they do what the socket allows and return. A session holds memory only for incomplete
+//! data: the rest of a write, the beginning of a frame, the parts of a fragmented message.
 
 mod receive;
 mod send;
@@ -22,61 +22,62 @@ use crate::{
     workload::Workload,
 };
 
-/// Close code 1000, "normal".
+/// Close code 1000, "normal closure" (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
-/// How far a connection is.
+/// The state of a connection, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Not attempted.
+    /// No attempt has started.
     Idle,
-    /// Waiting for TCP.
+    /// Waiting for the TCP connection.
     Connecting,
-    /// Waiting for the answer to the upgrade.
+    /// Waiting for the response to the upgrade.
     Upgrading,
-    /// Waiting for the service to say that it is ready.
+    /// Upgraded; waiting until the service reports that it is ready.
     Greeting,
-    /// Ready.
+    /// Ready; messages may be sent.
     Open,
-    /// Close frame queued or sent; the service's is awaited.
+    /// A Close frame is queued or sent; waiting for the service's.
     Closing,
-    /// Close frames exchanged; the end of the stream is awaited, so that the service keeps the TIME_WAIT.
+    /// Both Close frames have been exchanged. The worker waits for the end of the stream, so that the service keeps the
+    /// TIME_WAIT state.
     Closed,
-    /// Over.
+    /// The connection has ended.
     Ended,
 }
 
-/// See the module.
+/// One WebSocket connection with its counters.
 pub(crate) struct Session {
     socket: Option<OwnedFd>,
-    /// Index among the thread's sessions: what epoll calls it.
+    /// Index among the thread's sessions; it identifies the session in epoll events.
     slot: u32,
     pub(crate) stage: Stage,
     pub(crate) started_ns: u64,
     key: String,
     id: String,
     was_open: bool,
-    /// Frames that the socket has not taken in full, the first perhaps in part.
+    /// Frames that the socket has not accepted completely. The first may have been accepted in part.
     out: Vec<u8>,
-    /// How much of `out` the socket has taken.
+    /// Number of bytes of `out` that the socket has accepted.
     out_at: usize,
-    /// Unnumbered data frames at the front of `out`.
+    /// Number of unnumbered data frames at the front of `out`.
     out_unnumbered: u64,
     watches_writes: bool,
     input: Vec<u8>,
     assembly: Assembly,
-    /// Due times that wait behind a blocked write.
+    /// Due times of messages that wait because the socket is full.
     backlog: VecDeque<u64>,
     outstanding: Outstanding,
-    /// Numbered messages composed.
+    /// Number of numbered messages composed.
     next: u64,
     sent: u64,
     unnumbered: u64,
     replies: u64,
-    /// Ping-pong: messages due inside the window.
+    /// In a ping-pong, messages due inside the window.
     window_messages: u32,
     playing: bool,
-    /// What came of a service that publishes; only where the workload receives.
+    /// Counts of received published messages; present only if the workload receives.
     receiver: Option<Box<Receiver>>,
     idle_sweeps: u8,
     swept_at: u64,
@@ -112,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Starts the attempt. Its latency counts from `due_ns`.
+    /// Starts the connection attempt. Its latency counts from `due_ns`.
     pub(crate) fn connect<W: Workload>(
         &mut self,
         cx: &mut Context<W>,
@@ -143,7 +144,7 @@ impl Session {
         epoll::EventData::new_u64(u64::from(self.slot))
     }
 
-    /// epoll says that something happened.
+    /// Handles an epoll event.
     #[inline]
     pub(crate) fn on_event<W: Workload>(&mut self, cx: &mut Context<W>, flags: epoll::EventFlags) {
         if self.stage == Stage::Connecting {
@@ -181,7 +182,7 @@ impl Session {
         }
     }
 
-    /// Every few seconds: sends something if nothing was sent for `limit` sweeps.
+    /// Called every few seconds: sends the keepalive if nothing was sent for `limit` sweeps.
     pub(crate) fn sweep<W: Workload>(&mut self, cx: &mut Context<W>, limit: u8) {
         let total = self.sent + self.unnumbered;
         if self.stage != Stage::Open || total != self.swept_at {
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is on its way any more.
+    /// Whether nothing is in flight: no message to send, no reply and no publication of the window to wait for.
     pub(crate) fn is_settled<W: Workload>(&self, cx: &Context<W>) -> bool {
         self.stage != Stage::Open
             || (self.out.is_empty()
@@ -206,8 +207,8 @@ impl Session {
                 && self.receiver.as_ref().is_none_or(|receiver| receiver.reached))
     }
 
-    /// Says goodbye, after everything that is queued. The socket stays until the service has answered: closing it with
-    /// unread data would reset the connection and destroy what is in flight.
+    /// Starts the close handshake, after everything that is queued. The socket stays open until the service has
+    /// responded, because closing it with unread data would reset the connection and lose data in flight.
     pub(crate) fn close<W: Workload>(&mut self, cx: &mut Context<W>) {
         if self.stage == Stage::Open {
             self.leave(cx);
@@ -216,7 +217,7 @@ impl Session {
         }
     }
 
-    /// The attempt took too long, or the trial is over.
+    /// Ends a connection because its attempt took too long or the trial is over.
     pub(crate) fn give_up<W: Workload>(&mut self, cx: &mut Context<W>, why: &str) {
         if self.stage != Stage::Idle && self.stage != Stage::Ended {
             self.end(cx, why);
@@ -234,14 +235,14 @@ impl Session {
         self.leave(cx);
         self.stage = Stage::Ended;
         cx.tally.unsent += self.next - self.sent + self.backlog.len() as u64;
-        // Also takes the descriptor out of the epoll set.
+        // Closing the descriptor also removes it from the epoll set.
         self.socket = None;
         self.backlog = VecDeque::new();
         self.input = Vec::new();
         self.drop_out();
     }
 
-    /// Asks epoll for writability while there is something to write.
+    /// Watches for writability while there is something to write.
     pub(crate) fn watch_writes<W: Workload>(&mut self, cx: &mut Context<W>) {
         let wanted = !self.out.is_empty() || (cx.flooding && self.stage == Stage::Open);
         let Some(socket) = &self.socket else { return };
@@ -253,7 +254,7 @@ impl Session {
         }
     }
 
-    /// This worker's books on the connection, if it was ever ready.
+    /// The worker's book of the connection; `None` if it was never ready.
     pub(crate) fn book<W: Workload>(&self, cx: &Context<W>) -> Option<WorkerBook> {
         self.was_open.then(|| WorkerBook {
             id: self.id.clone(),
@@ -269,13 +270,13 @@ impl Session {
         })
     }
 
-    /// The socket, for evidence.
+    /// The socket, from which evidence is read.
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
     }
 }
 
-/// first + (first + 1) + … over `count` numbers, modulo 2^64.
+/// `first + (first + 1) + …` over `count` numbers, modulo 2^64.
 fn sequence_sum(first: u64, count: u64) -> u64 {
     let (first, count) = (u128::from(first), u128::from(count));
     (first * count + count * count.saturating_sub(1) / 2) as u64
@@ -291,7 +292,7 @@ mod tests {
             let plain = (0..count).fold(0_u64, |sum, n| sum.wrapping_add(100_000_000 + n));
             assert_eq!(sequence_sum(100_000_000, count), plain);
         }
-        // Wraps as a sum of u64 does.
+        // Wraps like a sum of `u64` values.
         assert_eq!(sequence_sum(u64::MAX - 1, 3), (u64::MAX - 1).wrapping_mul(3).wrapping_add(3));
     }
 }

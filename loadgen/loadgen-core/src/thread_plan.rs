@@ -1,24 +1,24 @@
-//! What a load thread is given: its share of an assignment.
+//! The input of a load thread: its share of an assignment.
 
 use std::net::SocketAddr;
 
 use crate::{pattern::Pattern, schedule::Share};
 
-/// What a thread is to do.
+/// The parameters of one load thread.
 pub(crate) struct ThreadPlan {
     pub(crate) target: SocketAddr,
-    /// As in the `Host` header.
+    /// The service's address as the `Host` header has it.
     pub(crate) host: String,
     pub(crate) connections: u32,
-    /// Index of the first connection among those of all workers.
+    /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,
     pub(crate) in_flight: u32,
     pub(crate) pattern: Pattern,
     pub(crate) coalesce: u32,
-    /// Among the threads of all workers.
+    /// The thread's share of the schedule, among the threads of all workers.
     pub(crate) share: Share,
     pub(crate) seed: u64,
     pub(crate) wall_offset_ns: i64,
-    /// Replies that take longer are late.
+    /// Reply time in nanoseconds above which a reply is late.
     pub(crate) late_after_ns: u64,
 }

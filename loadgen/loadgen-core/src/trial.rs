@@ -1,6 +1,7 @@
 //! One trial of one worker: threads, the barrier, the window, the result.
 //!
-//! Generic over the workload; who holds the barrier (a coordinator, a parent process, nobody) is behind [`Gate`].
+//! The code is generic over the workload. [`Gate`] hides what holds the barrier: a coordinator, a parent process or
+//! nothing.
 
 mod gate;
 mod threads;
@@ -28,10 +29,10 @@ use crate::{
     workload::Workload,
 };
 
-/// Carries out an assignment.
+/// Runs an assignment and returns this worker's result.
 ///
 /// # Errors
-/// When there can be no result: the address can't be resolved, the gate stays shut, no connection opens.
+/// An [`Error`] if there is no result: the address can't be resolved, the gate refuses the start, or a thread fails.
 pub fn run<W: Workload>(
     workload: W,
     assignment: &Assignment,
@@ -111,7 +112,7 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
     }
 }
 
-/// The counts of connections that send.
+/// The counts of a worker that sends.
 fn sent(done: &ThreadResult, witness: Witness) -> MessageCounts {
     let tally = done.tally;
     let replies_counted = witness == Witness::Reply;
@@ -132,7 +133,7 @@ fn sent(done: &ThreadResult, witness: Witness) -> MessageCounts {
     }
 }
 
-/// The counts of connections that receive what a service publishes.
+/// The counts of a worker that receives what a service publishes.
 fn received(done: &ThreadResult) -> MessageCounts {
     let mut counts = MessageCounts {
         bytes_sent: done.tally.bytes_sent,
@@ -150,19 +151,19 @@ fn received(done: &ThreadResult) -> MessageCounts {
     counts
 }
 
-/// Connections that did not get what was published up to the window's end.
+/// The number of connections that did not get everything published up to the end of the window.
 fn behind(books: &[WorkerBook]) -> BTreeMap<String, u64> {
     let count = books.iter().filter(|book| book.receiver.as_ref().is_some_and(|book| !book.reached)).count() as u64;
     if count > 0 { BTreeMap::from([(RECEIVER_BEHIND.to_owned(), count)]) } else { BTreeMap::new() }
 }
 
-/// Reasons and their counts, in words.
+/// The reasons with their counts, as text.
 pub fn in_words(reasons: &BTreeMap<String, u64>) -> String {
     let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
     if words.is_empty() { "no attempt ended".into() } else { words.join(", ") }
 }
 
-/// Sleeps until a moment of the monotonic clock, in nanoseconds.
+/// Sleeps until a time of the monotonic clock, in nanoseconds.
 pub fn sleep_until(moment_ns: u64) {
     let now = monotonic_ns();
     if moment_ns > now {

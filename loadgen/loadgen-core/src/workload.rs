@@ -1,15 +1,15 @@
-//! What a family of services adds to the generator: how to get in, what to say, and how to read the answers.
+//! What a protocol adds to the generator: the upgrade request, the messages, and how to read replies.
 //!
-//! A load thread is compiled for one workload, so none of these calls is dynamic. The generator numbers the messages
-//! of each connection from 0; the workload turns number `n` into the sequence number `first_sequence() + n`.
+//! A load thread is compiled for one workload, so no call is dynamic. The generator numbers the messages of each
+//! connection from 0; message `n` has the sequence number `first_sequence() + n`.
 
 use std::net::IpAddr;
 
 pub use crate::frame::Opcode;
 
-/// How a family of services is spoken to.
+/// The rules of one protocol and workload.
 pub trait Workload: Send + Sync + 'static {
-    /// Composes messages; each thread has its own.
+    /// The composer of messages; each thread has its own.
     type Messages: Messages;
 
     /// Path and query of the upgrade request.
@@ -18,96 +18,96 @@ pub trait Workload: Send + Sync + 'static {
     /// Headers of the upgrade request beyond those of RFC 6455.
     fn headers(&self) -> Vec<(String, String)>;
 
-    /// Addresses of this machine to connect from, each until its ports are used up; none leaves the choice to the kernel.
+    /// Source addresses on this machine, each used until its ports run out. Empty means that the kernel chooses.
     fn source_addresses(&self) -> &[IpAddr] {
         &[]
     }
 
-    /// Looks at a message that arrived before the connection was ready.
+    /// Reads a message that arrived before the connection was ready.
     fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission;
 
-    /// A text message sent as soon as the connection is ready; it is not numbered.
+    /// A text message to send as soon as the connection is ready; it has no sequence number.
     fn greeting(&self) -> Option<&[u8]>;
 
-    /// A text message that keeps an idle connection alive; it is not numbered.
+    /// A text message that keeps an idle connection open; it has no sequence number.
     fn keepalive(&self) -> Option<&[u8]>;
 
-    /// A composer for one thread.
+    /// Creates the composer of one thread.
     fn messages(&self) -> Self::Messages;
 
     /// Sequence number of a connection's first message.
     fn first_sequence(&self) -> u64;
 
-    /// How many messages a connection can carry before its numbers no longer fit.
+    /// Number of messages that a connection can send before the sequence number no longer fits its field.
     fn most_messages(&self) -> u64;
 
-    /// Whether each message is answered. Without replies a message is settled when the socket has taken it.
+    /// Whether each message gets a reply. Without replies, a message is settled when the socket has accepted it.
     fn expects_replies(&self) -> bool;
 
-    /// Whether the service's application sees the sequence numbers, so that their sum can be compared.
+    /// Whether the service's application reads the sequence numbers, so that their sums can be compared.
     fn application_sums(&self) -> bool;
 
-    /// What a message of a ready connection is. Not called for workloads without replies.
+    /// Classifies a message on a ready connection. It isn't called for workloads without replies.
     fn classify(&self, opcode: Opcode, payload: &[u8]) -> Received;
 
-    /// What a text message is to somebody who receives what a service publishes. Called only where a workload does so,
-    /// millions of times per second.
+    /// Classifies a text message on a connection that receives what a service publishes. It is called only for such
+    /// workloads, millions of times per second.
     #[inline]
     fn delivery(&self, _payload: &[u8]) -> Delivery {
         Delivery::Other
     }
 }
 
-/// What a message is to a receiver.
+/// The kind of a message on a connection that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// A published one.
+    /// A published message.
     Published {
-        /// Its number; each has one more than the one before.
+        /// Sequence number; numbers increase by one from message to message.
         sequence: u64,
-        /// When it was due to be published, in Unix microseconds.
+        /// Due time of the publication, in microseconds since the Unix epoch.
         due_unix_us: u64,
     },
-    /// Something else: a greeting, a ping.
+    /// A message of another kind: a greeting, a ping.
     Other,
-    /// A published one without a number or a time.
+    /// A published message without a sequence number or due time.
     Wrong,
 }
 
-/// Composes numbered messages.
+/// Composes numbered messages; each thread has its own composer.
 pub trait Messages: Send {
-    /// Text or binary.
+    /// Whether the messages are text or binary.
     fn opcode(&self) -> Opcode;
 
-    /// The payload of the message with this sequence number. `unix_us` is the wall clock in microseconds, as precise
-    /// as the caller has it.
+    /// The payload of the message with this sequence number. `unix_us` is the wall-clock time in microseconds, as
+    /// precise as the caller knows it.
     fn payload(&mut self, sequence: u64, unix_us: u64) -> &[u8];
 }
 
-/// What a message says about getting in.
+/// The state of a connection after a message that arrived before it was ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing yet.
+    /// The connection isn't ready yet.
     Waiting,
     /// The connection is ready.
     Ready {
-        /// The id that the service gave it; empty when it gives none.
+        /// The id from the service; empty if it gives none.
         connection_id: String,
     },
-    /// The service doesn't let us in.
+    /// The service refuses the connection. The reason is a key in results.
     Refused(String),
 }
 
-/// What a message is.
+/// The kind of a message on a ready connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The answer to the message with this sequence number.
+    /// The reply to the message with this sequence number.
     Reply {
-        /// The number.
+        /// Sequence number of the message.
         sequence: u64,
     },
-    /// Something that needs no answer and answers nothing.
+    /// A message that is not a reply and needs none.
     Other,
-    /// An answer that is wrong.
+    /// A wrong reply. The oldest unanswered message of the connection counts as wrong.
     Wrong,
 }

@@ -1,4 +1,4 @@
-//! The client against a coordinator in this process that is slow, forgetful and in another time zone.
+//! The client against a coordinator in this process that is slow, fails at times and has another clock.
 
 mod service;
 
@@ -25,25 +25,25 @@ use loadgen_core::{
 use service::{Client, Manner, Service, assignment};
 use tokio::runtime::Runtime;
 
-/// How far the coordinator's clock is ahead.
+/// How far the coordinator's clock is ahead of this machine's, in nanoseconds.
 const AHEAD_NS: u64 = 3_600_000_000_000;
 
 #[derive(Default)]
 struct Seen {
-    /// Requests that are answered with 503 before anything else.
+    /// Number of requests that are first answered with 503.
     unavailable: u32,
-    /// What a registration must show.
+    /// The token that a registration must present.
     token: Option<&'static str>,
-    /// Times that `next` and `ready` say "wait" first.
+    /// Number of times that `next` and `ready` first respond "wait".
     waits: u32,
     abandon: bool,
     service: String,
     registrations: Vec<Registration>,
     ready: Vec<Ready>,
     results: Vec<WorkerResult>,
-    /// How many clients have said goodbye by now.
+    /// Number of clients that have sent a Close frame by now.
     goodbyes: Option<Box<dyn Fn() -> usize + Send>>,
-    /// How many had when a worker said that its window was over, each time.
+    /// That number each time a worker reported the end of its load.
     goodbyes_at_window_over: Vec<usize>,
 }
 
@@ -157,7 +157,7 @@ fn a_run_goes_from_registration_to_result() {
     let seen = seen.lock().unwrap();
     assert_eq!((seen.registrations.len(), seen.results.len()), (1, 1));
     assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2], "asked again after a wait");
-    // Started on the coordinator's clock although ours is an hour behind.
+    // The load starts by the coordinator's clock, although this machine's is an hour behind.
     let evidence = &seen.results[0].evidence;
     assert!(evidence.start_skew_ns.abs() < 1_000_000_000, "{}", evidence.start_skew_ns);
     assert!((evidence.clock_offset_ns + AHEAD_NS as i64).abs() < 1_000_000_000, "{}", evidence.clock_offset_ns);

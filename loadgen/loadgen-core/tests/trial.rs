@@ -1,4 +1,4 @@
-//! Whole trials against a service in this process: what the worker says is what the service saw.
+//! Whole trials against a service in this process: the worker's counts must be those of the service.
 
 mod service;
 
@@ -36,7 +36,7 @@ fn values(result: &WorkerResult, name: &str) -> Recorder {
     Recorder::decode(&result.histograms[name]).unwrap()
 }
 
-/// What the worker wrote down for each connection is what the service received on it.
+/// The worker's book of each connection must equal what the service received on it.
 fn assert_books_agree(result: &WorkerResult, service: &Service) {
     let books = service.books();
     assert_eq!(result.books.len(), books.len());
@@ -105,7 +105,7 @@ fn a_schedule_beyond_the_generator_ends_with_the_drain_and_what_was_not_sent_is_
     let service = Service::start(Manner::Polite);
     let mut assignment = assignment(&service.address, 2);
     (assignment.warmup_ns, assignment.window_ns, assignment.drain_ns) = (0, 200_000_000, 100_000_000);
-    // More than any machine sends one by one: a fifth of these are due.
+    // More than any machine sends one by one: a fifth of these messages are due.
     let result = trial(&assignment, open_loop(50_000_000.0));
     assert_eq!((result.messages.due, result.window.due), (10_000_000, 10_000_000));
     assert!(result.messages.sent > 0 && result.messages.unsent > 0, "{:?}", result.messages);
@@ -121,7 +121,7 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
     assignment.late_after_ns = Some(100_000_000);
     let result = trial(&assignment, open_loop(500.0));
     let response = values(&result, "response_ns");
-    // Two fifths of the window are frozen: those messages wait 200 ms on average, the first of them 400 ms.
+    // The service is stopped for two fifths of the window: messages wait 200 ms on average, the first of them 400 ms.
     let waited = response.values().iter_recorded().filter(|v| v.value_iterated_to() > 100_000_000);
     let waited: u64 = waited.map(|value| value.count_at_value()).sum();
     assert!(

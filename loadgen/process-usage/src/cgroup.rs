@@ -1,31 +1,31 @@
-//! The CPUs that a process may use: its affinity, cut by the quota of its cgroup.
+//! The CPUs that a process may use: its affinity, limited by the quota of its cgroup.
 //!
-//! Read from the cgroup's own files, never from load averages or sampled ticks.
+//! The quota comes from the cgroup's own files, never from load averages or sampled ticks.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The CPU controller's files that concern this process.
+/// The cgroup whose CPU quota limits a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuCgroup {
-    /// The tightest quota on the way to the root, in CPUs.
+    /// The smallest quota between the process's cgroup and the root, in CPUs.
     pub quota_cpus: f64,
     folder: PathBuf,
 }
 
-/// Throttling counters of a quota.
+/// Throttling counters of a CPU quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which something ran.
+    /// Periods in which the cgroup was active (`nr_periods`).
     pub periods: u64,
-    /// Of those, periods in which the quota was used up.
+    /// Periods in which it used up its quota (`nr_throttled`).
     pub throttled: u64,
 }
 
 impl CpuCgroup {
-    /// The quota in force on this process; nothing when there is none or it can't be seen.
+    /// The quota that limits this process; `None` if there is none or it can't be read.
     pub fn find() -> Option<Self> {
         Self::of("self")
     }
@@ -42,7 +42,7 @@ impl CpuCgroup {
     }
 
     fn tightest(root: &Path, path: &str) -> Option<Self> {
-        // In a container the path may not exist below the root that is mounted: then the root itself is ours.
+        // In a container the path may not exist below the mounted root; the root is then this process's cgroup.
         let own = root.join(path.trim_start_matches('/'));
         let own = if own.is_dir() { own } else { root.to_owned() };
         own.ancestors()
@@ -51,14 +51,14 @@ impl CpuCgroup {
             .min_by(|a, b| a.quota_cpus.total_cmp(&b.quota_cpus))
     }
 
-    /// The counters now.
+    /// The current counters; `None` if they can't be read.
     pub fn throttling(&self) -> Option<Throttling> {
         let text = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
         Some(Throttling { periods: counter(&text, "nr_periods")?, throttled: counter(&text, "nr_throttled")? })
     }
 }
 
-/// The path of a controller in `/proc/self/cgroup`; the unnamed one is v2's.
+/// The path of a controller in `/proc/<pid>/cgroup`. cgroup v2 has an empty controller name.
 fn cgroup_path(membership: &str, controller: &str) -> Option<String> {
     membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -78,7 +78,7 @@ fn quota(folder: &Path) -> Option<f64> {
         return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
     }
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<f64>().ok();
-    // -1 stands for no quota.
+    // -1 means no quota.
     read("cpu.cfs_quota_us").filter(|quota| *quota > 0.0).zip(read("cpu.cfs_period_us")).map(|(q, p)| q / p)
 }
 
@@ -86,7 +86,7 @@ fn counter(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// CPUs that this process may use: its affinity, cut by a quota.
+/// CPUs that this process may use: its affinity, limited by the quota.
 pub fn cpu_limit(cgroup: Option<&CpuCgroup>) -> f64 {
     let affinity = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()) as f64;
     cgroup.map_or(affinity, |cgroup| affinity.min(cgroup.quota_cpus))

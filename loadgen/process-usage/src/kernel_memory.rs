@@ -1,37 +1,38 @@
-//! Memory of the machine's kernel that connections take.
+//! Memory of the kernel that connections use.
 
 use std::fs;
 
-/// Memory of the whole machine's kernel. Whatever else goes on moves it too.
+/// Kernel memory of the whole machine. Other programs change it, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// Of kernel objects, in bytes: sockets, their inodes, files and watches among them.
+    /// Memory of kernel objects in bytes, among them sockets, inodes, files and epoll watches (`Slab` in
+    /// `/proc/meminfo`).
     pub slab_bytes: u64,
-    /// Of data in TCP's buffers, in bytes.
+    /// Data in TCP buffers, in bytes (`mem` in `/proc/net/sockstat`).
     pub tcp_bytes: u64,
 }
 
 impl KernelMemory {
-    /// As it is now; nothing where the kernel doesn't say.
+    /// The current values; `None` if the kernel doesn't report them.
     pub fn read() -> Option<Self> {
         let slab_bytes = kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "Slab:")?;
         let pages = tcp_pages(&fs::read_to_string("/proc/net/sockstat").ok()?)?;
         Some(Self { slab_bytes, tcp_bytes: pages * rustix::param::page_size() as u64 })
     }
 
-    /// Of both kinds, in bytes.
+    /// Sum of both kinds, in bytes.
     pub fn total_bytes(self) -> u64 {
         self.slab_bytes + self.tcp_bytes
     }
 }
 
-/// The value of a `name: number kB` line, in bytes.
+/// The value of a line `name: number kB`, in bytes.
 pub fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// The number behind `mem` in the line of TCP.
+/// The number after `mem` in the `TCP:` line, in pages.
 fn tcp_pages(sockstat: &str) -> Option<u64> {
     let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP:"))?;
     let mut words = line.split_whitespace().skip_while(|word| *word != "mem");

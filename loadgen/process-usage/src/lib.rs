@@ -1,7 +1,7 @@
-//! What a process of this machine uses: its CPU by the kernel's exact clock, its memory by the kernel's count of pages; the
-//! CPUs that it may use; and the memory of the kernel itself.
+//! The CPU time and memory of a process, the CPUs that it may use, and the memory of the kernel's sockets.
 //!
-//! Read without the process's help, so that one which is stopped, or busy, is read as well.
+//! All values come from the kernel without the process's help, so a stopped or busy process can be read, too. CPU time
+//! is the kernel's exact clock, not sampled ticks.
 
 pub mod cgroup;
 mod kernel_memory;
@@ -10,10 +10,10 @@ use std::{fs, io};
 
 pub use kernel_memory::{KernelMemory, kibibytes};
 
-/// CPU that a process has used since its start, all its threads (ended ones too), in nanoseconds.
+/// CPU time of a process since its start, over all threads including ended ones, in nanoseconds.
 ///
 /// # Errors
-/// When there is no such process.
+/// An [`io::Error`] if there is no such process.
 pub fn cpu_ns(pid: u32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is a live variable that the call fills in.
@@ -32,7 +32,7 @@ pub fn cpu_ns(pid: u32) -> io::Result<u64> {
 /// Resident memory of a process, in bytes.
 ///
 /// # Errors
-/// When there is no such process.
+/// An [`io::Error`] if there is no such process.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
     let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_an_error() {
-        // Above the largest process id that Linux gives out (2^22).
+        // Above the largest process id of Linux (2^22).
         assert!(cpu_ns(5_000_000).is_err() && rss_bytes(5_000_000).is_err());
     }
 }

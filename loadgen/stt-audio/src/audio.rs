@@ -1,39 +1,39 @@
-//! The audio that sessions send: a saw tooth that is different for each session and each frame, and cheap to know.
+//! The audio that sessions send: a saw tooth that differs for each session and frame and is cheap to generate.
 //!
-//! Sample `n` of a session's stream is `(n × 17 mod 20 000) - 10 000`, so the stream repeats after 20 000 samples and any
-//! stretch of it is a slice of one table. Pure.
+//! Sample `n` of a session's stream is `(n × 17 mod 20 000) - 10 000`. The stream therefore repeats after 20 000
+//! samples, and any part of it is a slice of one table. Pure.
 
-/// Samples in a frame: 20 ms at 16 kHz.
+/// Samples per frame: 20 ms at 16 kHz.
 pub const FRAME_SAMPLES: u64 = 320;
-/// Bytes in a frame: samples of 16 bits, little-endian.
+/// Bytes per frame: samples of 16 bits, little-endian.
 pub const FRAME_BYTES: usize = 640;
-/// From one frame to the next, in nanoseconds.
+/// Time between two frames, in nanoseconds.
 pub const FRAME_NS: u64 = 20_000_000;
-/// Samples after which the stream repeats.
+/// Number of samples after which the stream repeats.
 pub const PERIOD: usize = 20_000;
 
 const STEP: usize = 17;
 const MIDDLE: i32 = 10_000;
 
-/// The sample at a phase of the stream; phases repeat.
+/// The sample at a position of the stream; positions repeat after [`PERIOD`].
 pub fn sample(phase: usize) -> i16 {
     ((phase % PERIOD * STEP % PERIOD) as i32 - MIDDLE) as i16
 }
 
-/// Where in the stream frame `seq` (from 1) of a session begins.
+/// The position in the stream at which frame `seq` (from 1) of a session begins.
 #[inline]
 pub fn phase(session: u64, seq: u64) -> usize {
     (seq.wrapping_mul(FRAME_SAMPLES).wrapping_add(session) % PERIOD as u64) as usize
 }
 
-/// One period of the stream as bytes, and a frame more.
+/// One period of the stream as bytes, extended by one frame.
 #[derive(Clone, Debug)]
 pub struct Audio {
     bytes: Box<[u8]>,
 }
 
 impl Audio {
-    /// Lays the stream out.
+    /// Computes the table of one period and one frame.
     pub fn new() -> Self {
         let samples = PERIOD + FRAME_SAMPLES as usize;
         Self { bytes: (0..samples).flat_map(|phase| sample(phase).to_le_bytes()).collect() }

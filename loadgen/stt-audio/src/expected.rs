@@ -1,73 +1,74 @@
-//! What inference must say about a stretch of audio, worked out from its definition and remembered.
+//! Computes the inference result that a piece of audio must have, from its definition, and caches it.
 //!
-//! The stream is periodic, so a batch is known by the phase at which it begins and the frames that it holds. Energy and
-//! zero crossings of any stretch are differences of running sums. The checksum is a chain in which each step needs the one
-//! before; [`Expected::prepare`] runs many chains side by side for the batches that will be common, others are worked out
-//! when they come up.
+//! The stream is periodic, so a batch is identified by the phase at which it begins and its number of frames. Energy
+//! and zero crossings of a batch are differences of running sums. The checksum is a chain in which each step needs the
+//! previous one: [`Expected::prepare`] computes many chains in parallel for batches that will be common, other
+//! checksums are computed when they are needed.
 
 use crate::audio::{FRAME_BYTES, FRAME_SAMPLES, PERIOD, phase, sample};
 
-/// The words that inference knows; the checksum picks one.
+/// The words of the simulated transcripts; the checksum selects one.
 pub const WORDS: [&str; 24] = [
     "the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "hello", "world", "yes", "no", "okay", "right",
     "left", "stop", "go", "wait", "ready", "done", "again", "now", "later", "never",
 ];
-/// Largest relative difference of `rms`: it is a square root that may have been rounded on its way.
+/// Largest relative difference of `rms`, because intermediate values may have been rounded.
 const RMS_TOLERANCE: f64 = 1e-6;
-/// Longest batch whose checksum is remembered, in frames; a longer one is worked out each time.
+/// Longest batch whose checksum is cached, in frames. The checksum of a longer batch is computed each time.
 const REMEMBERED_FRAMES: u64 = 256;
-/// FNV-1a, 32 bits: where a checksum starts, and what each step multiplies by.
+/// FNV-1a with 32 bits: the initial value and the multiplier of each step.
 const FNV_OFFSET: u32 = 2_166_136_261;
 const FNV_PRIME: u32 = 16_777_619;
-/// 20 000 divided by what it has in common with the 320 samples of a frame; and that.
+/// The period of 20 000 samples divided by its greatest common divisor with the 320 samples of a frame, and that
+/// divisor.
 const PHASES_OF_A_SESSION: u64 = 125;
 const SESSIONS_TO_ALL_PHASES: u64 = 160;
-/// Chains that run side by side.
+/// Number of chains that are computed in parallel.
 const LANES: usize = 32;
 
-/// What inference must say about one batch.
+/// The inference result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
-    /// See [`WORDS`].
+    /// FNV-1a checksum over the samples of all passes; it selects the word from [`WORDS`].
     pub checksum: u32,
-    /// Sign changes, seams between passes included.
+    /// Number of sign changes between samples, including those between two passes.
     pub zero_crossings: u64,
-    /// Root of the mean square.
+    /// Root of the mean square of the samples.
     pub rms: f64,
-    /// Samples over all passes.
+    /// Number of samples over all passes.
     pub samples: u64,
     /// Bytes of one pass.
     pub audio_bytes: u64,
 }
 
 impl Answer {
-    /// The word that goes with the checksum.
+    /// The word that the checksum selects.
     pub fn transcript(&self) -> &'static str {
         WORDS[self.checksum as usize % WORDS.len()]
     }
 
-    /// Whether this is the root of the mean square.
+    /// Whether `rms` matches within the tolerance.
     pub fn has_rms(&self, rms: f64) -> bool {
         (rms - self.rms).abs() <= self.rms * RMS_TOLERANCE
     }
 }
 
-/// See the module.
+/// The expected results for one number of passes, with a cache of checksums.
 #[derive(Clone, Debug)]
 pub struct Expected {
     passes: u32,
-    /// Samples of two periods and a bit, as the checksum takes them: shifted so that none is negative.
+    /// Samples of two periods and [`LANES`] more, as the checksum uses them: shifted so that none is negative.
     shifted: Box<[u16]>,
     /// `squares[n]`: sum of the squares of the first `n` samples, over two periods.
     squares: Box<[u64]>,
-    /// `crossings[n]`: sign changes from each of the first `n` samples to the one after, over two periods.
+    /// `crossings[n]`: number of sign changes from each of the first `n` samples to the next, over two periods.
     crossings: Box<[u64]>,
-    /// By frames of the batch, then by phase.
+    /// Cached checksums, by the batch's number of frames, then by phase.
     checksums: Vec<Option<Box<[Option<u32>]>>>,
 }
 
 impl Expected {
-    /// For gateways that ask for so many passes.
+    /// Creates the table for gateways that request `passes` passes.
     pub fn new(passes: u32) -> Self {
         let running = |value: fn(usize) -> u64| {
             let mut sum = 0;
@@ -86,13 +87,13 @@ impl Expected {
         }
     }
 
-    /// Passes over the audio that gateways ask for.
+    /// Number of passes over the audio that gateways request.
     pub fn passes(&self) -> u32 {
         self.passes
     }
 
-    /// Works out the checksums of batches of so many frames that sessions with these indices can come to; says whether
-    /// any was missing. Each session comes by 125 phases, 160 sessions by all of them.
+    /// Computes the checksums of batches of these lengths that the sessions from index `first` can send; returns
+    /// whether any was missing. Each session reaches 125 phases, and 160 sessions reach all of them.
     pub fn prepare_sessions(&mut self, first: u64, count: u64, frames: &[u64]) -> bool {
         let mut reached = vec![false; PERIOD];
         for session in first..first + count.min(SESSIONS_TO_ALL_PHASES) {
@@ -109,7 +110,8 @@ impl Expected {
         any
     }
 
-    /// Works out the checksums of all batches of so many frames that begin at one of these phases, in rising order.
+    /// Computes the checksums of all batches of `frames` frames that begin at one of these phases, which must be in
+    /// rising order.
     pub fn prepare(&mut self, frames: u64, phases: &[usize]) {
         let mut rest = phases;
         while let Some(&start) = rest.first() {
@@ -125,7 +127,7 @@ impl Expected {
         }
     }
 
-    /// What inference must say about the frames from `phase` on; `None` where there are none.
+    /// The inference result of `frames` frames from `phase` on; `None` for 0 frames or if the length overflows.
     pub fn answer(&mut self, phase: usize, frames: u64) -> Option<Answer> {
         if frames == 0 {
             return None;
@@ -147,7 +149,7 @@ impl Expected {
         })
     }
 
-    /// Whether the answer is at hand, or takes many steps.
+    /// Whether the checksum is cached, so that `answer` is cheap.
     pub fn knows(&self, phase: usize, frames: u64) -> bool {
         let of_size = self.checksums.get(frames as usize).and_then(Option::as_ref);
         of_size.is_some_and(|known| known[phase % PERIOD].is_some())
@@ -168,12 +170,12 @@ impl Expected {
         }
     }
 
-    /// The chains from so many phases that follow one another, in step.
+    /// Computes the chains that begin at `N` consecutive phases, in parallel.
     fn chains<const N: usize>(&self, start: usize, frames: u64) -> [u32; N] {
         let length = (frames * FRAME_SAMPLES) as usize;
         let mut states = [FNV_OFFSET; N];
         for pass in 0..self.passes {
-            // A period at a time, so that no chain runs out of the table.
+            // One period at a time, so that no chain runs past the end of the table.
             for from in (0..length).step_by(PERIOD) {
                 let at = (start + from) % PERIOD;
                 step(&mut states, &self.shifted[at..at + PERIOD.min(length - from) + N - 1], pass as u16);
@@ -183,17 +185,17 @@ impl Expected {
     }
 }
 
-/// Steps chain `n` through the samples from the `n`th on; each takes as many.
+/// Advances chain `n` through the samples from the `n`th on. All chains take the same number of steps.
 fn step<const N: usize>(states: &mut [u32; N], samples: &[u16], pass: u16) {
     #[cfg(target_arch = "x86_64")]
     if N > 1 && is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has the instructions, as was asked the line before.
+        // SAFETY: `is_x86_feature_detected!` has confirmed on the line before that the processor has AVX2.
         return unsafe { step_wide(states, samples, pass) };
     }
     step_each(states, samples, pass);
 }
 
-/// The same, compiled for processors that multiply eight numbers at once: five times as fast.
+/// The same, compiled for AVX2, which multiplies eight numbers at once: five times as fast.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn step_wide<const N: usize>(states: &mut [u32; N], samples: &[u16], pass: u16) {
@@ -219,7 +221,7 @@ fn crosses(from: usize, to: usize) -> bool {
     (sample(from) < 0) != (sample(to) < 0)
 }
 
-/// Sum over `length` samples from `phase`, of running sums over two periods.
+/// Sum over `length` samples from `phase`, from running sums over two periods.
 fn stretch(sums: &[u64], phase: usize, length: u64) -> u64 {
     let (whole, rest) = (length / PERIOD as u64, (length % PERIOD as u64) as usize);
     whole * sums[PERIOD] + sums[phase + rest] - sums[phase]
@@ -229,7 +231,7 @@ fn stretch(sums: &[u64], phase: usize, length: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The definition, sample by sample.
+    /// The definition, computed sample by sample.
     fn plain(phase: usize, frames: u64, passes: u32) -> Answer {
         let (mut checksum, mut crossings, mut squares, mut count, mut previous) =
             (2_166_136_261_u32, 0, 0_i128, 0_u64, 0);

@@ -1,6 +1,7 @@
-//! The audio that speech sessions send ([`audio`]), and what inference must say about it ([`expected`]). Pure.
+//! The audio that speech sessions send ([`audio`]) and the inference results that it must have ([`expected`]). Pure.
 //!
-//! A crate of its own because it computes: it is optimised in every profile, and what sends and receives needn't be.
+//! It is a crate of its own because it computes much: every profile optimises it, which sending and receiving don't
+//! need.
 
 pub mod audio;
 pub mod expected;

@@ -1,41 +1,43 @@
-//! The books of each connection. Where a service keeps books in total only, there are none.
+//! A service's counts of each connection. A service with totals only doesn't serve them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::ApplicationStats;
 
-/// `GET /stats/connections`: one entry per connection since the last reading of a closed one. A closed connection's
-/// entry is kept until it was fetched once.
+/// `GET /stats/connections`: one entry for each open connection, and one for each closed connection that hasn't been
+/// fetched since it closed. The entry of a closed connection is returned once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionBooks {
-    /// The entries, in no order.
+    /// The entries, in no particular order.
     pub connections: Vec<ConnectionBook>,
 }
 
-/// A service's books on one connection.
+/// A service's counts of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionBook {
-    /// The id that the service told the client.
+    /// The id that the service has sent to the client.
     pub id: String,
-    /// Whether it is open.
+    /// Whether the connection is open.
     pub open: bool,
-    /// Data messages taken from its socket.
+    /// Data messages read from the connection's socket.
     pub received: u64,
-    /// Of those, answered by the service itself.
+    /// Messages, among those received, that the service itself answered or handled.
     pub consumed: u64,
-    /// Of those, not handed to the application, all reasons together.
+    /// Messages, among those received, that were dropped before the application got them, for any reason.
     pub dropped: u64,
-    /// Data messages that its socket took whole, the service's own included. Absent: the service doesn't count them.
+    /// Data messages that the socket accepted completely, including the service's own; absent if the service doesn't
+    /// count them.
     #[serde(default)]
     pub sent: Option<u64>,
-    /// Data messages for it that no socket took, all reasons together.
+    /// Data messages for the connection that its socket didn't accept, for any reason; absent if the service doesn't
+    /// count them.
     #[serde(default)]
     pub send_dropped: Option<u64>,
-    /// What the application counted for this connection.
+    /// The application's counts for this connection; absent if messages reach no application.
     #[serde(default)]
     pub application: Option<ApplicationStats>,
 }

@@ -1,46 +1,46 @@
-//! Prometheus text, as `/metrics` serves it. This file knows the format; which names there are is [`crate::metrics`]'s.
+//! The Prometheus text format of `/metrics`. The names of the metrics are in [`crate::metrics`].
 
 use std::fmt::{Display, Write as _};
 
-/// Prometheus text (format 0.0.4) that grows by one metric family at a time.
+/// Prometheus text (format 0.0.4), written one metric family at a time.
 ///
-/// Each family comes whole, after its help and its type. One space stands between a sample's name and its value: scripts
-/// that were written for the reference split on it.
+/// Each family follows its help and type lines without interruption. One space separates a sample's name from its
+/// value, because scripts written for the reference implementation split the line there.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition(String);
 
-/// A value of a sample. A whole number has no point, also as an `f64`.
+/// A value of a sample. It is written without a decimal point if it is a whole number, also as an `f64`.
 pub trait Number: Display {}
 
 impl Number for u64 {}
 impl Number for usize {}
 impl Number for f64 {}
 
-/// How many observations fell into each bucket.
+/// The number of observations in each bucket of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram<'a> {
-    /// The largest observation of each bucket but the last, which has no bound.
+    /// The largest value of each bucket except the last, which has no bound.
     pub bounds: &'a [f64],
-    /// Observations in each bucket and in no one before: one count more than there are bounds.
+    /// Observations in each bucket alone, not cumulative. There is one more count than bounds.
     pub counts: &'a [u64],
-    /// All observations together.
+    /// Sum of all observed values.
     pub sum: f64,
 }
 
 impl Exposition {
-    /// A number that only grows.
+    /// Writes a counter: a value that only grows.
     pub fn counter(&mut self, name: &str, help: &str, value: impl Number) {
         self.head(name, help, "counter");
         self.sample(name, value);
     }
 
-    /// A number that grows and shrinks.
+    /// Writes a gauge: a value that grows and shrinks.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Number) {
         self.head(name, help, "gauge");
         self.sample(name, value);
     }
 
-    /// Numbers that only grow, one for each value of a label.
+    /// Writes a family of counters, one for each value of a label.
     pub fn counters<Value: AsRef<str>>(
         &mut self,
         name: &str,
@@ -54,7 +54,7 @@ impl Exposition {
         }
     }
 
-    /// How observations are spread.
+    /// Writes a histogram, with cumulative buckets.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram<'_>) {
         self.head(name, help, "histogram");
         let (bucket, mut count) = (format!("{name}_bucket"), 0);
@@ -67,7 +67,7 @@ impl Exposition {
         self.sample(&format!("{name}_count"), count);
     }
 
-    /// The text.
+    /// The complete text, for the response to `GET /metrics`.
     pub fn into_text(self) -> String {
         self.0
     }
@@ -81,7 +81,8 @@ impl Exposition {
         self.line(format_args!("{name} {value}"));
     }
 
-    /// A client may have chosen the label's value: the name of a topic, say.
+    /// Writes a sample with a label. The label's value is escaped, because a client may have chosen it (the name of a
+    /// topic).
     fn labelled(&mut self, name: &str, label: &str, value: &str, count: u64) {
         let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
         self.line(format_args!("{name}{{{label}=\"{value}\"}} {count}"));

@@ -1,11 +1,11 @@
-//! What a service and ws-ladder agree on. `services/README.md` is the contract in words.
+//! The contract between a service and ws-ladder, as types. `services/README.md` describes it.
 //!
-//! A service in Rust may use these types; one in another language serves the same JSON. This crate depends on nothing of the
-//! harness, so that no service does.
+//! A service in Rust may use these types; a service in another language serves the same JSON. This crate depends on no
+//! crate of the harness, so that no service does.
 //!
-//! | module | where a service says it |
+//! | module | where a service publishes it |
 //! | --- | --- |
-//! | [`ready`] | the JSON line on standard output when it is ready |
+//! | [`ready`] | the JSON line on standard output when the service is ready |
 //! | [`stats`] | `GET /stats` |
 //! | [`connections`] | `GET /stats/connections` |
 //! | [`publisher`] | `GET /stats/publisher` |

@@ -1,31 +1,31 @@
-//! What the instances of a service sent to each other.
+//! The counters of the links between the instances of a service.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// `GET /stats/links`: what carries publications between the instances that a service consists of, all instances together.
+/// `GET /stats/links`: the links that carry publications between the instances of a service, summed over the instances.
 /// Exact while nothing is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinksStats {
-    /// Connections of the instances to each other; absent where there are none.
+    /// Connections between the instances; absent if there are none.
     #[serde(default)]
     pub cluster: Option<LinkStats>,
-    /// Redis; absent where it carries nothing.
+    /// Redis; absent if it carries no publications.
     #[serde(default)]
     pub redis: Option<LinkStats>,
 }
 
 impl LinksStats {
-    /// The links that there are, by name.
+    /// The links that exist, by name.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, &LinkStats)> {
         let links = [("cluster", &self.cluster), ("redis", &self.redis)];
         links.into_iter().filter_map(|(name, link)| Some((name, link.as_ref()?)))
     }
 
-    /// What was counted since `earlier`; what there is now stays as it is.
+    /// What was counted since `earlier`. Values that aren't counters keep their current value.
     pub fn since(&self, earlier: &Self) -> Self {
         let of = |now: &Option<LinkStats>, earlier: &Option<LinkStats>| {
             now.as_ref().map(|now| now.since(earlier.as_ref().unwrap_or(&LinkStats::default())))
@@ -33,7 +33,7 @@ impl LinksStats {
         Self { cluster: of(&self.cluster, &earlier.cluster), redis: of(&self.redis, &earlier.redis) }
     }
 
-    /// Those of another instance with these.
+    /// The sum of the links of two instances.
     pub fn and(&self, other: &Self) -> Self {
         let of = |own: &Option<LinkStats>, other: &Option<LinkStats>| match (own, other) {
             (Some(own), Some(other)) => Some(own.and(other)),
@@ -42,42 +42,43 @@ impl LinksStats {
         Self { cluster: of(&self.cluster, &other.cluster), redis: of(&self.redis, &other.redis) }
     }
 
-    /// Whether nothing is on its way: all that was sent has come or never will.
+    /// Whether no publication is on its way: every one that was sent has arrived or is known to be lost.
     pub fn at_rest(&self) -> bool {
         self.by_name().all(|(_, link)| link.queued == 0 && link.sent <= link.received + link.lost)
     }
 }
 
-/// What one kind of link carried. `published = sent + sum(dropped) + queued` where it is published, `sent = received + lost`
-/// over all instances, and `received = delivered` where it is received. What else a kind of link tells of itself is left out.
+/// Counters of one kind of link. `published = sent + sum(dropped) + queued` at the publishing instance,
+/// `sent = received + lost` over all instances, and `received = delivered` at the receiving instance. Other fields that
+/// a service reports for the link are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkStats {
-    /// Publications handed to the link, once for each instance that they are for; once where they are for none.
+    /// Publications handed to the link, counted once per destination instance, or once if there is no destination.
     pub published: u64,
-    /// Of those, written to it.
+    /// Publications, among those handed over, that were written to the link.
     pub sent: u64,
-    /// Of those, not written, by reason.
+    /// Publications, among those handed over, that were not written, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Of those, waiting to be written.
+    /// Publications, among those handed over, that wait to be written now.
     #[serde(default)]
     pub queued: u64,
-    /// Publications taken from the link.
+    /// Publications read from the link.
     pub received: u64,
-    /// Of those, handed on to the receiving instance's own subscribers.
+    /// Publications, among those received, that were handed to the receiving instance's own subscribers.
     pub delivered: u64,
-    /// Publications that never came from the link, by the gap that they left in the sender's numbers.
+    /// Publications that never arrived, counted from the gaps in the sender's sequence numbers.
     pub lost: u64,
-    /// How often a connection of it was made anew.
+    /// Number of times that a connection of the link was re-established.
     #[serde(default)]
     pub reconnects: u64,
-    /// Connections of it that are up now.
+    /// Connections of the link that are up now.
     #[serde(default, alias = "peers")]
     pub connected: u64,
 }
 
 impl LinkStats {
-    /// Counters only grow; one that shrank gives 0 here and shows as a restart elsewhere.
+    /// Subtracts earlier counters. A counter that shrank gives 0; the restart is detected elsewhere.
     fn since(&self, earlier: &Self) -> Self {
         let dropped = |(reason, count): (&String, &u64)| {
             (reason.clone(), count.saturating_sub(earlier.dropped.get(reason).copied().unwrap_or(0)))

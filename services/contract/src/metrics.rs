@@ -1,4 +1,4 @@
-//! The names under which every service tells its counters on `/metrics`: those of `services/README.md`.
+//! The names of the metrics that every service serves on `/metrics`, as `services/README.md` lists them.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +7,48 @@ use crate::{
     stats::{InferenceStats, MessageStats, ServiceStats},
 };
 
-/// Reasons that are told from the start of a service, at 0 and in this order: a series that appears later has no increase.
-/// What else was counted follows them.
+/// Known reasons, written from the start of a service with the value 0 and in this order. A series that appears later
+/// shows no increase in Prometheus. Other reasons that were counted follow them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Labels<'a> {
-    /// Why messages are not handed over.
+    /// Reasons why messages are dropped before the application gets them.
     pub dropped: &'a [&'a str],
-    /// Why messages are not sent.
+    /// Reasons why messages are not sent.
     pub send_dropped: &'a [&'a str],
-    /// Why connections end.
+    /// Reasons why connections end.
     pub closed: &'a [&'a str],
-    /// Why connections are refused.
+    /// Reasons why connections are refused.
     pub rejected: &'a [&'a str],
-    /// How the requests of a gateway fail.
+    /// Kinds of failures of a gateway's inference requests.
     pub failed: &'a [&'a str],
 }
 
-/// What a gateway tells that is not in its [`ServiceStats`].
+/// Metrics of a gateway that aren't in its [`ServiceStats`].
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayMetrics<'a> {
-    /// The largest number of requests ever in flight for one connection.
+    /// The largest number of requests that were ever in flight for one connection.
     pub in_flight_per_connection_max: u64,
-    /// Flush ticks by what they found.
+    /// Counts of flush ticks.
     pub ticks: Ticks,
-    /// How late they ran, in seconds.
+    /// Delay of the flush ticks, in seconds.
     pub lateness: Histogram<'a>,
-    /// Memory of the process, in bytes; absent where the system doesn't say.
+    /// Resident memory of the process, in bytes; absent if the system doesn't report it.
     pub resident_bytes: Option<u64>,
 }
 
 /// A gateway's flush ticks, by what they found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ticks {
-    /// Audio, which became a batch.
+    /// Ticks that found audio and sent it as a batch.
     pub flushed: u64,
-    /// A request in flight.
+    /// Ticks that found a request in flight and did nothing.
     pub skipped: u64,
-    /// No audio.
+    /// Ticks that found no audio.
     pub empty: u64,
 }
 
 impl Exposition {
-    /// Writes what all services tell, and of a gateway its requests.
+    /// Writes the metrics of all services and, for a gateway, those of its inference requests.
     pub fn service(&mut self, stats: &ServiceStats, labels: &Labels<'_>) {
         self.messages(&stats.messages, labels);
         let connections = &stats.connections;
@@ -70,7 +70,7 @@ impl Exposition {
         }
     }
 
-    /// Writes the rest of what a gateway tells.
+    /// Writes the other metrics of a gateway.
     pub fn gateway(&mut self, metrics: &GatewayMetrics<'_>) {
         let most = metrics.in_flight_per_connection_max;
         let help = "The most requests that were ever in flight for one connection";
@@ -108,7 +108,7 @@ impl Exposition {
     }
 }
 
-/// Counts by label: those of `known`, whether they happened or not, then the others.
+/// Counts by label: first those of `known`, with 0 if they haven't occurred, then the others.
 fn known_first<'a>(known: &'a [&'a str], counts: &'a BTreeMap<String, u64>) -> impl Iterator<Item = (&'a str, u64)> {
     let first = known.iter().map(|label| (*label, counts.get(*label).copied().unwrap_or(0)));
     let others = counts.iter().filter(|(label, _)| !known.contains(&label.as_str()));
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::stats::{ApplicationStats, ConnectionStats};
 
-    /// Three of everything, for the reason `why`.
+    /// Counters with the value 3 for the reason `why`.
     fn stats() -> ServiceStats {
         let why = || BTreeMap::from([("why".to_owned(), 3)]);
         ServiceStats {
@@ -152,7 +152,7 @@ mod tests {
         let rows = of_all.lines().chain(of_gateways.lines()).filter(|line| line.starts_with("| `"));
         let words = rows.flat_map(|row| row.split('`')).map(|word| word.trim_end_matches('}'));
         let names = words.map(|word| word.split_once('{').map_or((word, None), |(name, label)| (name, Some(label))));
-        // What the names of a row have in common is written once.
+        // The common prefix of a row's names is written once and then abbreviated.
         let names = names.map(|(name, label)| (name.replace('…', "service_inference"), label));
         names.filter(|(name, _)| name.starts_with("service_") || name.starts_with("application_")).collect()
     }
@@ -173,7 +173,7 @@ mod tests {
     fn counters_end_in_total_and_gauges_do_not() {
         for line in text().lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
             let (name, kind) = line.split_once(' ').unwrap();
-            // A sum that starts over at 2^64 is no total.
+            // A sum that wraps at 2^64 isn't a total.
             let is_total = name.ends_with("_total") || name == "application_sequence_sum";
             assert_eq!(kind == "counter", is_total, "{line}");
         }

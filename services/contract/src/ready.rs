@@ -1,4 +1,4 @@
-//! The line with which a service says where it listens.
+//! The line with which a service announces its addresses when it is ready.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct Started {
     /// Always `ready`.
     pub event: String,
-    /// Where clients connect, `host:port`; of several processes one for each, with commas between them.
+    /// Address for clients, `host:port`; one per process, separated by commas.
     pub address: String,
-    /// Where `/stats` and the others are served, `host:port`.
+    /// Address of `/stats` and the other pages for the harness, `host:port`.
     pub metrics_address: String,
-    /// Its process id.
+    /// Process id of the service.
     pub pid: u32,
 }

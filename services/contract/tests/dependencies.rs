@@ -1,24 +1,24 @@
-//! No service is built from the harness: who measures and what is measured share the contract, and nothing else.
+//! No service is built from the harness. The measuring and the measured programs share nothing but the contract.
 //!
-//! The services of `services/self-test` are the harness's own, and may.
+//! The services of `services/self-test` belong to the harness and may use it.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
 use serde_json::Value;
 
 const SERVICES: [&str; 6] = ["inference-sim", "rust-axum", "rust-axum-plain", "rust-sync", "wse-binding", "wse-engine"];
-/// The harness's folders.
+/// Folders of the harness.
 const HARNESS: [&str; 2] = ["loadgen", "operator"];
 
 /// A package of the workspace.
 struct Package {
-    /// Its folder, from the root of the checkout.
+    /// Folder of the package, relative to the root of the checkout.
     folder: String,
-    /// Packages of the workspace that it is built from. Its tests may use others.
+    /// Packages of the workspace that it is built from, without those that only its tests use.
     built_from: Vec<String>,
 }
 
-/// All packages of the workspace. A crate from a registry can't depend on any of them, so that nothing is downloaded.
+/// All packages of the workspace. Only these can depend on the harness, so no registry needs to be read.
 fn packages() -> BTreeMap<String, Package> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the root of the checkout");
     let options = ["metadata", "--format-version=1", "--no-deps", "--offline", "--locked"];
@@ -44,7 +44,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("a string").to_owned()
 }
 
-/// The first way from `package` to the harness.
+/// The first dependency path from `package` to the harness.
 fn way_to_harness(packages: &BTreeMap<String, Package>, package: &str) -> Option<String> {
     let Package { folder, built_from } = &packages[package];
     if HARNESS.iter().any(|harness| Path::new(folder).starts_with(harness)) {
@@ -64,7 +64,7 @@ fn no_service_is_built_from_the_harness() {
 #[test]
 fn a_way_to_the_harness_is_found_over_several_packages() {
     let packages = packages();
-    // The harness's own gateway records with the harness's histograms.
+    // The harness's own gateway uses the harness's histograms.
     let way = way_to_harness(&packages, "self-test-service");
     assert_eq!(way.as_deref(), Some("self-test-service -> bench-format"));
     let package = |folder: &str, next: &str| Package { folder: folder.into(), built_from: vec![next.into()] };

@@ -1,6 +1,6 @@
-"""HdrHistograms: reading, exact merging, and percentiles that have enough samples behind them.
+"""HdrHistograms: decoding, exact merging, and percentiles that have enough samples.
 
-Merging is addition; nothing here averages percentiles.
+Merging adds counts; nothing here averages percentiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 from .schemas import Histogram
 from .wire import FormatError
 
-# Largest value that a recorder holds, ten minutes; and its digits.
+# Largest value that a recorder holds (ten minutes), and the significant decimal digits of every histogram.
 HIGHEST_NS = 600_000_000_000
 SIGNIFICANT_DIGITS = 3
 
@@ -27,31 +27,31 @@ def _scale(lowest: int, digits: int) -> HdrHistogram:
 
 @cache
 def _top(index: int, lowest: int, digits: int) -> int:
-    """The highest value that falls into the counter with this index."""
+    """The highest value of the counter with this index."""
     scale = _scale(lowest, digits)
     return int(scale.get_highest_equivalent_value(scale.get_value_from_index(index)))
 
 
 @dataclass(frozen=True)
 class Values:
-    """A decoded histogram: how often each (rounded) value occurred, rising; and how many lay beyond the range."""
+    """A decoded histogram: counts by (rounded) value, in rising order, and the number of values above the range."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
     overflow: int = 0
 
     @cached_property
     def count(self) -> int:
-        """Recorded values, overflow apart."""
+        """Number of recorded values without overflow."""
         return sum(self.counts.values())
 
     @property
     def total(self) -> int:
-        """All values, overflow included."""
+        """Number of all values, overflow included."""
         return self.count + self.overflow
 
 
 def decode(histogram: Histogram, where: str) -> Values:
-    """From the wire; a text that is no histogram, or whose count lies, is an error that names `where`."""
+    """Decodes a histogram; raises `FormatError`, naming `where`, if it is broken or its `count` is wrong."""
     try:
         inner = HdrHistogram.decode(histogram.v2)
     except Exception as error:  # the library raises zlib, struct and its own errors alike
@@ -65,7 +65,7 @@ def decode(histogram: Histogram, where: str) -> Values:
 
 
 def merge(parts: Iterable[Values]) -> Values:
-    """The sum of all parts: exact, because they share one scale."""
+    """The sum of all parts; exact, because they share one scale."""
     counts: dict[int, int] = {}
     overflow = 0
     for part in parts:
@@ -76,25 +76,25 @@ def merge(parts: Iterable[Values]) -> Values:
 
 
 def samples_needed(percentile: float) -> int:
-    """Samples that a percentile needs before it is printed: 99 % confidence, no violation."""
+    """Number of samples that a percentile needs before it is printed, for 99 % confidence with no violation."""
     if percentile <= 50 or percentile >= 100:
         return 1
     return math.ceil(math.log(0.01) / math.log(percentile / 100))
 
 
 def percentile_ns(values: Values, percentile: float) -> int | None:
-    """A percentile, or nothing when the samples can't carry it or it lies among the overflowed values."""
+    """A percentile, or `None` if there are too few samples or the rank lies among the overflowed values."""
     if not values.count or values.total < samples_needed(percentile):
         return None
     rank = math.ceil(percentile / 100 * values.total)
     if rank > values.count:
         return None
-    # By way of a quantile, as in Rust: both print the same value also where a product isn't exact.
+    # Convert to a quantile and back as Rust does: both print the same value even where the product isn't exact.
     return _at_rank(values, math.ceil(rank / values.count * values.count))
 
 
 def _at_rank(values: Values, rank: int) -> int:
-    """The value of this rank, counted from 1; ranks beyond the ends are those of the ends."""
+    """The value at this rank, counted from 1; a rank outside the range gives the first or the last value."""
     seen, last = 0, 0
     for value, count in values.counts.items():
         seen, last = seen + count, value
@@ -104,7 +104,7 @@ def _at_rank(values: Values, rank: int) -> int:
 
 
 def agrees(told_ns: int | None, values: Values, percentile: float) -> bool:
-    """Whether a percentile is what the histogram says, give or take one rank: products of shares are rounded."""
+    """Whether a reported percentile matches the histogram within one rank, because products of shares are rounded."""
     if told_ns is None or percentile_ns(values, percentile) is None:
         return told_ns is None and percentile_ns(values, percentile) is None
     rank = math.ceil(percentile / 100 * values.total)
@@ -113,7 +113,7 @@ def agrees(told_ns: int | None, values: Values, percentile: float) -> bool:
 
 
 def alike(left_ns: int, right_ns: int) -> bool:
-    """Whether two values fall into neighbouring counters: libraries round within one differently."""
+    """Whether two values lie at most one counter apart; libraries round differently within one counter."""
     scale = _scale(1, SIGNIFICANT_DIGITS)
     width = int(scale.get_highest_equivalent_value(left_ns)) - int(scale.get_lowest_equivalent_value(left_ns)) + 1
     return abs(left_ns - right_ns) <= width
@@ -121,7 +121,7 @@ def alike(left_ns: int, right_ns: int) -> bool:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a distribution: this share of all values is at most `value_ns`."""
+    """One point of a distribution: the share `quantile` of all values is at most `value_ns`."""
 
     quantile: float
     value_ns: int
@@ -130,7 +130,7 @@ class Point:
 
 
 def curve(values: Values, steps_per_halving: int = 6) -> Iterator[Point]:
-    """The distribution, sampled ever finer towards its end: `steps_per_halving` points each time 1 - q halves."""
+    """The distribution, sampled more finely towards its end: `steps_per_halving` points each time 1 - q halves."""
     total = values.total
     seen, tick = 0, 0
     for value, count in values.counts.items():

@@ -1,30 +1,30 @@
-"""What the types of `schemas` mean: questions that several programs ask of them, each answered in one place."""
+"""Rules on the types of `schemas` that several programs need: names, equations, validity, objectives."""
 
 from __future__ import annotations
 
 from .schemas import Books, Equation, Load, LoadClosed, Objective, Reason, TrialId, Validity, ValidityInvalid
 
-# Sums of sequence numbers wrap, as in the programs that count them.
+# Sums of sequence numbers wrap at 2^64, as in the programs that count them.
 WRAP = 2**64
 
 
 def trial_name(trial: TrialId) -> str:
-    """What a trial is called, which is also its folder inside `trials/`."""
+    """Name of a trial, which is also its folder inside `trials/`."""
     return f"{trial.service}/{trial.workload}/{trial.variant}/{trial.tier}-p{trial.process}-r{trial.repeat}"
 
 
 def is_scheduled(load: Load) -> bool:
-    """Whether a schedule says when messages are due."""
+    """Whether a schedule fixes when each message is due."""
     return not isinstance(load, LoadClosed)
 
 
 def summed(equation: Equation) -> int:
-    """The terms of the right side, added again."""
+    """Sum of the terms of the right side, modulo 2^64."""
     return sum(count for _, count in equation.terms) % WRAP
 
 
 def holds(equation: Equation) -> bool:
-    """Whether both sides are equal and the right one is the sum of its terms."""
+    """Whether both sides are equal and the right side is the sum of its terms."""
     return equation.left == equation.right == summed(equation)
 
 
@@ -35,17 +35,17 @@ def balance(books: Books) -> bool:
 
 
 def reasons(validity: Validity) -> list[Reason]:
-    """Why a trial may not be used; none for a valid one."""
+    """Why a trial may not be used; empty for a valid one."""
     return validity.reasons if isinstance(validity, ValidityInvalid) else []
 
 
 def is_valid(validity: Validity) -> bool:
-    """Whether a trial may be used at all."""
+    """Whether the result of a trial may be used."""
     return not isinstance(validity, ValidityInvalid)
 
 
 def meets(objective: Objective, seen: float | None) -> bool:
-    """Whether a figure meets an objective; one that could not be computed doesn't."""
+    """Whether a figure meets an objective; `None`, a figure that could not be computed, doesn't."""
     if seen is None:
         return False
     at_most, at_least = objective.at_most, objective.at_least

@@ -1,7 +1,7 @@
-"""Parsed JSON → dataclasses, strictly, and back. A missing, unknown or mistyped field is an error that names its place.
+"""Converts parsed JSON to dataclasses, strictly, and back.
 
-Knows nothing of any particular file. Reading is worked out once for each type, because bundles have a book for each of
-many thousand connections.
+A missing, unknown or mistyped field is an error that names its place. The module knows no particular file. Readers
+are built once for each type, because a bundle holds books of many thousand connections.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Read = Callable[[Any], Any]
 
 
 class FormatError(ValueError):
-    """A value that the format doesn't allow; the text names where and what."""
+    """A value that the format doesn't allow; the message names its place and the problem."""
 
 
 class _MisfitError(Exception):
-    """What is wrong with a value, and its place, from the inside out."""
+    """A problem with a value and its place, which grows outwards as the error passes the enclosing values."""
 
     def __init__(self, words: str, place: str = "") -> None:
         super().__init__(words)
@@ -35,7 +35,7 @@ class _MisfitError(Exception):
 
 
 def decode(kind: type[T], value: object, where: str) -> T:
-    """The value as `kind`; `where` is its path inside the file, for error texts."""
+    """The value as `kind`; `where` is its path inside the file, for error messages."""
     try:
         return typing.cast(T, _reader(typing.cast(Any, kind))(value))
     except _MisfitError as misfit:
@@ -44,12 +44,12 @@ def decode(kind: type[T], value: object, where: str) -> T:
 
 
 def to_json(value: object) -> str:
-    """As text, whole numbers with all of their digits."""
+    """The value as JSON text; integers keep all their digits."""
     return json.dumps(to_wire(value), indent=1) + "\n"
 
 
 def to_wire(value: object) -> Any:
-    """As what JSON knows. What is absent is `null`."""
+    """The value as types that JSON has; an absent field becomes `null`."""
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -62,7 +62,7 @@ def to_wire(value: object) -> Any:
 
 
 def _wire_name(name: str) -> str:
-    """A field whose name is a word of Python (`from`) ends in an underscore there."""
+    """The field's name in JSON. A name that is a Python keyword (`from`) ends in an underscore in Python."""
     return name.removesuffix("_")
 
 
@@ -121,7 +121,7 @@ def _object(kind: type) -> Read:
 
 
 def _union(options: list[Any]) -> Read:
-    """Types that are told apart by a tag, or one of objects beside one of plain strings."""
+    """Reads one of several types: objects that a tag distinguishes, or one object type beside a plain string."""
     plain = next((_reader(option) for option in options if not dataclasses.is_dataclass(option)), None)
     tag, variants = _tagged([option for option in options if dataclasses.is_dataclass(option)])
 
@@ -142,7 +142,9 @@ def _union(options: list[Any]) -> Read:
 
 
 def _tagged(options: list[Any]) -> tuple[str | None, dict[Any, Read]]:
-    """The field that tells objects apart, and the reader of each by its value; neither where there is only one."""
+    """The field that distinguishes the objects, and the reader for each of its values; no field if there is one object
+    type.
+    """
     if len(options) == 1:
         return None, {None: _reader(options[0])}
     tags = {

@@ -70,7 +70,7 @@ def test_what_the_format_does_not_allow_is_named(value: object, words: str) -> N
 
 @dataclass(frozen=True)
 class Held:
-    """Types that are one of several, as a file has them: inside another."""
+    """Unions, inside an object as in the files."""
 
     load: Load | None = None
     validity: Validity | None = None
@@ -79,7 +79,7 @@ class Held:
 
 
 def held(**values: object) -> Held:
-    """Read from a file that holds them."""
+    """Decodes an object that holds these fields."""
     return decode(Held, values, "")
 
 

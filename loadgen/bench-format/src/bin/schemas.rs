@@ -1,4 +1,4 @@
-//! Writes the JSON Schemas of everything that travels or stays on disk: `schemas <folder>`.
+//! Writes the JSON Schemas of all formats that travel or stay on disk: `schemas <folder>`.
 
 use std::{error::Error, fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! The equations that make a number publishable: what was sent is what was delivered plus what was dropped.
+//! The equations between the counters of workers and service, for example: what was sent was delivered or dropped.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,36 +7,36 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Books {
-    /// Over the whole trial.
+    /// Equations over the whole trial.
     pub equations: Vec<Equation>,
-    /// Per connection; absent where the service keeps no books per connection.
+    /// The comparison of single connections; absent if the service has no books for each connection.
     pub connections: Option<ConnectionCheck>,
 }
 
 impl Books {
-    /// Whether every equation holds, for the trial and for each connection.
+    /// Whether every equation holds, over the trial and for each connection.
     pub fn balance(&self) -> bool {
         self.equations.iter().all(Equation::holds)
             && self.connections.as_ref().is_none_or(|check| check.mismatched == 0)
     }
 }
 
-/// One equation with both sides as counted.
+/// One equation, with the counts of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Equation {
-    /// In words: `sent = delivered + dropped`.
+    /// The equation as text, for example `sent = delivered + dropped`.
     pub name: String,
-    /// The left side.
+    /// Value of the left side.
     pub left: u64,
-    /// The right side, summed.
+    /// Value of the right side: the sum of its terms.
     pub right: u64,
-    /// The terms of the right side.
+    /// Name and value of each term of the right side.
     pub terms: Vec<(String, u64)>,
 }
 
 impl Equation {
-    /// An equation from its left side and the named terms of its right side. Sums wrap: sequence sums are modulo 2^64.
+    /// Creates an equation. The sum wraps, because sums of sequence numbers are modulo 2^64.
     pub fn new(name: &str, left: u64, terms: impl IntoIterator<Item = (String, u64)>) -> Self {
         let terms: Vec<_> = terms.into_iter().collect();
         let right = terms.iter().fold(0_u64, |sum, (_, term)| sum.wrapping_add(*term));
@@ -49,15 +49,15 @@ impl Equation {
     }
 }
 
-/// The per-connection comparison.
+/// The comparison of both sides' books, connection by connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionCheck {
-    /// Connections compared.
+    /// Number of connections compared.
     pub compared: u64,
-    /// Connections on which the sides differ, or that one side doesn't know.
+    /// Number of connections whose books differ or that only one side knows.
     pub mismatched: u64,
-    /// The first few, in words.
+    /// Descriptions of the first mismatches.
     pub examples: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the operator thinks of a trial: whether it may be used, what bound it, and whether it met its objectives.
+//! The judgement of a trial: its validity, what limited it, and its verdict.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Objective;
 
-/// Whether a trial may be used at all.
+/// Whether the result of a trial may be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Validity {
-    /// Usable.
+    /// The result may be used.
     Valid,
-    /// Kept and shown, never in a headline.
+    /// The result is kept and shown but never appears in a headline.
     Invalid {
-        /// Why; at least one.
+        /// The broken rules; at least one.
         reasons: Vec<Reason>,
     },
 }
@@ -24,9 +24,9 @@ pub enum Validity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// The rule.
+    /// The rule that the trial breaks.
     pub kind: ReasonKind,
-    /// What was seen against what is allowed, in words.
+    /// What was observed and what is allowed, as a sentence.
     pub detail: String,
 }
 
@@ -34,43 +34,43 @@ pub struct Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
-    /// The books don't balance.
+    /// An equation between the counters doesn't hold.
     Unaccounted,
-    /// A worker didn't deliver a result.
+    /// A worker delivered no result.
     WorkersMissing,
-    /// Workers started too far apart.
+    /// The workers' starts are further apart than allowed.
     StartSkew,
-    /// The generator sent too late.
+    /// The generator sent messages later than allowed.
     GeneratorLate,
-    /// The generator ran out of CPU.
+    /// The generator used more CPU than allowed or was throttled.
     GeneratorCpu,
-    /// Too little of the schedule was sent.
+    /// Too small a share of the schedule was sent.
     SendRate,
-    /// The inference simulator ran out of CPU: what was measured is not the service's.
+    /// The inference simulator used more CPU than allowed or was throttled, so the figures are not the service's.
     InferenceCpu,
-    /// The service process died or was replaced during the trial.
+    /// The service process ended or was replaced during the trial.
     ServiceRestarted,
-    /// A clock jumped.
+    /// A worker's clock jumped.
     ClockStep,
-    /// The service's counters were not read at the window's edges.
+    /// The service's counters were not read at the start and the end of the window.
     ReadingLate,
-    /// Too few samples for an objective's percentile.
+    /// The window has too few samples for the percentile of an objective.
     WindowShort,
     /// The service failed its protocol check.
     Conformance,
-    /// A CPU was shared although the plan asked for it exclusively.
+    /// A CPU was shared although the plan asked for an exclusive one.
     Isolation,
 }
 
 impl ReasonKind {
-    /// Whether it says that our side, the generator or the inference behind the service, could not offer the load.
+    /// Whether the rule says that the harness (the generator or the inference simulator) could not offer the load.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::GeneratorLate | Self::GeneratorCpu | Self::SendRate | Self::InferenceCpu)
     }
 }
 
 impl fmt::Display for ReasonKind {
-    /// Its name in files.
+    /// Writes the rule's name as files spell it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -82,41 +82,41 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Against the objectives.
+/// Comparison of a trial with its objectives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
-    /// Whether all objectives hold.
+    /// Whether all objectives are met.
     pub passed: bool,
-    /// Each objective with what was seen.
+    /// Each objective with the value of its figure.
     pub objectives: Vec<Judged>,
 }
 
-/// One objective and what was seen.
+/// One objective with the value of its figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
-    /// The objective.
+    /// The objective that was compared.
     pub objective: Objective,
-    /// The figure; absent when it could not be computed, which fails the objective.
+    /// Value of the figure; absent if it could not be computed, which fails the objective.
     pub seen: Option<f64>,
-    /// Whether it holds.
+    /// Whether the objective is met.
     pub passed: bool,
 }
 
-/// What limited a closed-loop trial or one of sessions.
+/// What limited a trial with a closed loop or with sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundBy {
-    /// The service used up its CPU: the figure is its capacity.
+    /// The service used up its CPU, so the figure is its capacity.
     Service,
-    /// The generator did: the figure is a lower bound, printed with `>=`.
+    /// The generator used up its CPU, so the figure is a lower bound, printed with `>=`.
     Generator,
-    /// Both did.
+    /// Service and generator both used up their CPU.
     Both,
-    /// Neither did: look for a lock, a window, a single-threaded stage.
+    /// Neither used up its CPU; the limit may be a lock, a flow-control window or a single-threaded stage.
     Neither,
-    /// The inference simulator behind the service did: the figure says nothing about the service.
+    /// The inference simulator used up its CPU, so the figure says nothing about the service.
     Inference,
 }
 

@@ -1,4 +1,4 @@
-//! The service's side of a trial: its counters, CPU and memory as they were read around it.
+//! The service's side of a trial: readings of its counters, CPU and memory.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::{ConnectionBook, LinksStats, ProcessStats, PublisherStats, ServiceStats};
 
-/// Readings of the service around a trial.
+/// Readings of the service before, during and after a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceReadings {
-    /// Before the workers connected.
+    /// Before the workers connect.
     pub before: Option<Reading>,
-    /// Once all connections were open, before load started; absent where nobody asked for it.
+    /// When all connections are open, before load starts; absent if the workload doesn't need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Reading>,
-    /// At the window's start.
+    /// At the start of the window.
     pub window_start: Option<Reading>,
-    /// At the window's end.
+    /// At the end of the window.
     pub window_end: Option<Reading>,
-    /// After the drain.
+    /// After the drain, when the service has settled.
     pub after: Option<Reading>,
 }
 
-/// `service.json`: the service's side of a trial, as it was read.
+/// `service.json`: the service's side of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceFile {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// Its counters, CPU and memory around the trial.
+    /// Readings of the service's counters, CPU and memory.
     pub readings: ServiceReadings,
-    /// Its books on each connection; absent where it keeps none.
+    /// The service's counts of each connection; absent if it has none.
     pub connections: Option<Vec<ConnectionBook>>,
 }
 
@@ -40,63 +40,64 @@ pub struct ServiceFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
-    /// When, unix nanoseconds.
+    /// Time of the reading, in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
-    /// Its process id: another one means that it was restarted. This and the next three are absent where ladder didn't
+    /// Process id of the service; a change means a restart. This field and the next three are absent if ladder didn't
     /// start the service and can't read its process.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// CPU used since its start, in nanoseconds.
+    /// CPU time since the start of the process, in nanoseconds.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
     /// Resident memory, in bytes.
     #[serde(default)]
     pub rss_bytes: Option<u64>,
-    /// Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it.
+    /// Memory that the kernel holds for the sockets of the whole machine, in bytes; absent if it wasn't requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_bytes: Option<u64>,
-    /// CPUs that it may use.
+    /// Number of CPUs that the service may use.
     #[serde(default)]
     pub cpu_limit: Option<f64>,
-    /// Throttled CPU periods so far; absent where no quota is in force.
+    /// CPU periods so far in which the service was throttled; absent without a CPU quota.
     pub throttled_periods: Option<u64>,
-    /// All CPU periods so far; absent where no quota is in force.
+    /// All CPU periods so far; absent without a CPU quota.
     #[serde(default)]
     pub periods: Option<u64>,
-    /// Its own counters.
+    /// The counters that the service reports.
     pub stats: ServiceStats,
-    /// What it has published; absent where it publishes nothing by itself.
+    /// The publisher's counters; absent if the service doesn't publish by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<PublisherStats>,
-    /// What carried that between its instances; absent where it consists of one.
+    /// Counters of the links between the service's instances; absent if it has only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinksStats>,
-    /// Its processes by name, where it tells them apart. `cpu_ns` and `rss_bytes` are of all of them and of what started them.
+    /// The service's processes by name, if it reports them. `cpu_ns` and `rss_bytes` cover all of them and the process
+    /// that started them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub processes: BTreeMap<String, ProcessStats>,
-    /// The inference simulator behind it at the same moment; absent where there is none or it can't be read.
+    /// The inference simulator behind the service at the same moment; absent if there is none or it can't be read.
     #[serde(default)]
     pub inference: Option<ProcessReading>,
-    /// The companions that belong to it, at the same moment, by name: other instances, a broker. What stands above is the
-    /// service's own process without them.
+    /// The service's companions (other instances, a broker) at the same moment, by name. The fields above cover the
+    /// service's own process only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, ProcessReading>,
 }
 
-/// What the kernel says of a process.
+/// CPU and memory of a process, from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessReading {
-    /// Its process id.
+    /// Process id; a change means a restart.
     pub pid: u32,
-    /// CPU used since its start, in nanoseconds.
+    /// CPU time since the start of the process, in nanoseconds.
     pub cpu_ns: u64,
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
-    /// CPUs that it may use.
+    /// Number of CPUs that the process may use.
     pub cpu_limit: f64,
-    /// Throttled CPU periods so far; absent where no quota is in force.
+    /// CPU periods so far in which the process was throttled; absent without a CPU quota.
     pub throttled_periods: Option<u64>,
-    /// All CPU periods so far; absent where no quota is in force.
+    /// All CPU periods so far; absent without a CPU quota.
     pub periods: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What a worker uploads: its counts, its histograms, its books, and how it fared itself.
+//! What a worker uploads: counts, histograms, books of its connections, and evidence about itself.
 
 use std::collections::BTreeMap;
 
@@ -7,93 +7,94 @@ use serde::{Deserialize, Serialize};
 
 use crate::{environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
 
-/// `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
+/// Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerResult {
-    /// See [`crate::SCHEMA`].
+    /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// As in the assignment.
+    /// Number of the attempt, from the assignment.
     pub attempt: u32,
-    /// The worker's index.
+    /// Index of the worker, from 0.
     pub worker: u32,
-    /// Who says that a message arrived.
+    /// The party that confirms that a message arrived.
     pub witness: Witness,
-    /// Connections over the whole trial.
+    /// Connection counts over the whole trial.
     pub connections: ConnectionCounts,
-    /// Messages from the start of warm-up to the end of the drain.
+    /// Message counts from the start of the warm-up to the end of the drain.
     pub messages: MessageCounts,
-    /// The measured window alone.
+    /// Counts of the measured window.
     pub window: WindowCounts,
-    /// Histograms of the window by name with unit: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`.
+    /// Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`,
+    /// `handshake_ns`.
     pub histograms: BTreeMap<String, Histogram>,
-    /// The same values, second by second.
+    /// The same values in intervals of one second.
     #[serde(default)]
     pub intervals: Vec<Interval>,
-    /// One entry for each connection that was opened.
+    /// One book for each connection that was opened.
     #[serde(default)]
     pub books: Vec<WorkerBook>,
-    /// What failed, by kind, where the workload counts failures apart from messages.
+    /// Failures by kind, if the workload counts failures apart from messages.
     #[serde(default)]
     pub failures: Failures,
-    /// The first distinct error frames, as they were, where the workload has error frames.
+    /// The first distinct error frames, if the protocol has error frames.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub error_samples: Vec<ErrorSample>,
-    /// What the protocol check of the service found; absent when this worker made none.
+    /// Findings of the protocol check; absent if this worker made none.
     #[serde(default)]
     pub conformance: Option<Conformance>,
-    /// How the worker itself fared.
+    /// Evidence about the worker itself: CPU, memory, clock, throttling.
     pub evidence: WorkerEvidence,
-    /// The worker's machine.
+    /// The machine on which the worker ran.
     pub environment: Environment,
 }
 
-/// Connections over a whole trial. `attempted = open + sum(failed)`; `closed_early` of the open ones didn't last.
+/// Connection counts of a whole trial. `attempted = open + sum(failed)`; `closed_early` counts some of the open ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionCounts {
-    /// Attempts.
+    /// Connection attempts.
     pub attempted: u64,
-    /// Reached the protocol's "ready".
+    /// Connections that reached the protocol's ready state.
     pub open: u64,
-    /// Failed before that, by reason.
+    /// Attempts that failed before that, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// Ended before the worker closed them, by reason.
+    /// Open connections that ended before the worker closed them, by reason.
     pub closed_early: BTreeMap<String, u64>,
 }
 
-/// Messages, each with exactly one outcome:
+/// Message counts. Each message has exactly one outcome:
 /// `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
 ///
-/// Where the worker receives what a service publishes, those are due that were published between the first and the last
-/// message of a connection, once for each connection; the worker itself sends none, and `lost` are those that nobody
-/// explains.
+/// If the service publishes, the worker sends no messages. Then `due` counts the messages published between the first
+/// and the last message of a connection, once for each connection, and `lost` those whose absence no counter explains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessageCounts {
-    /// Scheduled, or offered by a closed loop.
+    /// Messages that the schedule made due or a closed loop offered.
     pub due: u64,
-    /// Handed to the socket in full.
+    /// Messages handed to the socket completely.
     pub sent: u64,
-    /// Arrived, says the witness. A worker whose witness is the application leaves 0: the operator fills it in.
+    /// Messages whose arrival the witness confirms. A worker whose witness is the application reports 0, and the judge
+    /// fills in the count.
     pub delivered: u64,
-    /// Arrived, but after the objective's time.
+    /// Messages that arrived later than the objective allows.
     pub late: u64,
-    /// Answered wrongly.
+    /// Messages with a wrong reply.
     pub wrong: u64,
-    /// Dropped by the service and counted there, by reason.
+    /// Messages that the service dropped and counted, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Sent and never accounted for.
+    /// Messages that were sent and that no counter explains.
     pub lost: u64,
-    /// Due but never handed to the socket.
+    /// Messages that were due but never handed to the socket.
     pub unsent: u64,
-    /// Answers that came twice; apart from outcomes.
+    /// Replies that came twice. They are not an outcome.
     pub duplicates: u64,
-    /// Answers out of order; apart from outcomes.
+    /// Replies that came out of order. They are not an outcome.
     pub reorders: u64,
     /// Bytes written to sockets, headers included.
     pub bytes_sent: u64,
@@ -101,192 +102,194 @@ pub struct MessageCounts {
     pub bytes_received: u64,
 }
 
-/// The failure of rows for which a worker had no room, so that its samples lack them: the worker's, and so never in the
-/// window.
+/// Kind of the failure that counts rows for which a worker had no room, so that its samples lack them. It is the
+/// worker's failure and therefore never counts in the window.
 pub const SAMPLES_LOST: &str = "samples/overflow";
 
-/// Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`), each counted once, where it happened.
+/// Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`). Each failure counts once,
+/// where it occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failures {
-    /// In the measured window.
+    /// Failures in the measured window.
     pub window: BTreeMap<String, u64>,
-    /// Before or after it.
+    /// Failures before or after the window.
     pub outside: BTreeMap<String, u64>,
 }
 
-/// An error frame, without what differs from batch to batch.
+/// An error frame, without the fields that differ from batch to batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSample {
-    /// Where in the gateway it happened.
+    /// The gateway's stage in which the error occurred.
     pub stage: String,
-    /// What happened.
+    /// Kind of the error, for programs.
     pub kind: String,
-    /// The same for people.
+    /// Description of the error, for people.
     pub message: String,
-    /// HTTP status of inference, where there was one.
+    /// HTTP status of the inference response; absent if there was none.
     pub inference_status: Option<u16>,
     /// Whether a later request may succeed.
     pub retryable: bool,
 }
 
-/// The protocol check of the service, made on a connection of its own before the first connection of the load and after
-/// the last answer.
+/// The protocol check of the service, made on separate connections before the load's first connection and after the
+/// last reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// What was wrong before; empty when nothing was.
+    /// Findings before the load; empty if the check passed.
     pub before: Vec<String>,
-    /// What was wrong after.
+    /// Findings after the load; empty if the check passed.
     pub after: Vec<String>,
-    /// Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but its
-    /// `books` have them, with nothing but unnumbered messages.
+    /// Number of connections that the check opened. `connections` of the result doesn't count them, but `books` lists
+    /// them, with unnumbered messages only.
     #[serde(default)]
     pub opened: u64,
-    /// Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
-    /// them.
+    /// Number of the check's messages that were answered, if the service counts replies. `messages` of the result
+    /// doesn't count them.
     #[serde(default)]
     pub answered: u64,
-    /// Messages of the check that the service dropped and reported, by reason, where it counts answers.
+    /// The check's messages that the service dropped and reported, by reason, if the service counts replies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// Counters over the measured window only, from the worker's side.
+/// The worker's counts of the measured window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowCounts {
-    /// Length, in nanoseconds, as it was.
+    /// Actual length of the window, in nanoseconds.
     pub duration_ns: u64,
-    /// Messages due in it.
+    /// Messages due in the window.
     pub due: u64,
-    /// Messages handed to sockets in it: "client-written", never a throughput figure.
+    /// Messages handed to sockets in the window; never published as throughput.
     pub sent: u64,
-    /// Answers received in it, or published messages.
+    /// Replies, or published messages, received in the window.
     pub replies: u64,
-    /// Messages that those answers are for: as many as `replies` where each answers one.
+    /// Messages that those replies answer; equal to `replies` if each reply answers one message.
     #[serde(default)]
     pub answered: u64,
-    /// Write system calls in it.
+    /// Write system calls in the window.
     pub writes: u64,
-    /// Read system calls that brought published messages in it; only where those are counted.
+    /// Read system calls in the window that brought published messages; 0 if the workload doesn't count them.
     #[serde(default)]
     pub reads: u64,
-    /// Bytes of the frames that became whole with those, headers included.
+    /// Bytes of the frames that those reads completed, headers included.
     #[serde(default)]
     pub bytes_read: u64,
-    /// CPU that the worker used in it, in nanoseconds, kernel included.
+    /// CPU time that the worker used in the window, in user and kernel mode, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Histograms of one second of the window.
+/// The histograms of one interval of the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Nanoseconds from the window's start to this interval's.
+    /// Start of the interval, in nanoseconds from the start of the window.
     pub start_ns: u64,
-    /// Its length, in nanoseconds.
+    /// Length of the interval, in nanoseconds.
     pub duration_ns: u64,
-    /// As in [`WorkerResult::histograms`].
+    /// Histograms by name, as in [`WorkerResult::histograms`].
     pub histograms: BTreeMap<String, Histogram>,
 }
 
-/// A worker's books on one connection.
+/// A worker's counts of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerBook {
-    /// The id that the service gave it; empty when it gave none.
+    /// The connection's id from the service; empty if the service gave none.
     pub id: String,
-    /// Numbered messages handed to the socket in full.
+    /// Numbered messages handed to the socket completely.
     pub sent: u64,
-    /// Sum of their sequence numbers, modulo 2^64.
+    /// Sum of the sequence numbers of those messages, modulo 2^64.
     pub sequence_sum: u64,
-    /// Unnumbered messages handed to the socket (hellos and such).
+    /// Unnumbered messages handed to the socket, such as a `client_hello`.
     pub unnumbered: u64,
-    /// Answers received to the numbered ones.
+    /// Replies received to the numbered messages.
     pub replies: u64,
-    /// What it received of a service that publishes; absent where the workload doesn't ask.
+    /// Counts of received published messages; absent if the workload doesn't receive any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<ReceiverBook>,
 }
 
-/// A worker's books on what one connection received of a service that publishes.
+/// A worker's counts of the messages that one connection received from a publishing service.
 /// `last - first + 1 = received + missing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiverBook {
-    /// Number of its first message; absent when it got none.
+    /// Sequence number of the first message; absent if none arrived.
     pub first: Option<u64>,
-    /// The highest number that it got.
+    /// The highest sequence number received; absent if no message arrived.
     pub last: Option<u64>,
-    /// Numbers that it got, once each.
+    /// Number of distinct sequence numbers received.
     pub received: u64,
-    /// Numbers between first and last that never came.
+    /// Sequence numbers between `first` and `last` that never arrived.
     pub missing: u64,
-    /// Messages whose number it had already.
+    /// Messages whose sequence number had arrived before.
     pub duplicated: u64,
-    /// Messages that came after a higher number.
+    /// Messages that arrived after a message with a higher number.
     pub reordered: u64,
-    /// Messages that call themselves published and carry no number or no time.
+    /// Messages of the published kind that carry no number or no time.
     pub wrong: u64,
-    /// Messages that are not published ones: greetings, pings.
+    /// Messages of other kinds: greetings, pings.
     pub others: u64,
-    /// Whether it got a message that was due after the window: what was published in it has come or never will.
+    /// Whether a message arrived that was due after the window. Then no message of the window can still be on its way.
     pub reached: bool,
-    /// Whether both sides said goodbye, so that all that was sent to it was read.
+    /// Whether the close handshake was completed, so that the worker has read everything that was sent to it.
     pub closed: bool,
 }
 
 impl ReceiverBook {
-    /// Numbers from its first to its last.
+    /// Number of sequence numbers from `first` to `last`.
     pub fn expected(&self) -> u64 {
         self.first.zip(self.last).map_or(0, |(first, last)| last.saturating_sub(first) + 1)
     }
 
-    /// All messages that came, whatever they were.
+    /// Number of all messages received, of any kind.
     pub fn messages(&self) -> u64 {
         self.received + self.duplicated + self.wrong + self.others
     }
 }
 
-/// The failure of connections that did not get what was published up to the window's end by the end of the drain.
+/// Kind of the failure that counts connections which, by the end of the drain, had not received all messages published
+/// up to the end of the window.
 pub const RECEIVER_BEHIND: &str = "receiver/behind";
 
-/// How a worker itself fared: its innocence, or not.
+/// Evidence about a worker itself. It shows whether the generator, and not the service, limited the trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerEvidence {
-    /// Program and version.
+    /// Program and version, for example `wse-bench 0.1.0`.
     pub program: String,
-    /// When load was to start, unix nanoseconds of the coordinator's clock.
+    /// Planned start of the load, in nanoseconds since the Unix epoch by the coordinator's clock.
     pub start_at_unix_ns: u64,
-    /// From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
-    /// window.
+    /// Time from the first connection attempt until all attempts had ended, in nanoseconds; absent if connections are
+    /// opened in the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opening_ns: Option<u64>,
-    /// How late it started, in nanoseconds.
+    /// Delay of the actual start after the planned start, in nanoseconds.
     pub start_skew_ns: i64,
-    /// This machine's clock minus the coordinator's, in nanoseconds.
+    /// This machine's clock minus the coordinator's clock, in nanoseconds.
     pub clock_offset_ns: i64,
-    /// Uncertainty of that offset: half the best round trip, in nanoseconds.
+    /// Uncertainty of that offset, in nanoseconds: half of the shortest round trip.
     pub clock_uncertainty_ns: u64,
-    /// How far wall clock and monotonic clock drifted apart during the trial, in nanoseconds: a step shows here.
+    /// Drift between wall clock and monotonic clock during the trial, in nanoseconds. A step of the clock shows here.
     pub clock_step_ns: i64,
-    /// CPUs that the worker may use, after affinity and quota.
+    /// Number of CPUs that the worker may use, by affinity and quota.
     pub cpu_limit: f64,
-    /// CPU used over the whole trial, in seconds.
+    /// CPU time of the whole trial, in seconds.
     pub cpu_seconds: f64,
-    /// CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force.
+    /// CPU periods in the window in which the worker was throttled; absent without a CPU quota.
     pub throttled_periods: Option<u64>,
-    /// See `throttled_periods`.
+    /// All CPU periods in the window; absent without a CPU quota.
     pub periods: Option<u64>,
-    /// `measured` or `not_measured`.
+    /// `measured`, or `not_measured` without a CPU quota.
     pub throttling: String,
     /// Peak resident memory, in bytes.
     pub rss_bytes: u64,
-    /// Whether TCP_NODELAY was set.
+    /// Whether TCP_NODELAY was set on the sockets.
     pub nodelay: bool,
-    /// TCP congestion control in force on the sockets.
+    /// TCP congestion control of the sockets.
     pub congestion_control: String,
 }

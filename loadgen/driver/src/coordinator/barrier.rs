@@ -1,7 +1,7 @@
-//! Where each worker stands in the trial, and what it is told next. Pure: no sockets, no clocks.
+//! The state of a trial's workers and the rules for what each does next. Pure: no sockets, no clocks.
 //!
-//! What concerns a trial names (run, trial, attempt) and its worker: a repeated request has the effect of one, and one
-//! that belongs to another trial is refused in words.
+//! A request about a trial names the run, the trial, the attempt and the worker. A repeated request has the effect of
+//! one, and a request about another trial is refused with a message.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,83 +12,83 @@ use bench_format::{
 
 use super::upload::Upload;
 
-/// A request that doesn't fit the state of the run; HTTP 409.
+/// A request that doesn't fit the state of the run; HTTP status 409.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
-    /// It belongs to another run.
+    /// The request belongs to another run.
     #[error("run \"{found}\" is not served here; this is the coordinator of run \"{run}\"")]
     Run {
-        /// What it said.
+        /// Id of the run in the request.
         found: String,
-        /// The run served.
+        /// Id of the run that is served.
         run: String,
     },
-    /// It belongs to a trial or an attempt that isn't the current one.
+    /// The request belongs to a trial or an attempt that isn't under way.
     #[error("trial {trial} (attempt {attempt}) is not under way; ask for the next")]
     Trial {
-        /// The trial it said.
+        /// Id of the trial in the request.
         trial: TrialId,
-        /// The attempt it said.
+        /// Number of the attempt in the request.
         attempt: u32,
     },
-    /// There is no such worker in the trial.
+    /// The trial has no worker with this index.
     #[error("worker {worker} has no part in trial {trial}; it has {workers} workers, counted from 0")]
     Worker {
-        /// Its index.
+        /// Index of the worker in the request.
         worker: u32,
-        /// The trial.
+        /// Id of the trial.
         trial: TrialId,
-        /// How many there are.
+        /// Number of workers of the trial.
         workers: usize,
     },
     /// The path and the body name different workers.
     #[error("the path says worker {path}, the body says worker {body}")]
     WorkerNames {
-        /// In the path.
+        /// Index of the worker in the path.
         path: u32,
-        /// In the body.
+        /// Index of the worker in the body.
         body: u32,
     },
-    /// A second, different result.
+    /// The worker has delivered a different result before.
     #[error("worker {worker} has delivered another result for trial {trial} (attempt {attempt}) before")]
     SecondResult {
-        /// Its index.
+        /// Index of the worker.
         worker: u32,
-        /// The trial.
+        /// Id of the trial.
         trial: TrialId,
-        /// The attempt.
+        /// Number of the attempt.
         attempt: u32,
     },
-    /// A result for a trial that never started.
+    /// The result belongs to a trial that hasn't started.
     #[error("trial {trial} (attempt {attempt}) has not started; report ready first")]
     NotStarted {
-        /// The trial.
+        /// Id of the trial.
         trial: TrialId,
-        /// The attempt.
+        /// Number of the attempt.
         attempt: u32,
     },
 }
 
-/// Which trial raw rows belong to: they can't say so themselves.
+/// The trial that raw rows belong to. The rows themselves don't contain it.
 #[derive(Clone, Debug)]
 pub struct SamplesOf {
-    /// The run.
+    /// Id of the run.
     pub run: String,
-    /// The trial.
+    /// Id of the trial.
     pub trial: TrialId,
-    /// The attempt.
+    /// Number of the attempt.
     pub attempt: u32,
 }
 
 type Key = (TrialId, u32, u32);
 
-/// The state of a run, as far as workers are concerned.
+/// The state of a run's workers and of its current trial.
 #[derive(Debug)]
 pub struct Barrier {
     run: String,
     workers: BTreeMap<u32, Registration>,
     current: Option<Current>,
-    /// What was delivered, so that a repeated upload is known even after its trial.
+    /// Hashes of the delivered results, so that a repeated upload is recognised even after its trial.
     delivered: HashMap<Key, u64>,
     finished: bool,
 }
@@ -97,7 +97,7 @@ pub struct Barrier {
 struct Current {
     seats: Vec<Seat>,
     start_at_unix_ns: Option<u64>,
-    /// The service has been read at the end of the window.
+    /// Whether the service has been read at the end of the window.
     window_read: bool,
     abandoned: Option<String>,
 }
@@ -106,20 +106,20 @@ struct Current {
 struct Seat {
     assignment: Assignment,
     ready: Option<Ready>,
-    /// It has nothing left to do in the window.
+    /// Whether the worker has finished its load in the window.
     is_over: bool,
-    /// Raw rows, compressed: they come before the result that they belong to.
+    /// Raw rows, compressed. They arrive before the result that they belong to.
     samples: Option<Vec<u8>>,
     upload: Option<Upload>,
 }
 
 impl Barrier {
-    /// A run without workers and trials.
+    /// Creates a run without workers and trials.
     pub fn new(run: &str) -> Self {
         Self { run: run.into(), workers: BTreeMap::new(), current: None, delivered: HashMap::new(), finished: false }
     }
 
-    /// A worker presents itself. One that takes the place of another in the middle of a trial ends that trial.
+    /// Registers a worker. If it replaces another process in the middle of a trial, the trial is cancelled.
     pub fn register(&mut self, registration: Registration) {
         let Registration { worker, pid, started_at_unix_ns, .. } = registration;
         let other = |before: Registration| before.pid != pid || before.started_at_unix_ns != started_at_unix_ns;
@@ -133,12 +133,12 @@ impl Barrier {
         seat.is_some_and(|seat| seat.ready.is_some() && seat.upload.is_none())
     }
 
-    /// Forgets all workers.
+    /// Forgets all workers, because new processes replace them.
     pub fn expect_new_workers(&mut self) {
         self.workers.clear();
     }
 
-    /// Starts a trial: one assignment per worker, in order of their indices.
+    /// Starts a trial with one assignment per worker, in the order of their indices.
     pub fn offer(&mut self, assignments: Vec<Assignment>) {
         let seats = assignments
             .into_iter()
@@ -147,7 +147,7 @@ impl Barrier {
         self.current = Some(Current { seats, start_at_unix_ns: None, window_read: false, abandoned: None });
     }
 
-    /// What a worker does next.
+    /// The next step of a worker.
     pub fn next(&self, worker: u32) -> Next {
         if self.finished {
             return Next::Finished;
@@ -159,7 +159,7 @@ impl Barrier {
         }
     }
 
-    /// A worker is ready, or says why it can't be; the answer is the start or "ask again".
+    /// Records that a worker is ready, or why it can't be. Returns the start or "ask again".
     pub fn ready(&mut self, worker: u32, ready: Ready) -> Result<Release, Conflict> {
         self.same_run(&ready.run)?;
         let (trial, attempt) = (ready.trial.clone(), ready.attempt);
@@ -173,7 +173,7 @@ impl Barrier {
         self.answer(&trial, attempt)
     }
 
-    /// What a worker that is ready is told.
+    /// The response to a worker that has reported ready.
     pub fn answer(&self, trial: &TrialId, attempt: u32) -> Result<Release, Conflict> {
         let current = self.current.as_ref().filter(|current| current.is(trial, attempt));
         let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
@@ -184,21 +184,21 @@ impl Barrier {
         })
     }
 
-    /// Load starts at this moment.
+    /// Releases the barrier: load starts at this moment, in nanoseconds since the Unix epoch.
     pub fn release(&mut self, start_at_unix_ns: u64) {
         if let Some(current) = &mut self.current {
             current.start_at_unix_ns = Some(start_at_unix_ns);
         }
     }
 
-    /// A worker's window was over before its time; the answer is "drain" or "ask again".
+    /// Records that a worker has finished its load before the end of the window. Returns "drain" or "ask again".
     pub fn window_over(&mut self, worker: u32, over: &WindowOver) -> Result<Parting, Conflict> {
         self.same_run(&over.run)?;
         self.seat(worker, &over.trial, over.attempt)?.is_over = true;
         Ok(self.parting(over))
     }
 
-    /// What a worker whose window is over is told. Nobody waits for a trial that isn't under way any more.
+    /// The response to a worker that has finished its load. It is "drain" if the trial is no longer under way.
     pub fn parting(&self, over: &WindowOver) -> Parting {
         let current = self.current.as_ref().filter(|current| current.is(&over.trial, over.attempt));
         match current {
@@ -207,21 +207,21 @@ impl Barrier {
         }
     }
 
-    /// The service has been read at the end of the window.
+    /// Records that the service has been read at the end of the window.
     pub fn end_window(&mut self) {
         if let Some(current) = &mut self.current {
             current.window_read = true;
         }
     }
 
-    /// The trial is off.
+    /// Cancels the trial. The first reason is kept.
     pub fn abandon(&mut self, reason: &str) {
         if let Some(current) = &mut self.current {
             current.abandoned.get_or_insert(reason.into());
         }
     }
 
-    /// A worker delivers its result. The same one again changes nothing.
+    /// Stores the result of a worker. Repeating the same upload has no effect.
     pub fn deliver(&mut self, worker: u32, upload: Upload) -> Result<(), Conflict> {
         let result = &upload.result;
         self.same_run(&result.run)?;
@@ -242,7 +242,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// A worker delivers its raw rows, before its result. Once that is there, rows change nothing any more.
+    /// Stores the raw rows of a worker. They must come before its result; later rows have no effect.
     pub fn deliver_samples(&mut self, worker: u32, of: &SamplesOf, samples: Vec<u8>) -> Result<(), Conflict> {
         self.same_run(&of.run)?;
         let seat = self.seat(worker, &of.trial, of.attempt)?;
@@ -252,7 +252,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// A worker's place in a trial that has started and wasn't called off.
+    /// The worker's place in a trial that has started and isn't cancelled.
     fn seat(&mut self, worker: u32, trial: &TrialId, attempt: u32) -> Result<&mut Seat, Conflict> {
         let trial = trial.clone();
         let under_way = |current: &&mut Current| current.is(&trial, attempt) && current.abandoned.is_none();
@@ -266,23 +266,23 @@ impl Barrier {
         current.seats.get_mut(worker as usize).ok_or(Conflict::Worker { worker, trial, workers })
     }
 
-    /// Ends the trial with what was delivered, in order of the workers' indices.
+    /// Ends the trial and returns the uploads, in the order of the workers' indices.
     pub fn take_uploads(&mut self) -> Vec<Upload> {
         let seats = self.current.take().map(|current| current.seats).unwrap_or_default();
         seats.into_iter().filter_map(|seat| seat.upload).collect()
     }
 
-    /// Workers are told to exit.
+    /// Ends the run: workers exit when they ask for the next step.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Programs that registered, by index.
+    /// Programs of the registered workers, by index.
     pub fn programs(&self) -> Vec<String> {
         self.workers.values().map(|registration| registration.program.clone()).collect()
     }
 
-    /// On which terms a workload is judged, as the first worker announced; when it doesn't know the workload, why not.
+    /// The terms of a workload, as the first worker registered them; a message if it doesn't know the workload.
     pub fn terms(&self, workload: &str) -> Result<Terms, String> {
         let Some((worker, registration)) = self.workers.first_key_value() else {
             return Err("no worker has registered".into());
@@ -294,7 +294,8 @@ impl Barrier {
         })
     }
 
-    /// When all workers of the trial are ready: their open connections; when one can't be, why.
+    /// Number of open connections, once all workers are ready; an error if one can't take part or the trial is
+    /// cancelled.
     pub fn all_ready(&self) -> Option<Result<u64, String>> {
         let current = self.current.as_ref()?;
         if let Some(reason) = &current.abandoned {
@@ -307,24 +308,24 @@ impl Barrier {
         (ready().count() == current.seats.len()).then(|| Ok(self.open()))
     }
 
-    /// When all workers of the trial have said how far they are: their open connections, whether or not a worker has some; when
-    /// the trial is off, why.
+    /// Number of open connections, once all workers have reported ready, including workers that opened none; an error
+    /// if the trial is cancelled.
     pub fn all_answered(&self) -> Option<Result<u64, String>> {
         self.all(|seat| seat.ready.is_some()).map(|all| all.map(|()| self.open()))
     }
 
-    /// Connections that are open, over the workers that have said so.
+    /// Number of open connections of the workers that have reported.
     fn open(&self) -> u64 {
         let seats = self.current.iter().flat_map(|current| &current.seats);
         seats.filter_map(|seat| seat.ready.as_ref()).map(|ready| u64::from(ready.open)).sum()
     }
 
-    /// When none has anything left to do in the window, or the trial is off and why.
+    /// Present once no worker has load left in the window; an error if the trial is cancelled.
     pub fn all_over(&self) -> Option<Result<(), String>> {
         self.all(|seat| seat.is_over || seat.upload.is_some())
     }
 
-    /// When all have delivered, or the trial is off and why.
+    /// Present once all workers have delivered a result; an error if the trial is cancelled.
     pub fn all_delivered(&self) -> Option<Result<(), String>> {
         self.all(|seat| seat.upload.is_some())
     }
@@ -337,13 +338,13 @@ impl Barrier {
         }
     }
 
-    /// The indices of those that aren't ready yet.
+    /// Indices of the workers that haven't reported ready.
     pub fn not_ready(&self) -> Vec<u32> {
         let seats = self.current.iter().flat_map(|current| &current.seats);
         seats.filter(|seat| seat.ready.is_none()).map(|seat| seat.assignment.worker).collect()
     }
 
-    /// The highest index that registered plus one, counting only an unbroken row from 0.
+    /// Number of registered workers whose indices form an unbroken sequence from 0.
     pub fn registered(&self) -> u32 {
         (0..).take_while(|index| self.workers.contains_key(index)).count() as u32
     }
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!(barrier.all_delivered(), None);
         barrier.deliver(1, upload(1, 1)).unwrap();
         assert_eq!((barrier.all_delivered(), barrier.take_uploads().len()), (Some(Ok(())), 2));
-        // The answer got lost and the worker repeats it after the trial: still no second effect.
+        // The response was lost and the worker repeats the upload after the trial: it has no second effect.
         barrier.deliver(0, upload(0, 1)).unwrap();
     }
 
@@ -429,14 +430,14 @@ mod tests {
         for _ in 0..2 {
             assert_eq!((barrier.window_over(0, &over(1)), barrier.all_over()), (Ok(Parting::Wait), None));
         }
-        // One that doesn't ask has nothing left to do when its result is there.
+        // A worker that doesn't report the end of its load has finished when its result arrives.
         barrier.deliver(1, upload(1, 1)).unwrap();
         assert_eq!((barrier.all_over(), barrier.parting(&over(1))), (Some(Ok(())), Parting::Wait));
         barrier.end_window();
         assert_eq!((barrier.parting(&over(1)), barrier.all_delivered()), (Parting::Drain, None));
         assert_eq!(barrier.window_over(0, &over(1)), Ok(Parting::Drain));
         assert!(matches!(barrier.window_over(0, &over(2)), Err(Conflict::Trial { .. })));
-        // The next trial begins anew; who still asks about this one isn't kept.
+        // The next trial starts from the beginning; a worker that still asks about this one isn't held.
         barrier.offer(vec![Assignment { attempt: 2, ..assignment(0, 2) }]);
         barrier.release(6);
         assert_eq!((barrier.window_over(0, &over(2)), barrier.parting(&over(1))), (Ok(Parting::Wait), Parting::Drain));

@@ -1,4 +1,4 @@
-//! The coordinator's HTTP side (`docs/PROTOCOL.md`, "Coordinator"): bodies in, answers out, no rules of its own.
+//! The coordinator's HTTP routes (`docs/PROTOCOL.md`, "Coordinator"). All rules are in [`super::barrier`].
 
 use std::{io, time::Duration};
 
@@ -26,17 +26,17 @@ use super::{
 };
 use crate::clock::unix_ns;
 
-/// Longest time that a question stays open before the answer is "ask again".
+/// Longest time that a request is held before the response says "ask again".
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// Largest body apart from results and raw rows, in bytes.
+/// Largest body of a request other than results and raw rows, in bytes.
 const LARGEST: usize = 64 * 1024;
 
-/// Serves until the listener fails.
+/// Serves requests until the listener fails.
 pub(super) async fn run(listener: TcpListener, shared: Shared) -> io::Result<()> {
     axum::serve(listener, app(shared)).await
 }
 
-/// The routes.
+/// The router with all paths of the protocol.
 pub fn app(shared: Shared) -> Router {
     Router::new()
         .route("/v1/workers", post(register))
@@ -66,7 +66,7 @@ impl Wait {
     }
 }
 
-/// Holds a question until its answer is another than "ask again", not past the deadline.
+/// Holds a request until its response is something other than "ask again", at most until the deadline.
 async fn held<T>(shared: &Shared, wait: &Wait, ask: impl Fn(&Barrier) -> T, is_wait: impl Fn(&T) -> bool) -> T {
     let deadline = wait.deadline();
     let mut changes = shared.changed.subscribe();
@@ -116,7 +116,7 @@ async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Byt
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// In a query, because the body is nothing but rows.
+/// The identity of raw rows. It is in the query, because the body consists of rows only.
 #[derive(Deserialize)]
 struct Rows {
     run: String,

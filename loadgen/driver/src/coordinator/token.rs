@@ -1,4 +1,5 @@
-//! The bearer token that workers of a cluster show: whoever can reach the port could otherwise spoil a trial.
+//! The bearer token that workers of a cluster present. Without it, any client that reaches the port could disturb a
+//! trial.
 
 use std::hint::black_box;
 
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use super::Shared;
 
-/// Lets a request pass that shows the token; all pass where none is asked for.
+/// Passes a request that presents the token, or every request if no token is required.
 pub(super) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let Some(token) = &shared.token else { return next.run(request).await };
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -26,7 +27,7 @@ pub(super) async fn check(State(shared): State<Shared>, request: Request, next: 
     (StatusCode::UNAUTHORIZED, Json(json!({ "error": words }))).into_response()
 }
 
-/// Whether two tokens are the same, in a time that tells nothing but their lengths.
+/// Whether two tokens are equal, in a time that depends only on their lengths.
 fn same(shown: &[u8], token: &[u8]) -> bool {
     let differing = shown.iter().zip(token).fold(0, |differing, (a, b)| black_box(differing | (a ^ b)));
     shown.len() == token.len() && differing == 0

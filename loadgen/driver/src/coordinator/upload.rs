@@ -1,49 +1,49 @@
-//! Reads and checks what a worker uploads, before it touches the state of the run.
+//! Parses and checks a worker's upload before it changes the state of the run.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use bench_format::{SchemaTooNew, histogram::Recorder, result::WorkerResult};
 
-/// Largest result, or file of raw rows, that is taken, in bytes: a book for each of some 500 000 connections.
+/// Largest result, or file of raw rows, that is accepted, in bytes: enough for the books of about 500 000 connections.
 pub const LARGEST: usize = 256 * 1024 * 1024;
 
-/// A worker's result, as uploaded and as understood.
+/// A worker's result, as uploaded and parsed.
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// The bytes, which the bundle keeps as they are.
+    /// The uploaded bytes, which the bundle keeps unchanged.
     pub bytes: Vec<u8>,
-    /// What they say.
+    /// The parsed result.
     pub result: WorkerResult,
-    /// Tells two uploads apart.
+    /// Hash of the bytes. It distinguishes a repeated upload from a different one.
     pub digest: u64,
-    /// The worker's raw rows, compressed as they came; absent where it sent none.
+    /// The worker's raw rows, compressed as uploaded; absent if it sent none.
     pub samples: Option<Vec<u8>>,
 }
 
-/// Why an upload can't be used; HTTP 400.
+/// Why an upload is refused, with HTTP status 400.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no result.
+    /// The body is not a worker result.
     #[error("the body is no worker result: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A newer program wrote it.
+    /// A newer program wrote the result.
     #[error(transparent)]
     Schema(#[from] SchemaTooNew),
-    /// One of its histograms is broken.
+    /// A histogram can't be decoded.
     #[error("histogram \"{name}\" can't be read: {reason}")]
     Histogram {
-        /// Its name.
+        /// Name of the histogram.
         name: String,
-        /// What is wrong.
+        /// Why it can't be decoded.
         reason: String,
     },
 }
 
 impl Upload {
-    /// Reads and checks a body.
+    /// Parses and checks a body.
     ///
     /// # Errors
-    /// When something in it can't be read; nothing of it is used then.
+    /// [`Error`] if any part of the body can't be read. Nothing of it is used then.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, Error> {
         let result: WorkerResult = serde_json::from_slice(&bytes)?;
         bench_format::check_schema(result.schema)?;
@@ -58,7 +58,7 @@ impl Upload {
     }
 }
 
-/// What tests of uploads share, of this crate and of others.
+/// Helpers for tests of uploads, in this crate and others.
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture {
     use bench_format::{
@@ -70,7 +70,7 @@ pub mod fixture {
 
     use super::Upload;
 
-    /// What a worker of it is told.
+    /// The assignment of one worker.
     pub fn assignment(worker: u32, workers: u32) -> Assignment {
         Assignment {
             run: "run".into(),
@@ -95,17 +95,17 @@ pub mod fixture {
         }
     }
 
-    /// A worker that is ready.
+    /// The message of a worker that is ready.
     pub fn ready(attempt: u32) -> Ready {
         Ready { run: "run".into(), trial: trial(), attempt, open: 10, problem: None }
     }
 
-    /// A worker that presents itself.
+    /// The registration of a worker.
     pub fn registration(worker: u32, pid: u32) -> Registration {
         Registration { worker, pid, started_at_unix_ns: 0, program: "fake 0".into(), workloads: Default::default() }
     }
 
-    /// A result in which nothing happened.
+    /// A worker's result with all counts 0.
     pub fn worker_result(worker: u32, attempt: u32) -> WorkerResult {
         let text = r#"{"schema":1,"run":"run","trial":{"service":"ours","workload":"throughput","variant":"standard",
             "tier":20,"process":1,"repeat":1},"attempt":1,"worker":0,"witness":"application",
@@ -124,7 +124,7 @@ pub mod fixture {
         result
     }
 
-    /// The same, uploaded.
+    /// [`worker_result`] as an upload.
     pub fn upload(worker: u32, attempt: u32) -> Upload {
         let bytes = serde_json::to_vec(&worker_result(worker, attempt)).expect("a result is plain data");
         Upload::parse(bytes).expect("a result can be read again")

@@ -1,4 +1,4 @@
-//! What each worker of a trial is told: its share of the connections and the load, its seed, and when a reply is late. Pure.
+//! Computes each worker's part of a trial: connections, load, seed, and the time after which a reply is late. Pure.
 
 use bench_format::{
     plan::{Figure, Load, Objective},
@@ -8,7 +8,8 @@ use bench_format::{
 
 use crate::trial_plan::TrialPlan;
 
-/// One assignment per worker: connections, rate and attempts in flight shared out, the rest to the first.
+/// One assignment per worker. Connections, rate and attempts in flight are divided; the first workers get the
+/// remainder.
 pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
     let workers = plan.workers;
     let mut first_connection = 0;
@@ -41,13 +42,13 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
     (0..workers).map(assignment).collect()
 }
 
-/// The address that this worker loads: a service of several processes names one for each, with commas between them.
+/// The address that this worker loads. A service of several processes has one address each, separated by commas.
 fn address_of(addresses: &str, worker: u32) -> &str {
     let all: Vec<&str> = addresses.split(',').collect();
     all[worker as usize % all.len()]
 }
 
-/// This worker's part of a whole; what can't be divided goes to the first ones.
+/// This worker's part of a whole. The first workers get one more if it can't be divided evenly.
 fn share(whole: u32, worker: u32, workers: u32) -> u32 {
     whole / workers + u32::from(worker < whole % workers)
 }
@@ -66,7 +67,7 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
     }
 }
 
-/// The longest time that an objective on the terms' histogram allows some message: whatever takes longer is late.
+/// The longest time that an objective on the histogram `late_by` allows, in nanoseconds; a slower reply is late.
 fn late_after_ns(objectives: &[Objective], late_by: Option<&str>) -> Option<u64> {
     let allowed = objectives.iter().filter_map(|objective| match &objective.figure {
         Figure::PercentileMs { histogram, .. } if Some(histogram.as_str()) == late_by => objective.at_most,

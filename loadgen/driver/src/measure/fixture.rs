@@ -1,16 +1,16 @@
-//! A trial made by hand, as it was measured.
+//! Measured trials for tests, built by hand.
 
 use judge::fixture::{Files, flood};
 
 use super::Measured;
 use crate::coordinator::Upload;
 
-/// An honest flood.
+/// A flood whose books balance.
 pub fn measured() -> Measured {
     of(flood())
 }
 
-/// A trial with these files.
+/// A measured trial with these files.
 pub fn of(files: Files) -> Measured {
     let Files { trial, uploads, service } = files;
     let upload = |result| {

@@ -1,28 +1,29 @@
-//! Whether what a service published in a window is what its schedule says. Pure.
+//! Checks that a service published as many messages in a window as its schedule requires. Pure.
 //!
-//! How late it was is in the latency, which counts from when a message was due. A publisher that says "500 per second" and
-//! has nothing to say for most of the window is not late: its messages were never due, and nobody misses them.
+//! The lateness of a message is part of its latency, which counts from the due time. A publisher that reports 500
+//! messages per second and is silent for most of the window isn't late: its messages were never due, and no receiver
+//! misses them.
 
 use std::fmt;
 
 use bench_format::result::ReceiverBook;
 
-/// A schedule, and what was seen of it.
+/// A publisher's schedule, and what its receivers got.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduled<'a> {
-    /// Messages per second that the service publishes, by the plan.
+    /// Messages per second that the plan requires.
     pub rate_per_second: f64,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
-    /// The receivers.
+    /// The books of the receiving connections.
     pub receivers: &'a [&'a ReceiverBook],
-    /// Messages due in the window that they got, all together.
+    /// Messages due in the window that all receivers got together.
     pub received: u64,
-    /// Share of the schedule that must have been there.
+    /// Smallest share of the schedule that must have been due, 0 to 1.
     pub share: f64,
 }
 
-/// A window in which not as much was due as the schedule says.
+/// The error of a window in which more or fewer messages were due than the schedule requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OffSchedule {
     received: u64,
@@ -41,8 +42,9 @@ impl fmt::Display for OffSchedule {
 }
 
 impl Scheduled<'_> {
-    /// What is wrong with the window, if something is. What a receiver missed was due, and who was not there until the window's
-    /// end is owed nothing; one message at an edge isn't looked at.
+    /// The deviation from the schedule, or `None` if the window matches it. A message that a receiver missed was due. A
+    /// receiver that left before the end of the window isn't owed any message. One message at each edge of the window
+    /// is tolerated.
     pub fn off(&self) -> Option<OffSchedule> {
         let each = self.rate_per_second * self.window_ns as f64 / 1e9;
         let whole = self.receivers.iter().filter(|book| book.closed && book.reached).count() as f64;
@@ -64,7 +66,7 @@ mod tests {
         ReceiverBook { reached: true, closed: true, ..ReceiverBook::default() }
     }
 
-    /// Ten receivers, 200 messages per second for two seconds, of which so many came.
+    /// Whether ten receivers deviate that got `received` messages of 200 per second in two seconds.
     fn off(first: ReceiverBook, received: u64) -> bool {
         let others = whole();
         let receivers: Vec<_> = [&first].into_iter().chain([&others; 9]).collect();

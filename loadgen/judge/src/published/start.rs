@@ -1,33 +1,33 @@
-//! When load starts where the service publishes: once it does. Pure.
+//! Decides when load starts on a service that publishes: as soon as it does. Pure.
 //!
-//! A publisher starts when no more subscribers come, and a window before that would be one of nothing.
+//! A publisher starts when no more subscribers join. A window before that would contain no messages.
 
 use std::{fmt, time::Duration};
 
 use bench_format::service::PublisherStats;
 
-/// Longest wait for a service to publish once all its subscribers are there.
+/// Longest time to wait until the service publishes, counted from when all subscribers are connected.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a look at `/stats/publisher` says of the start.
+/// The decision after one reading of `/stats/publisher`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The service publishes: load may start.
     Now,
-    /// It may yet: look again a little later.
+    /// The service doesn't publish yet: read again later.
     Later,
-    /// It won't, and why.
+    /// The service won't publish; contains the reason.
     Never(String),
 }
 
 impl Start {
-    /// Judges a look, after so long a wait since all subscribers were there.
+    /// Decides after one reading, `waited` after all subscribers were connected.
     pub fn after(waited: Duration, seen: Result<Option<PublisherStats>, impl fmt::Display>) -> Self {
         let words = match seen {
             Ok(Some(publisher)) if publisher.publishing => return Self::Now,
             Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
             Ok(None) => return Self::Never("it tells of no publisher at /stats/publisher".into()),
-            // One at its limit answers late.
+            // A service at its limit responds late, so an error is not final.
             Err(error) => error.to_string(),
         };
         if waited < PATIENCE { Self::Later } else { Self::Never(format!("{words}, for {} s", PATIENCE.as_secs())) }

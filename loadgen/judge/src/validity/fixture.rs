@@ -1,4 +1,4 @@
-//! What the tests of the rules ask of a trial.
+//! Helpers for the tests of the rules.
 
 use bench_format::result::{Books, Validity, WorkerResult};
 
@@ -18,7 +18,7 @@ pub(super) fn reasons(mut files: Files, change: impl FnOnce(&mut Files)) -> Vec<
     }
 }
 
-/// What its first worker uploaded.
+/// The upload of the first worker.
 pub(super) fn result(files: &mut Files) -> &mut WorkerResult {
     &mut files.uploads[0]
 }

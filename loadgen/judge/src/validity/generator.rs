@@ -1,4 +1,4 @@
-//! Whether the generator kept its own schedule: the rules of open-loop trials. Pure.
+//! The rules for the generator: whether it kept the schedule of an open loop. Pure.
 
 use bench_format::{
     plan::{Figure, Load},
@@ -8,9 +8,9 @@ use bench_format::{
 use super::{percent, reason, results};
 use crate::{case::Case, published::Scheduled, shares::worker_shares};
 
-/// Share of an objective's time by which the generator may be late.
+/// Share of the strictest objective's time by which the generator may be late.
 const LATE_SHARE: f64 = 0.05;
-/// The percentile of the generator's delay that is judged.
+/// The quantile of the generator's delay that is compared.
 const LATE_PERCENTILE: f64 = 0.99;
 
 pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
@@ -19,7 +19,7 @@ pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
         return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
     };
     let allowed_ms = case.trial.thresholds.delay_p99_ms.max(strictest_ms(case).map_or(0.0, |ms| ms * LATE_SHARE));
-    // Judged on few samples too: a wrong acquittal is worse than a rank that is off by one.
+    // Compared with few samples, too: accepting a late generator is worse than a rank that is off by one.
     let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
     (over || seen_ms > allowed_ms).then(|| {
@@ -65,15 +65,15 @@ pub(super) fn send_rate(case: &Case<'_>) -> Option<Reason> {
     ((sent as f64) < due as f64 * allowed - in_hand(case)).then(|| reason(ReasonKind::SendRate, words()))
 }
 
-/// Messages that load threads, one for each CPU, may have in hand when the window ends: due before and sent after it, one write
-/// of each.
+/// Messages that the load threads, one for each CPU, may hold at the end of the window: one write of each thread, due
+/// before the end and sent after it.
 fn in_hand(case: &Case<'_>) -> f64 {
     let threads: f64 = results(case).map(|result| result.evidence.cpu_limit.ceil()).sum();
     threads * f64::from(case.trial.message.coalesce)
 }
 
-/// Where the service publishes, the schedule is its own. How late it was is in the latency, which counts from when a message
-/// was due; but as many have to be due as the plan says.
+/// If the service publishes, it keeps the schedule. Its lateness is part of the latency, which counts from the due
+/// time, but as many messages must be due as the plan requires.
 pub(super) fn published_share(case: &Case<'_>) -> Option<Reason> {
     let Load::Open { rate_per_second, .. } = case.trial.load else { return None };
     if case.trial.terms.witness != Witness::Receiver {
@@ -88,7 +88,7 @@ pub(super) fn published_share(case: &Case<'_>) -> Option<Reason> {
     Some(reason(ReasonKind::SendRate, off.to_string()))
 }
 
-/// Where the service publishes, the rate that it tells has to be the plan's.
+/// If the service publishes, the rate that it reports must be the plan's.
 pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
     let publisher = case.service.readings.window_end.as_ref()?.publisher.as_ref()?;
     let planned = match case.trial.load {
@@ -104,7 +104,7 @@ pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
     })
 }
 
-/// Where the service publishes, each workload is about one way from the publisher to its subscribers.
+/// If the service publishes, its publisher must use the mode that the workload measures.
 pub(super) fn published_mode(case: &Case<'_>) -> Option<Reason> {
     let told = &case.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
     let workload = &case.trial.trial.workload;

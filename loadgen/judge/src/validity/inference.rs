@@ -1,11 +1,12 @@
-//! Whether the inference behind a service had the CPU that it needed: what it lacks must never be put down to the service. Pure.
+//! The rule for the inference simulator: whether it had enough CPU, so that its limits aren't attributed to the
+//! service. Pure.
 
 use bench_format::result::{ProcessReading, Reason, ReasonKind};
 
 use super::{percent, reason};
 use crate::case::Case;
 
-/// Held to the limits of a worker: both are part of the harness.
+/// Compares the inference simulator with the limits of a worker, because both are part of the harness.
 pub(super) fn inference_cpu(case: &Case<'_>) -> Option<Reason> {
     let (start, end) = (case.service.readings.window_start.as_ref()?, case.service.readings.window_end.as_ref()?);
     let (from, to) = (start.inference.as_ref()?, end.inference.as_ref()?);
@@ -26,7 +27,7 @@ pub(super) fn inference_cpu(case: &Case<'_>) -> Option<Reason> {
         let allowed = percent(case.trial.thresholds.throttled_share);
         words.push(format!("inference was throttled in {} of periods, allowed {allowed}", percent(throttled)));
     }
-    // A service at its own quota is bound by that, however full the CPU is.
+    // A service that uses up its own quota is limited by that, even if the CPU is full.
     let at_its_quota = service > end.cpu_limit? * allowed;
     if let Some(together) = case.trial.cpus.shared_with_inference.filter(|_| !at_its_quota || end.periods.is_none())
         && own + service > together * allowed
@@ -41,7 +42,7 @@ pub(super) fn inference_cpu(case: &Case<'_>) -> Option<Reason> {
     (!words.is_empty()).then(|| reason(ReasonKind::InferenceCpu, words.join("; ")))
 }
 
-/// Share of the periods of its quota in which it was throttled.
+/// Share of the periods of its CPU quota in which it was throttled.
 fn throttled(from: &ProcessReading, to: &ProcessReading) -> Option<f64> {
     let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) as f64);
     let periods = grown(from.periods, to.periods).filter(|periods| *periods > 0.0)?;
@@ -58,7 +59,7 @@ mod tests {
 
     const SECOND: f64 = 1e9;
 
-    /// Inference that used so many CPU seconds of a window of two seconds, in which the service used one.
+    /// Sets inference that used `seconds` of CPU in a window of two seconds, in which the service used one.
     fn used(files: &mut Files, seconds: f64, periods: Option<(u64, u64)>) {
         let reading = |cpu_ns, periods: Option<(u64, u64)>| ProcessReading {
             cpu_ns,
@@ -104,7 +105,7 @@ mod tests {
         };
         assert_eq!(shared(0.7, None), Vec::<String>::new());
         assert!(shared(0.9, None)[0].contains("used 95.0 % of the CPU that they share"), "{:?}", shared(0.9, None));
-        // The service has half of the CPU by its quota and uses it up: that is its bound.
+        // The service uses up its quota of half the CPU, which is then its limit.
         assert_eq!(shared(0.9, Some(0.5)), Vec::<String>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! A worker's life under a coordinator: register, carry out assignments, hand in what they left, until the run is over.
+//! The main loop of a worker: register, run assignments and upload results until the run is over.
 
 use std::fmt::Display;
 
@@ -14,11 +14,11 @@ use crate::{
     trial::{Edge, Gate, StartAt},
 };
 
-/// What a trial leaves at a worker.
+/// The output of one trial of a worker.
 pub struct Done {
-    /// Its result.
+    /// The worker's result.
     pub result: WorkerResult,
-    /// Raw rows, compressed with zstd, where the assignment asked for them.
+    /// Raw rows, compressed with zstd; absent unless the assignment asked for them.
     pub samples: Option<Vec<u8>>,
 }
 
@@ -28,11 +28,11 @@ impl From<WorkerResult> for Done {
     }
 }
 
-/// Carries out assignments until the run is over. A trial that can't be carried out is the coordinator's to judge: it
-/// sees that no result came.
+/// Runs assignments until the run is over. A trial that can't be run is left to the coordinator, which gets no result
+/// for it.
 ///
 /// # Errors
-/// When the coordinator can't be reached.
+/// An [`Error`] if the coordinator can't be reached or SIGTERM can't be handled.
 pub fn work<E: Display>(
     coordinator: &Coordinator,
     registration: &Registration,
@@ -52,7 +52,8 @@ pub fn work<E: Display>(
             Err(error) => {
                 eprintln!("{}: {error:#}", assignment.trial);
                 if !gate.asked {
-                    // Failed before the barrier: the others must not wait for us. Whatever the answer, there is no load.
+                    // The trial failed before the barrier, and the other workers must not wait. The response doesn't
+                    // matter, there is no load.
                     let _ = gate.ready(0, Some(format!("{error:#}")));
                 }
             }
@@ -61,8 +62,8 @@ pub fn work<E: Display>(
     Ok(())
 }
 
-/// As the first process of a container we have no default action for SIGTERM: without this the pod would linger until it is
-/// killed. Nothing is lost, a trial that is called off has no result.
+/// Exits on SIGTERM. The first process of a container has no default action for it, so without this the pod would run
+/// until it is killed. Nothing is lost, because a cancelled trial has no result.
 fn end_on_sigterm() -> Result<(), Error> {
     let kernel = |source| Error::Kernel { what: "listen for SIGTERM", source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(kernel)?;
@@ -72,13 +73,13 @@ fn end_on_sigterm() -> Result<(), Error> {
     };
     std::thread::spawn(move || {
         runtime.block_on(terminate.recv());
-        // 128 plus the signal's number, as a shell would say it.
+        // 128 plus the number of the signal, as a shell reports it.
         std::process::exit(143);
     });
     Ok(())
 }
 
-/// Remembers whether the barrier was asked.
+/// A barrier that records whether it was asked.
 struct OnceGate<'a> {
     inner: CoordinatorGate<'a>,
     asked: bool,

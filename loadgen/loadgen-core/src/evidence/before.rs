@@ -1,4 +1,4 @@
-//! A process before a trial and after it: what it used in between, and what became of its clock.
+//! The state of the worker process before a trial, and what it used since.
 
 use bench_format::{result::WorkerEvidence, trial::Assignment};
 use process_usage::cgroup::{CpuCgroup, Throttling, cpu_limit};
@@ -9,10 +9,10 @@ use crate::{
     phases::{Phases, StartAt},
 };
 
-/// This process and its clock as they were before the trial: what later readings are compared with.
+/// The worker process and its clock before the trial. Later readings are compared with it.
 pub struct Before {
     cgroup: Option<CpuCgroup>,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpu_limit: f64,
     /// Wall clock minus monotonic clock, in nanoseconds.
     pub wall_offset_ns: i64,
@@ -21,21 +21,21 @@ pub struct Before {
 
 /// What this process has used since it started.
 pub struct Usage {
-    /// CPU, kernel included, in nanoseconds.
+    /// CPU time in user and kernel mode, in nanoseconds.
     pub cpu_ns: u64,
-    /// How often its quota held it, where there is one.
+    /// Throttling by the CPU quota; absent without a quota.
     pub throttling: Option<Throttling>,
 }
 
 impl Before {
-    /// As things are now.
+    /// Reads the current state.
     pub fn read() -> Self {
         let cgroup = CpuCgroup::find();
         let cpu_limit = cpu_limit(cgroup.as_ref());
         Self { cgroup, cpu_limit, wall_offset_ns: wall_offset_ns(), cpu_ns: process_cpu_ns() }
     }
 
-    /// What has been used up to now.
+    /// What the process has used up to now.
     pub fn usage(&self) -> Usage {
         Usage { cpu_ns: process_cpu_ns(), throttling: self.cgroup.as_ref().and_then(CpuCgroup::throttling) }
     }
@@ -47,7 +47,7 @@ impl Before {
         Phases::new(start_ns, assignment.warmup_ns, assignment.window_ns, assignment.drain_ns)
     }
 
-    /// What the process has to say of itself, with the throttling read at the window's edges.
+    /// The evidence of the process; `throttling` was read at the start and the end of the window.
     pub fn evidence(&self, start: StartAt, throttling: Option<(Throttling, Throttling)>) -> WorkerEvidence {
         WorkerEvidence {
             start_at_unix_ns: start.unix_ns,

@@ -1,4 +1,4 @@
-//! Opening a thread's connections: as many attempts at once as the plan allows, or at the pace of a storm.
+//! Opens a thread's connections: with a limited number of attempts in flight, or at the rate of a storm.
 
 use super::{LOOK_NS, LoadThread};
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
     workload::Workload,
 };
 
-/// An attempt that has not led to a ready connection by then has failed.
+/// An attempt fails if the connection isn't ready after this time, in nanoseconds.
 const ATTEMPT_TIMEOUT_NS: u64 = 15_000_000_000;
 
 impl<W: Workload> LoadThread<W> {
-    /// Opens connections until all have been attempted and have an outcome, or until a moment.
+    /// Opens connections until all attempts have succeeded or failed, or until `until_ns`.
     pub(super) fn connect(&mut self, until_ns: u64) -> Result<(), Error> {
         let mut pace = match self.plan.pattern {
             Pattern::Storm { rate_per_second: Some(rate) } => {

@@ -1,4 +1,4 @@
-//! The end of a trial: what is on its way arrives, both sides say goodbye, the books are closed.
+//! The end of a trial: data in flight arrives, connections close, and the counts are collected.
 
 use bench_format::result::WindowCounts;
 
@@ -7,11 +7,11 @@ use crate::{
     clock::monotonic_ns, context::Context, error::Error, pattern::Pattern, session::Stage, workload::Workload,
 };
 
-/// How long the service may take to end the stream after both sides have said goodbye.
+/// Longest time between the exchange of Close frames and the service's end of the stream, in nanoseconds.
 const LINGER_NS: u64 = 500_000_000;
 
 impl<W: Workload> LoadThread<W> {
-    /// Waits until nothing is on its way, not past the deadline.
+    /// Waits until nothing is in flight, at the latest until the deadline.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
         let deadline = self.phases().drain_deadline_ns();
         loop {
@@ -23,7 +23,7 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    /// Says goodbye to every service end and waits for its answer, not past the deadline.
+    /// Starts the close handshake on every connection and waits for the responses, at the latest until the deadline.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         for session in &mut self.sessions {
             session.close(&mut self.cx);
@@ -56,7 +56,7 @@ impl<W: Workload> LoadThread<W> {
         let Context { tally, connections, load, .. } = self.cx;
         let (from, to) = (self.window_from.unwrap_or_default(), self.window_to.unwrap_or(tally));
         let flood = self.plan.pattern == Pattern::Flood;
-        // Either is 0: a connection that receives asks for nothing.
+        // One of the two is 0, because a connection that receives sends no messages.
         let replies = to.replies - from.replies + tally.window_deliveries;
         let window = WindowCounts {
             duration_ns: load.as_ref().map_or(0, |load| load.phases.window_end_ns - load.phases.window_start_ns),

@@ -1,4 +1,4 @@
-//! What a thread does while there is load, one method per pattern; each leaves with the window's edges marked.
+//! The load of a thread, one method per pattern. Each method records the counters at the window's start and end.
 
 use bench_format::plan::Arrivals;
 
@@ -12,7 +12,7 @@ use crate::{
     workload::Workload,
 };
 
-/// In an open loop, replies are read after at most this many messages that were due.
+/// In an open loop, replies are read after at most this many due messages.
 const DUE_PER_TURN: usize = 64;
 
 impl<W: Workload> LoadThread<W> {
@@ -49,7 +49,7 @@ impl<W: Workload> LoadThread<W> {
     pub(super) fn open_loop(&mut self, rate_per_second: f64, arrivals: Arrivals) -> Result<(), Error> {
         let phases @ Phases { start_ns, window_end_ns, .. } = self.phases();
         let drain_deadline_ns = phases.drain_deadline_ns();
-        // A slot of the schedule is one write: its messages are due together.
+        // One slot of the schedule is one write, whose messages are due together.
         let rate = rate_per_second / self.cx.coalesce as f64;
         let mut schedule = match arrivals {
             Arrivals::Constant => Schedule::Constant(ConstantRate::new(rate, self.plan.share)),
@@ -80,8 +80,8 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    /// Counts what was due from a moment on, and sends none of it: a generator that is so far behind its schedule must come
-    /// to an end, too.
+    /// Counts all messages due from `due` on without sending them. A generator that is that far behind its schedule
+    /// must also come to an end.
     fn forgo(&mut self, mut due: u64, mut schedule: Schedule, mut turn: usize) {
         let Phases { start_ns, window_end_ns, .. } = self.phases();
         while due < window_end_ns && !self.sessions.is_empty() {
@@ -109,7 +109,7 @@ impl<W: Workload> LoadThread<W> {
         Ok(())
     }
 
-    /// What is published is read as it comes, from the first connection to the last; here only time passes.
+    /// Waits while published messages are received, which session events do on all connections.
     pub(super) fn receive(&mut self) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
@@ -128,7 +128,7 @@ impl<W: Workload> LoadThread<W> {
         self.cx.flooding = self.window_to.is_none();
     }
 
-    /// Takes the counters when the window's edges are passed.
+    /// Records the counters when the window starts or ends.
     #[inline]
     fn mark(&mut self, now_ns: u64) {
         let phases = self.phases();

@@ -1,17 +1,17 @@
-//! A thread's one place to wait: the kernel's events, and what has to be looked after now and then.
+//! The only place where a thread waits: for the kernel's events and for periodic checks.
 
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use super::{LoadThread, SWEEP_NS, WAKE, kernel};
 use crate::{clock::monotonic_ns, error::Error, workload::Workload};
 
-/// In a flood the clock is read after this many batches: at one message per batch that is about 0.2 ms.
+/// In a flood the clock is read after this many batches. With one message per batch that is about every 0.2 ms.
 const BATCHES_PER_CLOCK: usize = 32;
-/// A connection that was idle at this many sweeps in a row sends something: after 12 to 16 s, never more than 20.
+/// A connection that was idle for this many sweeps sends a keepalive: after 12 to 16 s, and never later than 20 s.
 const IDLE_SWEEPS: u8 = 3;
 
 impl<W: Workload> LoadThread<W> {
-    /// Handles events for a while: what looks at every connection must not do so at every event.
+    /// Handles events for a while, so that checks of every connection don't run at every event.
     pub(super) fn turn_for(&mut self, duration_ns: u64, deadline_ns: u64) -> Result<(), Error> {
         self.next_look_ns = (monotonic_ns() + duration_ns).min(deadline_ns);
         while monotonic_ns() < self.next_look_ns {
@@ -20,7 +20,7 @@ impl<W: Workload> LoadThread<W> {
         Ok(())
     }
 
-    /// Waits for events, at the latest until a moment, and handles them.
+    /// Waits for events until `until_ns` at the latest, and handles them.
     pub(super) fn turn(&mut self, until_ns: u64) -> Result<(), Error> {
         let now = monotonic_ns();
         if now >= self.next_sweep_ns {
@@ -37,7 +37,7 @@ impl<W: Workload> LoadThread<W> {
             let event = self.events[at];
             let slot = event.data.u64();
             if slot == WAKE {
-                // The message is in the channel; the counter only wakes us up.
+                // The command is in the channel; the counter only wakes the thread.
                 let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What arrives on a session: bytes to frames, frames to messages, messages to answers.
+//! The receiving side of a session: bytes to frames, frames to messages, messages to replies.
 
 use rustix::io::Errno;
 
@@ -15,7 +15,7 @@ use crate::{
     workload::{Admission, Received, Workload},
 };
 
-/// Largest message that is put together from fragments, in bytes: as large as one frame may be.
+/// Largest message that is assembled from fragments, in bytes; it equals the largest frame.
 const LARGEST_MESSAGE: usize = frame::LARGEST_FRAME as usize;
 
 impl Session {
@@ -47,7 +47,8 @@ impl Session {
         cx.read_buffer = buffer;
     }
 
-    /// Takes what one read brought, behind what was left of the one before: that is counted with what makes it whole.
+    /// Handles the bytes of one read, preceded by the rest of the previous read. A frame counts with the read that
+    /// completes it.
     fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8]) -> usize {
         let (now_ns, before) = (monotonic_ns(), cx.tally.deliveries);
         let used = self.consume(cx, bytes, now_ns);
@@ -60,7 +61,7 @@ impl Session {
         used
     }
 
-    /// Takes published messages one after the other, until something else comes; returns how many bytes that were.
+    /// Handles consecutive published messages until another frame follows; returns the number of bytes handled.
     fn take_published<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
         let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return 0 };
         if !matches!(self.stage, Stage::Open | Stage::Closing) || !self.assembly.is_idle() {
@@ -72,7 +73,8 @@ impl Session {
         stretch.used
     }
 
-    /// A message of a receiver that was not taken with others: one in fragments, a binary one, one before we are ready.
+    /// Handles a receiver's message that `take_published` doesn't: a fragmented or binary one, or one before the
+    /// connection is ready.
     fn take_apart<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
         let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return };
         if opcode != Opcode::Text || !matches!(self.stage, Stage::Open | Stage::Closing) {
@@ -88,7 +90,7 @@ impl Session {
         self.end(cx, "eof");
     }
 
-    /// Takes all complete parts of `bytes`; returns how many bytes that were.
+    /// Handles all complete parts of `bytes`; returns the number of bytes handled.
     pub(super) fn consume<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
@@ -209,7 +211,8 @@ impl Session {
                 }
             }
             Stage::Open => {
-                // Answered, so that a service which waits for it is not kept; then nothing more is expected.
+                // Respond to the Close frame, so that a service that waits for the response can go on; nothing more is
+                // expected.
                 self.send_control(cx, Opcode::Close, payload.first_chunk::<2>().map_or(&[], |code| &code[..]));
                 self.end(cx, &format!("close_{code}"));
             }

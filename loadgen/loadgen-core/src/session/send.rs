@@ -1,4 +1,4 @@
-//! What a session sends: due messages, floods, what a blocked write left, control frames.
+//! The sending side of a session: due messages, floods, the rest of blocked writes, control frames.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Session {
-    /// Ping-pong: starts taking part.
+    /// Lets the connection take part in a ping-pong.
     pub(crate) fn join<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
         if self.stage == Stage::Open {
             self.playing = true;
@@ -26,7 +26,7 @@ impl Session {
         }
     }
 
-    /// Ping-pong: sends the next message, unless this connection has done its share.
+    /// In a ping-pong, sends the next message, unless this connection has sent all its messages.
     pub(super) fn play<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
         let (Pattern::PingPong { per_connection }, Some(load), true) = (cx.pattern, &cx.load, self.playing) else {
             return;
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// A message is due. A blocked socket doesn't stop the clock: it waits with its due time.
+    /// Accepts a message that is due. If the socket is full, the message waits with its due time.
     pub(crate) fn offer<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
         if self.stage != Stage::Open {
             return self.forgo(cx, due_ns);
@@ -60,13 +60,13 @@ impl Session {
         self.backlog.push_back(due_ns);
     }
 
-    /// A message was due, and won't be sent.
+    /// Counts a message that was due and won't be sent.
     pub(crate) fn forgo<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
         self.count_due(cx, 1, due_ns);
         cx.tally.unsent += 1;
     }
 
-    /// Hands the socket what is due, as far as it takes it.
+    /// Hands due messages to the socket until it accepts no more.
     pub(crate) fn pump<W: Workload>(&mut self, cx: &mut Context<W>) {
         while self.out.is_empty() && !self.backlog.is_empty() && self.stage == Stage::Open {
             if self.overrun(cx) {
@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Hands the socket one batch; epoll brings us back for the next, so that all connections get their turn.
+    /// Hands one batch to the socket. The next epoll event triggers the next batch, so all connections get their turn.
     #[inline]
     pub(super) fn flood<W: Workload>(&mut self, cx: &mut Context<W>) {
         if self.overrun(cx) {
@@ -95,7 +95,7 @@ impl Session {
         for _ in 0..cx.coalesce {
             self.compose(cx, 0);
         }
-        // No clock here: a flood's window is cut by the thread, a batch of connections at a time.
+        // No clock is read here: the thread ends a flood's window after a number of batches over all connections.
         cx.tally.due += cx.coalesce;
         self.write_batch(cx, cx.coalesce);
     }
@@ -116,7 +116,7 @@ impl Session {
         }
     }
 
-    /// Ends a connection whose sequence numbers are used up.
+    /// Ends a connection whose sequence numbers are used up. Returns whether it did.
     #[inline]
     pub(super) fn overrun<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
         let over = self.next + cx.coalesce > cx.workload.most_messages();
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Writes the rest of what is queued.
+    /// Writes the rest of the queued bytes.
     pub(super) fn flush<W: Workload>(&mut self, cx: &mut Context<W>) {
         while self.out_at < self.out.len() {
             let Some(socket) = &self.socket else { return };
@@ -169,7 +169,7 @@ impl Session {
             }
         }
         if self.stage == Stage::Upgrading {
-            // Not frames: sent in full or not at all.
+            // The upgrade request isn't frames: it is sent completely or counts as not sent.
             if self.out_at == self.out.len() {
                 self.drop_out();
             }
@@ -191,7 +191,7 @@ impl Session {
         self.out_at = 0;
     }
 
-    /// The socket refuses bytes: what the service sent last may say why.
+    /// Handles a failed write. Data that the service sent before may contain the reason, so it is read first.
     pub(super) fn write_failed<W: Workload>(&mut self, cx: &mut Context<W>, error: Errno) {
         let reading = !cx.read_buffer.is_empty();
         if reading {
@@ -230,7 +230,7 @@ impl Session {
         }
     }
 
-    /// Sends a text message that carries no number. Only when nothing else is queued, so that it is first in `out`.
+    /// Sends a text message without a sequence number, unless other data is queued: it must be first in `out`.
     pub(super) fn send_unnumbered<W: Workload>(&mut self, cx: &mut Context<W>, payload: &[u8]) {
         if self.out.is_empty() {
             append(&mut self.out, Opcode::Text, payload, cx.masks.next_mask());

@@ -1,33 +1,34 @@
-//! The barrier between "ready" and "start", as a worker sees it: a coordinator, a parent process or nobody holds it.
+//! The barrier between "ready" and "start", as a worker sees it.
 
 use crate::{error::Error, phases::StartAt};
 
-/// Who holds the barrier between "ready" and "start".
+/// Holds the barrier between "ready" and "start": a coordinator, a parent process, or [`AtOnce`].
 pub trait Gate {
-    /// This worker has so many open connections, or can't take part. Returns when load starts.
+    /// Reports the number of open connections, or why this worker can't take part. Returns the start of the load.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] when there will be no load, or whatever kept the gate from being asked.
+    /// [`Error::Abandoned`] if there will be no load, otherwise the error with which the barrier could not be asked.
     fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error>;
 
-    /// The window has begun or ended, as near to the moment as the kernel wakes us. For readings of the service.
+    /// Called when the window starts and ends, as close to the time as the kernel wakes the worker. For readings of the
+    /// service.
     fn window_edge(&mut self, _edge: Edge) {}
 
-    /// The window of a load that may be done before its time is over. The connections stay open until this returns, so that
-    /// whoever reads the service at the window's end does not read the cost of closing them.
+    /// Called when a load that may end early has ended. The connections stay open until this returns, so that the
+    /// reading at the end of the window doesn't contain the cost of closing them.
     fn window_over(&mut self) {}
 }
 
-/// An edge of the window.
+/// The start or the end of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// Measuring starts.
+    /// The window starts.
     Start,
-    /// Measuring ends.
+    /// The window ends.
     End,
 }
 
-/// Nobody to wait for: load starts a moment after this worker is ready.
+/// A gate that waits for no other worker: load starts a moment after this worker is ready.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtOnce;
 
@@ -35,7 +36,7 @@ impl Gate for AtOnce {
     fn ready(&mut self, _open: u32, problem: Option<String>) -> Result<StartAt, Error> {
         match problem {
             Some(reason) => Err(Error::Abandoned { reason }),
-            // Enough for every thread to be told.
+            // Enough time for every thread to receive the start.
             None => Ok(StartAt {
                 unix_ns: crate::clock::unix_ns() + 20_000_000,
                 clock_offset_ns: 0,

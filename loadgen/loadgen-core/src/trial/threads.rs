@@ -1,4 +1,4 @@
-//! The load threads of a worker: what each is given, what they report, and their books added up.
+//! The load threads of a worker: their plans, their reports, and the sum of their results.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,10 @@ use crate::{
     workload::Workload,
 };
 
-/// Attempts in flight at once, over all workers, where the load has no number of its own.
+/// Attempts in flight over all workers, if the load doesn't set a number.
 const OPEN_IN_FLIGHT: u32 = 256;
 
-/// What all threads said when they were ready.
+/// The reports of all threads when they were ready, summed.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) open: u32,
@@ -34,14 +34,14 @@ pub(super) struct Prepared {
     pub(super) congestion_control: Option<String>,
 }
 
-/// The threads of a worker.
+/// The running load threads of a worker.
 pub(super) struct Threads {
     commands: Vec<(Sender<Command>, Arc<OwnedFd>)>,
     reports: Receiver<Report>,
 }
 
 impl Threads {
-    /// One thread per CPU that may be used, none without a connection.
+    /// Starts one thread per available CPU, but no more than connections.
     pub(super) fn start<W: Workload>(
         workload: W,
         assignment: &Assignment,
@@ -94,7 +94,7 @@ impl Threads {
 
     pub(super) fn command(&self, command: impl Fn() -> Command) {
         for (sender, wake) in &self.commands {
-            // A thread that is gone has reported why, or is missed at the next report.
+            // A thread that has ended has reported why, or is missed at the next report.
             let _ = sender.send(command());
             let _ = rustix::io::write(&**wake, &1_u64.to_ne_bytes());
         }
@@ -120,7 +120,7 @@ impl Threads {
         Ok(all)
     }
 
-    /// Waits until every thread has ended its window. A quick thread may be finished before a slow one ends its own.
+    /// Waits until every thread has ended its window. A fast thread may finish before a slow one ends its window.
     pub(super) fn window_ended(&self) -> Result<Vec<ThreadResult>, Error> {
         let mut early = Vec::new();
         let mut missing = self.commands.len();
@@ -158,19 +158,19 @@ impl Threads {
     }
 }
 
-/// Threads that wait for what comes next wait no longer.
+/// Releases threads that wait for a command.
 impl Drop for Threads {
     fn drop(&mut self) {
         self.command(|| Command::Stop);
     }
 }
 
-/// Where part `index` of `of` begins when `whole` is cut evenly.
+/// Start of part `index` if `whole` is divided evenly into `of` parts.
 fn part(whole: u32, index: u32, of: u32) -> u32 {
     (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
 }
 
-/// Attempts that each thread has in flight at once. An assignment has the worker's share of them.
+/// Attempts in flight of each thread. The assignment contains the worker's share.
 fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
     let of_worker = match assignment.load {
         Load::Closed { in_flight, .. } | Load::Sessions { in_flight, .. } => in_flight,
@@ -179,7 +179,7 @@ fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
     (of_worker / threads).max(1)
 }
 
-/// An assignment's rate is the worker's share; schedules are cut out of the whole.
+/// Converts the worker's rate to the rate over all workers, because schedules are shares of the whole.
 fn over_all_workers(pattern: Pattern, workers: u32) -> Pattern {
     let workers = f64::from(workers);
     match pattern {

@@ -1,8 +1,9 @@
-//! A small WebSocket service for tests, with manners to choose from. It keeps its own books.
+//! A small WebSocket service for tests, with selectable behaviour. It counts what it receives on each connection.
 //!
-//! On connect it says `ready <id>`; `n <number>` is answered with `r <number>`; anything else is counted as unnumbered.
+//! On connect it sends `ready <id>`. It replies to `n <number>` with `r <number>` and counts anything else as
+//! unnumbered.
 
-// Each test file uses its own part of this.
+// Each test file uses only some of this.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
@@ -42,25 +43,25 @@ use tokio_tungstenite::{
 /// How the service behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
-    /// Answers each message once.
+    /// Replies to each message once.
     Polite,
-    /// Answers nothing.
+    /// Doesn't reply.
     Silent,
-    /// Answers each message twice.
+    /// Replies to each message twice.
     Twice,
-    /// Answers with another number.
+    /// Replies with another number.
     Wrong,
-    /// Answers nothing between two moments after a connection's first message.
+    /// Doesn't reply between two moments, counted from a connection's first message.
     Frozen(Duration, Duration),
-    /// Closes with 4300 after so many messages.
+    /// Closes with code 4300 after this number of messages.
     CloseAfter(u64),
     /// Refuses every upgrade with 403.
     Refuse,
-    /// Says nothing after the upgrade but an error.
+    /// Sends only an error after the upgrade.
     Deny,
-    /// Answers in fragments, with a ping between them.
+    /// Replies in fragments, with a ping between them.
     Fragments,
-    /// Reads nothing for so long, then everything.
+    /// Reads nothing for this time, then everything.
     LateReader(Duration),
 }
 
@@ -91,12 +92,12 @@ impl Service {
         Self { address, books, _runtime: runtime }
     }
 
-    /// The books, once every connection is closed or a deadline has passed.
+    /// The books, as soon as every connection is closed, or at a deadline.
     pub fn books(&self) -> HashMap<String, Book> {
         self.books.lock().unwrap().clone()
     }
 
-    /// Counts the clients that have said goodbye.
+    /// Counts the clients that have sent a Close frame.
     pub fn goodbyes(&self) -> impl Fn() -> usize + Send + 'static {
         let books = Arc::clone(&self.books);
         move || books.lock().unwrap().values().filter(|book| book.closed_by_client).count()
@@ -109,7 +110,7 @@ async fn accept(listener: TcpListener, manner: Manner, books: Arc<Mutex<HashMap<
         let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let books = Arc::clone(&books);
         tokio::spawn(async move {
-            // A client that goes away ends only its own task.
+            // A client that disconnects ends only its own task.
             let _ = serve(socket, id, manner, books).await;
         });
     }
