@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 
-from python_fastapi import HAS_GIL, NAME, VERSION, workers
+from python_fastapi import HAS_GIL, NAME, VERSION, nogil, workers
 from python_fastapi.config import Config, parse
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     config = parse(sys.argv[1:], os.environ, version_line())
     let_threads_finish()
     try:
-        sys.exit(uvloop.run(serving(config)))
+        sys.exit(uvloop.run(serving(config), loop_factory=uvloop.Loop if HAS_GIL else nogil.Loop))
     except OSError as error:
         sys.exit(f"{NAME}: {error}")
 

@@ -11,7 +11,7 @@ from granian.log import LogLevels
 from granian.server.embed import Server
 from starlette.routing import WebSocketRoute
 
-from python_fastapi import NAME, VERSION
+from python_fastapi import HAS_GIL, NAME, VERSION, nogil
 from python_fastapi.asgi import Receive, Send
 from python_fastapi.config import Config
 from python_fastapi.gateway import Gateway
@@ -31,6 +31,10 @@ LOGGING: dict[str, Any] = {
     "root": {"level": "WARNING", "handlers": ["console"]},
     "loggers": {"_granian": {"level": "ERROR"}, "granian.access": {"level": "ERROR"}},
 }
+
+if not HAS_GIL:
+    LOGGING["handlers"]["hold"] = {"()": nogil.Holder}
+    LOGGING["loggers"]["_granian"] = {"level": "DEBUG", "handlers": ["hold"], "propagate": False}
 
 
 class Endpoint:
@@ -122,7 +126,7 @@ class Serving:
             backlog=BACKLOG,
             backpressure=1 << 20,
             log_dictconfig=LOGGING,
-            log_level=LogLevels.error,
+            log_level=LogLevels.error if HAS_GIL else LogLevels.debug,
         )
         self._task = asyncio.create_task(self._server.serve())
 
@@ -149,6 +153,9 @@ async def serve(config: Config) -> int:
             lambda: gateway.accepting,
         )
         await until_served(config.host, address[1])
+        if not HAS_GIL:
+            await nogil.hold_server(config.host, address[1])
+            nogil.collect_by_the_clock()
         gc.collect()
         gc.freeze()
         say_ready(address, (config.host, metrics.server_port))

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from python_fastapi import nogil
 from python_fastapi.config import Config
 from python_fastapi.metrics import MetricsServer, Snapshot, resident_bytes, total
 from python_fastapi.ready import reserve, say_ready, stop_signal
@@ -44,7 +45,7 @@ class Worker:
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
-            uvloop.run(self._serve())
+            uvloop.run(self._serve(), loop_factory=nogil.Loop)
         except BaseException as error:
             failure = error
         self._main.call_soon_threadsafe(self._tell_end, failure)
@@ -81,6 +82,10 @@ async def serve(config: Config) -> int:
             lambda: not stop.is_set(),
         )
         await until_served(config.host, address[1])
+        # The kernel decides whose server each of these reaches.
+        for _ in range(8 * count):
+            await nogil.hold_server(config.host, address[1])
+        nogil.collect_by_the_clock()
         gc.collect()
         gc.freeze()
         say_ready(address, (config.host, metrics.server_port))
