@@ -14,7 +14,8 @@ Usage: service_tasks.py build|test|lint [SERVICE…]   without names: all that h
 
 A toolchain is a program in tools/toolchains/. It installs once what it needs into .tools/ and prints the environment
 that commands need, a KEY=VALUE a line (PATH=FOLDER: in front of PATH). Where it can't be had it says why and exits with
-3: what concerns all services leaves its services out with that sentence, and what names them fails.
+3: what concerns all services leaves its services out with that sentence, and what names them fails. One that would take
+very long does so only where services were named: then the variable SERVICES_NAMED is set.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import conformance_records as records
 from service_registry import ROOT, Service, gateways, load, with_images
 
 NOT_HERE = 3
+NAMED = "SERVICES_NAMED"
 LADDER = ROOT / "target/release/ladder"
 # Toolchains of what cargo and maturin build with everything else.
 WORKSPACE = ("rust", "extension")
@@ -46,6 +48,8 @@ class NotHereError(Exception):
 def main() -> int:
     options = arguments()
     services = load()
+    if names_services(options, services):
+        os.environ[NAMED] = "1"
     if options.task == "needed":
         return needed(services, options.services[0], options.options)
     if options.task == "images":
@@ -87,6 +91,16 @@ def arguments() -> argparse.Namespace:
         # What follows the name is for `ladder run`.
         return argparse.Namespace(task="needed", services=sys.argv[2:3], options=sys.argv[3:])
     return parser.parse_args()
+
+
+def names_services(options: argparse.Namespace, services: dict[str, Service]) -> bool:
+    """Whether services were named by the user: not all of a kind, and not those of a plan."""
+    match options.task:
+        case "needed":
+            return "--service" in options.options or options.services[0] in services
+        case "built" | "images":
+            return False
+    return bool(options.services)
 
 
 def choose(services: dict[str, Service], names: list[str]) -> list[Service]:

@@ -82,10 +82,37 @@ def test_a_run_needs_the_services_of_its_options_else_of_its_plan_else_the_one_i
     assert service_tasks.named_by("rust-sync", []) == ["rust-sync"]
 
 
+@pytest.mark.parametrize(
+    ("words", "are_named"),
+    [
+        (["build"], False),
+        (["build", "--foreign"], False),
+        (["build", "rust-sync"], True),
+        (["conformance", "rust-sync"], True),
+        (["built", "rust-sync"], False),
+        (["needed", "stt"], False),
+        (["needed", "stt", "--service", "rust-sync"], True),
+        (["needed", "rust-sync"], True),
+    ],
+)
+def test_only_services_that_the_user_names_may_take_very_long(
+    words: list[str], are_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["service_tasks.py", *words])
+    assert service_tasks.names_services(service_tasks.arguments(), service_registry.load()) is are_named
+
+
 def test_every_gateway_has_its_turn() -> None:
     services = [gateway(name) for name in "abcde"]
     seen = {each.name for number in range(5) for each in records.in_turn(services, number)}
     assert seen == set("abcde")
+
+
+def test_code_from_elsewhere_is_an_input_of_a_record() -> None:
+    services = service_registry.load()
+    for name, folder in records.ELSEWHERE.items():
+        assert services[name].is_gateway
+        assert records.tracked([folder])
 
 
 def test_a_record_of_other_inputs_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,5 +4,9 @@ In the order in which a frame passes: `main` starts the server, `session` receiv
 when, `inference` sends it on, `protocol` knows the messages, `metrics` counts.
 """
 
-NAME = "python-fastapi"
+import sys
+
+HAS_GIL = "t" not in sys.abiflags
+"""Whether the interpreter was built with a global lock: without one, several event loops share a process."""
+NAME = "python-fastapi" if HAS_GIL else "python-fastapi-nogil"
 VERSION = "0.1.0"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from python_fastapi import NAME
+
 _INFERENCE_URL = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):(\d{1,5})/?")
 
 
@@ -33,7 +35,7 @@ class Config:
     max_connections: int
 
     def workers(self) -> int:
-        """Processes that serve sessions: as many as asked for, else as CPUs may be used."""
+        """Processes or threads that serve sessions: as many as asked for, else as CPUs may be used."""
         return self.worker_threads or usable_cpus()
 
 
@@ -83,8 +85,8 @@ _SETTINGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("flush_interval_ms", "1000", _integer(10, 60_000), "time between two flush ticks of a session"),
     ("flush_phase_jitter_ms", "0", _integer(0, 60_000), "ticks are shifted once by a random time of 0 to this"),
     ("inference_timeout_ms", "2000", _integer(1, 600_000), "longest time from a tick to the end of the answer"),
-    ("inference_http_clients", "1", _integer(1, 256), "HTTP/2 connections to the inference, per process"),
-    ("worker_threads", "0", _integer(0, 256), "processes that serve sessions; 0: as many as CPUs may be used"),
+    ("inference_http_clients", "1", _integer(1, 256), "HTTP/2 connections to the inference, per event loop"),
+    ("worker_threads", "0", _integer(0, 256), "event loops that serve sessions; 0: as many as CPUs may be used"),
     ("max_buffered_frames", "200", _integer(1, 100_000), "frames that may wait in a session"),
     ("max_connections", "0", _integer(0, 2**31), "connections that may be open; 0: no limit"),
 )
@@ -93,7 +95,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str) -> Config:
     """Returns the settings, or ends the program: with status 2 if one makes no sense."""
     parser = argparse.ArgumentParser(
-        prog="python-fastapi", description="Speech-to-text gateway on FastAPI and Granian", allow_abbrev=False
+        prog=NAME, description="Speech-to-text gateway on FastAPI and Granian", allow_abbrev=False
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     for name, default, read, text in _SETTINGS:

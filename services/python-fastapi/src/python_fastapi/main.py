@@ -1,4 +1,4 @@
-"""The program: reads its settings and serves, with one event loop or with several processes."""
+"""The program: reads its settings and serves, with one event loop or with several."""
 
 import contextlib
 import os
@@ -10,24 +10,28 @@ from typing import Any
 
 import uvloop
 
-from python_fastapi import NAME, VERSION, workers
+from python_fastapi import HAS_GIL, NAME, VERSION, nogil, workers
 from python_fastapi.config import Config, parse
 
 
 def version_line() -> str:
     """What `--version` prints."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("fastapi", "granian", "uvloop", "pyreqwest"))
-    return f"{NAME} {VERSION} (CPython {platform.python_version()}, {packages})"
+    build = "" if HAS_GIL else "t"
+    return f"{NAME} {VERSION} (CPython {platform.python_version()}{build}, {packages})"
 
 
 def serving(config: Config) -> Coroutine[Any, Any, int]:
     """What serves with these settings, and returns the exit status."""
-    if config.workers() > 1:
+    if HAS_GIL and config.workers() > 1:
         return workers.serve(config)
     # Only who serves needs it, and it takes most of the start.
-    from python_fastapi import server
+    from python_fastapi import server, threads
 
-    return server.serve(config)
+    # A library may switch it on when it is imported.
+    if not HAS_GIL and sys.version_info >= (3, 13) and sys._is_gil_enabled():
+        raise OSError("a library that isn't made for it has switched the GIL on; PYTHON_GIL=0 keeps it off")
+    return threads.serve(config) if config.workers() > 1 else server.serve(config)
 
 
 def let_threads_finish() -> None:
@@ -46,7 +50,7 @@ def main() -> None:
     config = parse(sys.argv[1:], os.environ, version_line())
     let_threads_finish()
     try:
-        sys.exit(uvloop.run(serving(config)))
+        sys.exit(uvloop.run(serving(config), loop_factory=uvloop.Loop if HAS_GIL else nogil.Loop))
     except OSError as error:
         sys.exit(f"{NAME}: {error}")
 

@@ -10,7 +10,8 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -71,12 +72,19 @@ class Books:
 
 
 def add(first: Any, second: Any) -> Any:
-    """The sum of two readings, of two processes."""
+    """The sum of two readings."""
     if isinstance(first, dict):
         return {key: add(first.get(key, 0), second.get(key, 0)) for key in first | second}
     if isinstance(first, list):
         return [add(one, other) for one, other in zip(first, second, strict=True)]
     return first + second
+
+
+def total(readings: Iterable[Snapshot]) -> Snapshot:
+    """The sum of readings, of several processes or threads."""
+    listed = list(readings)
+    found: Snapshot = reduce(add, listed)
+    return found | {"in_flight_per_connection_max": max(each["in_flight_per_connection_max"] for each in listed)}
 
 
 def resident_bytes() -> int:

@@ -11,7 +11,7 @@ from granian.log import LogLevels
 from granian.server.embed import Server
 from starlette.routing import WebSocketRoute
 
-from python_fastapi import NAME, VERSION
+from python_fastapi import HAS_GIL, NAME, VERSION, nogil
 from python_fastapi.asgi import Receive, Send
 from python_fastapi.config import Config
 from python_fastapi.gateway import Gateway
@@ -31,6 +31,10 @@ LOGGING: dict[str, Any] = {
     "root": {"level": "WARNING", "handlers": ["console"]},
     "loggers": {"_granian": {"level": "ERROR"}, "granian.access": {"level": "ERROR"}},
 }
+
+if not HAS_GIL:
+    LOGGING["handlers"]["hold"] = {"()": nogil.Holder}
+    LOGGING["loggers"]["_granian"] = {"level": "DEBUG", "handlers": ["hold"], "propagate": False}
 
 
 class Endpoint:
@@ -108,38 +112,52 @@ async def until_served(host: str, port: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def serve(config: Config) -> int:
-    """Serves with one event loop until SIGTERM or SIGINT; returns the exit status."""
-    stop = stop_signal()
-    books = Books()
-    gateway = Gateway(config, books, Inference(config), Rounds(asyncio.get_running_loop()))
-    metrics = MetricsServer(
-        config.host,
-        config.metrics_port,
-        lambda: (books.snapshot(), resident_bytes()),
-        lambda: gateway.accepting,
-    )
-    with reserve(config.host, config.port) as reserved:
-        address = reserved.getsockname()[:2]
-        server = Server(
-            application(gateway),
+class Serving:
+    """A gateway with the event loop that makes it, and the server in front of it."""
+
+    def __init__(self, config: Config, port: int) -> None:
+        self.gateway = Gateway(config, Books(), Inference(config), Rounds(asyncio.get_running_loop()))
+        self._server = Server(
+            application(self.gateway),
             address=config.host,
-            port=address[1],
+            port=port,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
             backlog=BACKLOG,
             backpressure=1 << 20,
             log_dictconfig=LOGGING,
-            log_level=LogLevels.error,
+            log_level=LogLevels.error if HAS_GIL else LogLevels.debug,
         )
-        serving = asyncio.create_task(server.serve())
+        self._task = asyncio.create_task(self._server.serve())
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set or the server ends, and then until all sessions have ended."""
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((self._task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await self.gateway.drain()
+        self._server.stop()  # type: ignore[no-untyped-call]
+        await self._task
+
+
+async def serve(config: Config) -> int:
+    """Serves with one event loop until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
+    with reserve(config.host, config.port) as reserved:
+        address = reserved.getsockname()[:2]
+        serving = Serving(config, address[1])
+        gateway = serving.gateway
+        metrics = MetricsServer(
+            config.host,
+            config.metrics_port,
+            lambda: (gateway.books.snapshot(), resident_bytes()),
+            lambda: gateway.accepting,
+        )
         await until_served(config.host, address[1])
+        if not HAS_GIL:
+            await nogil.hold_server(config.host, address[1])
+            nogil.collect_by_the_clock()
         gc.collect()
         gc.freeze()
         say_ready(address, (config.host, metrics.server_port))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        await gateway.drain()
-        server.stop()  # type: ignore[no-untyped-call]
-        await serving
+        await serving.until(stop)
     return 0 if stop.is_set() else 1

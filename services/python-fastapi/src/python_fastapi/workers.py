@@ -10,11 +10,10 @@ import signal
 import sys
 import urllib.request
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from python_fastapi.config import Config
-from python_fastapi.metrics import MetricsServer, Snapshot, add, resident_bytes
+from python_fastapi.metrics import MetricsServer, Snapshot, resident_bytes, total
 from python_fastapi.ready import reserve, say_ready, stop_signal
 
 _PR_SET_PDEATHSIG = 1
@@ -62,9 +61,7 @@ async def start(config: Config, port: int) -> Worker:
 def read(workers: list[Worker]) -> tuple[Snapshot, int]:
     """The books of all workers, and the memory of all processes."""
     readings = [worker.read() for worker in workers]
-    total: Snapshot = reduce(add, (reading for reading, _ in readings))
-    total["in_flight_per_connection_max"] = max(reading["in_flight_per_connection_max"] for reading, _ in readings)
-    return total, resident_bytes() + sum(resident for _, resident in readings)
+    return total(reading for reading, _ in readings), resident_bytes() + sum(resident for _, resident in readings)
 
 
 async def finish(workers: list[Worker]) -> int:

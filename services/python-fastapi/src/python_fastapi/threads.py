@@ -1,0 +1,97 @@
+"""Several threads in one process, for an interpreter without a GIL: each is the gateway with one event loop.
+
+They listen on the same port, and the kernel deals connections out to them. Nothing is shared between them but the code:
+each has a server, connections to the inference and books of its own. The main thread has the signals, and adds up what
+the others count.
+"""
+
+import asyncio
+import gc
+import threading
+from dataclasses import replace
+from typing import Any
+
+import uvloop
+
+from python_fastapi import nogil
+from python_fastapi.config import Config
+from python_fastapi.metrics import MetricsServer, Snapshot, resident_bytes, total
+from python_fastapi.ready import reserve, say_ready, stop_signal
+from python_fastapi.server import Serving, until_served
+
+
+class Worker:
+    """One of the threads."""
+
+    def __init__(self, config: Config, port: int) -> None:
+        self._config = config
+        self._port = port
+        self._main = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._main.create_future()
+        """Done when its server was started."""
+        self.ended: asyncio.Future[None] = self._main.create_future()
+        """Done when it serves no more, however that came about."""
+        threading.Thread(target=self._run, name="worker", daemon=True).start()
+
+    def read(self) -> Snapshot:
+        """Its books."""
+        return self._serving.gateway.books.snapshot()
+
+    def stop(self) -> None:
+        """Has it take no more connections, and end when all sessions have."""
+        if not self.ended.done():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            uvloop.run(self._serve(), loop_factory=nogil.Loop)
+        except BaseException as error:
+            failure = error
+        self._main.call_soon_threadsafe(self._tell_end, failure)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._serving = Serving(self._config, self._port)
+        self._main.call_soon_threadsafe(self.started.set_result, None)
+        await self._serving.until(self._stop)
+
+    def _tell_end(self, failure: BaseException | None) -> None:
+        for future in (self.started, self.ended):
+            if not future.done():
+                if failure:
+                    future.set_exception(failure)
+                else:
+                    future.set_result(None)
+
+
+async def serve(config: Config) -> int:
+    """Serves with several event loops until SIGTERM or SIGINT; returns the exit status."""
+    stop = stop_signal()
+    count = config.workers()
+    own = replace(config, max_connections=-(-config.max_connections // count))
+    with reserve(config.host, config.port) as reserved:
+        address = reserved.getsockname()[:2]
+        workers = [Worker(own, address[1]) for _ in range(count)]
+        await asyncio.gather(*(worker.started for worker in workers))
+        metrics = MetricsServer(
+            config.host,
+            config.metrics_port,
+            lambda: (total(worker.read() for worker in workers), resident_bytes()),
+            lambda: not stop.is_set(),
+        )
+        await until_served(config.host, address[1])
+        # The kernel decides whose server each of these reaches.
+        for _ in range(8 * count):
+            await nogil.hold_server(config.host, address[1])
+        nogil.collect_by_the_clock()
+        gc.collect()
+        gc.freeze()
+        say_ready(address, (config.host, metrics.server_port))
+        ends: list[asyncio.Future[Any]] = [worker.ended for worker in workers]
+        await asyncio.wait([asyncio.create_task(stop.wait()), *ends], return_when=asyncio.FIRST_COMPLETED)
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*ends)
+    return 0 if stop.is_set() else 1
