@@ -78,8 +78,8 @@ pub struct Config {
     /// paused server.
     pub receive_buffer_bytes: usize,
     /// The send buffer requested for each connection's socket, in bytes: how much is on its way to a client at once.
-    /// Use a fraction of the default with many connections. Use more for distant clients, which get at most one buffer
-    /// per round trip.
+    /// Where many clients are connected the server requests less for new ones. Distant clients need a larger one,
+    /// because they get at most one buffer per round trip.
     pub send_buffer_bytes: usize,
     /// Whether other processes may listen on the port too; the kernel then spreads connections over all of them.
     pub share_port: bool,
