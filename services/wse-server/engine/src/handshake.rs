@@ -21,7 +21,7 @@ pub struct Request<'a> {
     pub accept: [u8; 28],
     /// All `Cookie` headers, except those that aren't UTF-8.
     pub cookies: Vec<&'a str>,
-    /// The first `Authorization` header, if it is UTF-8.
+    /// The first `Authorization` header that is UTF-8.
     pub authorization: Option<&'a str>,
     /// Whether the query contains `format=msgpack`.
     pub wants_message_pack: bool,
