@@ -12,7 +12,7 @@
 //! - `publish` takes publications from publishers here; `intake` hands those that arrive to subscribers here.
 //! - `link` reads and writes; `join` turns a connection into a link; `dial` and `listen` open connections; `gossip` and
 //!   `addresses` find the addresses to dial.
-//! - `presence` exchanges which users are online; `past` discards kept publications of other instances that have gaps.
+//! - `presence` exchanges the users' presence; `past` discards kept publications of other instances that have gaps.
 //! - [`tls`] secures the links; `counters` and `letters` account for every publication.
 //!
 //! One thread runs all links. Publishers only touch queues.

@@ -1,4 +1,4 @@
-//! The messages that the service itself sends: greeting, replies, keep-alive, errors; and the category of broadcasts.
+//! The messages that the service itself sends: `server_ready`, replies, pings, errors; and the category of broadcasts.
 //! Pure.
 //!
 //! Field order is part of the protocol: clients look for `"t":"PONG"` within the first 25 characters. What the

@@ -192,7 +192,7 @@ impl Drop for Batch {
             let gone = self.segments.iter().flat_map(|segment| &segment.entries);
             lease.inbound.registry.forget(gone.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
-        // The blobs go first, because a woken shard wants its arenas back.
+        // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
         lease.inbound.held.release(lease.messages, lease.bytes);
     }

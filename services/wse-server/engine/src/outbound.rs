@@ -326,7 +326,7 @@ impl Backlog {
     }
 
     /// Discards messages of levels below `level`, the lowest level first and within a level the newest, until at most
-    /// `most` bytes are left and `surplus` bytes of memory are free. Returns the number of discarded messages by level;
+    /// `most` bytes are left and `surplus` bytes of memory are freed. Returns the number of discarded messages by level;
     /// `None`, and discards nothing, if discarding all of them would not be enough.
     pub(crate) fn make_room(&mut self, level: Level, most: usize, surplus: usize) -> Option<PerLevel> {
         let below = &self.levels[..level as usize];
