@@ -54,8 +54,8 @@ pub struct Config {
     /// The most connections that are not admitted: their request is incomplete or was refused. One more closes the
     /// oldest of them.
     pub max_handshakes: usize,
-    /// The most of these from one address (IPv6: from one /64 network); 0 switches the limit off. It must be off behind
-    /// a proxy, because all clients then have the proxy's address.
+    /// The most of these from one address (IPv6: from one /64 network); 0 switches the limit off. Switch it off
+    /// behind a proxy, because all clients then have the proxy's address.
     pub max_handshakes_per_peer: usize,
     /// The most bytes reserved for large messages that are incomplete. A connection beyond it waits until room is free.
     pub max_partial_bytes: usize,
@@ -188,9 +188,9 @@ pub enum ConfigError {
     /// The idle timeout would expire before the first ping can be answered.
     #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
     PingNotBeforeIdle {
-        /// The configured value.
+        /// The configured `ping_interval`.
         ping_interval: Duration,
-        /// The configured value.
+        /// The configured `idle_timeout`.
         idle_timeout: Duration,
     },
     /// The keys that verify tokens are unusable.

@@ -31,12 +31,12 @@ pub enum Format {
 pub enum Text {
     /// The client's application-level ping.
     Ping {
-        /// The JSON object.
+        /// The JSON object, after the legacy prefix.
         object: Range<usize>,
     },
-    /// The `client_hello`.
+    /// The client's first message, `client_hello`.
     Hello {
-        /// The JSON object.
+        /// The JSON object, after the legacy prefix.
         object: Range<usize>,
     },
     /// The client's reply to a ping of the server; there is nothing to do.
@@ -89,14 +89,14 @@ pub fn classify_private(text: &[u8]) -> Text {
 pub enum Binary {
     /// Compressed text: the part after the prefix has to be inflated.
     Compressed,
-    /// Valid MessagePack.
+    /// Valid MessagePack, with or without its prefix.
     MessagePack {
         /// The value, after its prefix if it has one.
         value: Range<usize>,
         /// The value's type, if it is a map with one.
         message_type: Option<Range<usize>>,
     },
-    /// Any other data.
+    /// Any other binary data, encrypted data included.
     Other,
 }
 

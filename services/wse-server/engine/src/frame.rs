@@ -106,7 +106,7 @@ impl Violation {
 pub struct Header {
     /// Whether this is the last frame of its message.
     pub fin: bool,
-    /// The frame's type.
+    /// The frame's type, from the low four bits of the first byte.
     pub opcode: Opcode,
     /// The key that the payload is XORed with.
     pub mask: [u8; 4],

@@ -40,7 +40,7 @@ pub enum Refusal {
     TooLarge,
     /// 426: not a WebSocket upgrade, or another version than 13.
     UpgradeRequired,
-    /// 503: the server has no room for the connection.
+    /// 503: the server has no room for the connection, or is stopping.
     ServiceUnavailable,
 }
 

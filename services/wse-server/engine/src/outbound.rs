@@ -31,7 +31,7 @@ const HANDY_CHUNKS: usize = 256;
 /// The receivers of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// All connections.
+    /// All connections of the server.
     All,
     /// The subscribers of any of these topics.
     Topics(Arc<[TopicId]>),

@@ -1,4 +1,4 @@
-//! The counters of the cluster.
+//! The counters of the cluster, with the reasons for dropped publications and refused connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

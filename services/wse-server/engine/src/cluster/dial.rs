@@ -113,7 +113,8 @@ async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
 /// Tries the addresses of a name until one becomes a link.
 ///
 /// # Errors
-/// The reason of the last attempt, or that of an instance with which there is a link already.
+/// The reason of the last attempt. An address that leads to this instance itself, or to one that has a link already,
+/// ends the attempts with that reason.
 async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
     let limit = mesh.config.timing.handshake;
     let late = |step: &'static str| move |_| Refused::new(RefuseReason::Timeout, format!("{step} took too long"));

@@ -45,7 +45,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A publication.
+    /// A publication to the topic.
     Message = 0x01,
     /// A ping. With [`super::numbering`], it has the count of what was sent so far.
     Ping = 0x02,
@@ -102,7 +102,7 @@ pub enum FrameError {
     /// Topic and payload are longer than the frame.
     #[error("a frame of {bytes} bytes with {parts} bytes in it")]
     Parts {
-        /// The frame's length.
+        /// The frame's length, without the length field.
         bytes: usize,
         /// The length of its parts.
         parts: usize,

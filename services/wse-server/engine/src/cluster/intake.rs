@@ -151,7 +151,7 @@ impl Intake {
                 String::from_utf8(payload).ok().map(Cow::Owned)
             }
         };
-        // A peer of another implementation sends texts as it was given them.
+        // A peer of another implementation sends texts as its publishers passed them, without category.
         let is_whole = self.capabilities & STAMPS != 0;
         Ok(text.map(|text| match is_whole {
             true => Publication { text, stamp: frame.stamp },

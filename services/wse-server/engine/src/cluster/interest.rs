@@ -71,7 +71,8 @@ impl Interest {
         self.is_boundless || self.wanted.has(topic) || self.before.as_ref().is_some_and(|before| before.has(topic))
     }
 
-    /// Adds a subscription.
+    /// Adds a subscription. Beyond the limits, all are discarded and the peer gets everything. An invalid topic is
+    /// ignored.
     pub(super) fn add(&mut self, topic: &str) {
         if self.is_boundless || topics::check(topic).is_err() || self.wanted.list(topic).contains(topic) {
             return;
@@ -90,7 +91,7 @@ impl Interest {
         self.wanted.list(topic).insert(topic.into());
     }
 
-    /// Removes a subscription.
+    /// Removes a subscription; a topic that isn't subscribed is ignored.
     pub(super) fn remove(&mut self, topic: &str) {
         if self.wanted.list(topic).remove(topic) {
             let bytes = topic.len() + TOPIC_BYTES;

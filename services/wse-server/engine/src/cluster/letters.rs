@@ -23,7 +23,7 @@ use crate::{
 pub struct ClusterLetter {
     /// The topic that it was published to.
     pub topic: String,
-    /// Its text.
+    /// The publication's text, which is cut to one mebibyte if it didn't fit into a frame.
     pub payload: String,
     /// The peer's address, or its name if no address is known.
     pub peer: String,

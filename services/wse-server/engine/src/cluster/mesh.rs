@@ -133,9 +133,9 @@ impl Mesh {
     /// Makes a connection the link with the peer that sent `hello`.
     ///
     /// Of two links that were dialled by different sides, the one that the instance with the lower name dialled stays.
-    /// Both sides decide so, whichever link they learn of first. With a peer of another implementation, no other link
-    /// is admitted at all. Of two links that the same side dialled, the first stays, because that side may know two
-    /// addresses of one instance.
+    /// Both sides decide so, whichever link they learn of first. With a peer of another implementation, the other link
+    /// is never admitted, even if it is the only one. Of two links that the same side dialled, the first stays, because
+    /// that side may know two addresses of one instance.
     ///
     /// # Errors
     /// A [`RefuseReason`] if the connection doesn't become a link.

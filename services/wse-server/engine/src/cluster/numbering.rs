@@ -20,7 +20,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Encodes the payload.
+    /// Encodes the payload: the number, then the session, little endian.
     pub fn encode(self) -> Bytes {
         let mut out = BytesMut::with_capacity(12);
         out.put_u64_le(self.number);

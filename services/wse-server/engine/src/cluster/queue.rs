@@ -16,7 +16,7 @@ const COPIED_BYTES: usize = 4 << 10;
 /// The most bytes of control frames that may wait for a peer that doesn't read.
 const MOST_CONTROL_BYTES: usize = 8 << 20;
 
-/// Successive publications, framed.
+/// Successive publications, framed back to back.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) messages: u64,
@@ -30,8 +30,8 @@ struct Open {
     bytes: BytesMut,
 }
 
-/// The frames that wait for one peer. The peer's current link takes them; without a link they stay until the peer is
-/// given up.
+/// The frames that wait for one peer. The peer's current link takes them; without a link, publications stay until the
+/// peer is given up.
 #[derive(Debug)]
 pub(super) struct Queue {
     control: VecDeque<Bytes>,
