@@ -1,4 +1,4 @@
-//! Wall-clock time as the protocol writes it. Pure but for [`now_millis`].
+//! Wall-clock time in the protocol's text format. Pure, except for [`now_millis`].
 
 use std::{
     fmt,
@@ -9,12 +9,12 @@ use wse_utilities::instant::date;
 
 const MILLIS_PER_DAY: u64 = 86_400_000;
 
-/// Milliseconds since 1970.
+/// Milliseconds since the Unix epoch; 0 if the system clock is set before it.
 pub(crate) fn now_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A point in time in RFC 3339 with milliseconds: `2026-11-20T23:33:15.492Z`.
+/// Milliseconds since the Unix epoch, displayed as RFC 3339 in UTC with milliseconds: `2026-11-20T23:33:15.492Z`.
 pub(crate) struct Timestamp(pub(crate) u64);
 
 impl fmt::Display for Timestamp {

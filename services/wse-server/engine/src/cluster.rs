@@ -1,15 +1,21 @@
-//! The cluster: instances in a full mesh, each with a link to each other one, over which publications go to where somebody
-//! wants them. The protocol is version 1 of the reference's (`docs/PROTOCOL.md`), so that its instances can take part.
+//! The cluster: instances in a full mesh, with one link between any two of them. A publication goes to the instances
+//! that have subscribers for it. The protocol is version 1 of the reference implementation's (`docs/PROTOCOL.md`), so
+//! its instances can take part.
 //!
-//! From the wire up: [`frame`] is the codec, `hello` and [`numbering`] what is in some of its frames, `compression` what
-//! may be done to others; `queue` is what waits for a peer, `interest` what it wants, `peer` all that is known of it; `mesh`
-//! has all peers and decides who stays, `routes` remembers who gets what, `wants` lists what we want, `publish` is the way in
-//! from publishers, `intake` the way out to listeners; `link` reads and writes, `join` makes connections links, `dial` and
-//! `listen` make connections; `gossip` and `addresses` know where to; `presence` tells who is there, `past` when what came
-//! from elsewhere is forgotten; [`tls`] secures all of it, `counters` and `letters`
-//! keep the books.
+//! The modules, from the wire up:
 //!
-//! One thread of its own runs all links. Publishers only touch queues.
+//! - [`frame`] is the codec; `hello` and [`numbering`] are the payloads of some of its frames; `compression` shortens
+//!   the payloads of publications.
+//! - `queue` holds what waits for a peer, `interest` the peer's subscriptions, `peer` the rest of its state.
+//! - `mesh` holds all peers and decides which links stay; `routes` caches which peers get a topic; `wants` lists the
+//!   subscriptions of this instance.
+//! - `publish` takes publications from publishers here; `intake` hands those that arrive to subscribers here.
+//! - `link` reads and writes; `join` turns a connection into a link; `dial` and `listen` open connections; `gossip` and
+//!   `addresses` find the addresses to dial.
+//! - `presence` exchanges the users' presence; `past` discards kept publications of other instances that have gaps.
+//! - [`tls`] secures the links; `counters` and `letters` account for every publication.
+//!
+//! One thread runs all links. Publishers only touch queues.
 
 mod addresses;
 mod compression;
@@ -63,10 +69,10 @@ use self::{
 use crate::hub::Hub;
 pub use crate::links::ClusterStats;
 
-/// How long names may be looked up after the end of all: a resolver can't be interrupted.
+/// How long the resolver's threads may still run after the links have ended: a name lookup can't be interrupted.
 const LAST_BREATH: Duration = Duration::from_millis(100);
 
-/// The cluster of a server, until it is dropped.
+/// The cluster connection of a server. Dropping it stops the links and joins their thread.
 pub(crate) struct Cluster {
     mesh: Arc<Mesh>,
     address: Option<SocketAddr>,
@@ -75,6 +81,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Binds the cluster port and starts to dial.
+    ///
+    /// # Errors
+    /// [`ClusterError`] if the configuration is invalid, a TLS file is unusable, the port can't be bound, or the
+    /// runtime or the thread can't be started.
     pub(crate) fn start(shared: &Arc<Hub>, config: ClusterConfig) -> Result<Self, ClusterError> {
         config.validate()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
@@ -89,7 +99,7 @@ impl Cluster {
             .build()
             .map_err(failed("set up the links"))?;
         let mesh = Arc::new(Mesh::new(shared, config, advertised, tls));
-        // From here on it is told what is wanted; before anybody is asked for it.
+        // From here on the mesh is notified of subscriptions. It must be before any peer is linked.
         shared.links.add(mesh.clone());
         shared.topics.tell_wanted(&*mesh);
         let running = Arc::clone(&mesh);
@@ -109,7 +119,7 @@ impl Cluster {
         &self.mesh
     }
 
-    /// The bound cluster port.
+    /// The bound cluster port; `None` if this instance only dials.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -132,7 +142,7 @@ fn bind(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), ClusterError> {
     Ok((listener, address))
 }
 
-/// Until it is to stop; then as long as farewells may take.
+/// Runs the links until the cluster stops, then waits up to `timing.farewell` for them to end.
 async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
     for address in mesh.config.dialled() {
         mesh.dial(address, true);
@@ -151,11 +161,12 @@ async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
         },
     }
     mesh.tasks.close();
-    // Those that don't make it are cut off with the runtime.
+    // Links that haven't ended by then are cut off with the runtime.
     let _ = timeout(mesh.config.timing.farewell, mesh.tasks.wait()).await;
 }
 
-/// Does what is due now and then.
+/// Does the periodic work: gives up lost peers, ends lingering subscriptions, and every `timing.resync` sends the lists
+/// of subscriptions and addresses again.
 async fn tend(mesh: &Mesh) {
     let timing = &mesh.config.timing;
     let mut looks = interval((timing.keep / 8).clamp(Duration::from_millis(5), Duration::from_secs(1)));
@@ -173,17 +184,20 @@ async fn tend(mesh: &Mesh) {
 }
 
 impl Mesh {
-    /// Tells all peers that this instance lets nobody in any more, and will go.
+    /// Notifies all peers that this instance admits no more clients and is about to leave.
     pub(crate) fn drain(&self) {
         self.tell_all(0, &encode(Kind::Drain, 0, b"", b""));
     }
 
-    /// Peers that there is a link with.
+    /// The peers that have a link at the moment.
     pub(crate) fn members(&self) -> Vec<ClusterPeer> {
         self.told()
     }
 
-    /// Secures new links with other files; those that there are stay as they are.
+    /// Uses other TLS files for new links; existing links stay as they are.
+    ///
+    /// # Errors
+    /// [`ClusterError::Plain`] if the cluster runs without TLS, [`ClusterError::Tls`] if the files are unusable.
     pub(crate) fn reload_tls(&self, files: &TlsFiles) -> Result<(), ClusterError> {
         let mut tls = self.tls.write().unwrap_or_else(PoisonError::into_inner);
         if tls.is_none() {
@@ -193,7 +207,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// Takes the publications that no peer got, the last thousand of them.
+    /// Takes the kept dead letters: publications that a peer didn't get, the last thousand at most.
     pub(crate) fn dead_letters(&self) -> Vec<ClusterLetter> {
         self.letters.take()
     }

@@ -1,6 +1,6 @@
-//! What a server is told before it starts, and whether that makes sense.
+//! The settings of a server, and the check that they make sense.
 //!
-//! Defaults are those of the protocol's published reference, except that we listen on loopback.
+//! Defaults are those of the protocol's published reference, except that the server listens on loopback.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -13,76 +13,82 @@ use crate::{
     recovery::RecoveryConfig,
 };
 
-/// A shard's number takes one byte of a [`crate::ConnectionKey`].
+/// Most shards: the number of a shard takes one byte of a [`crate::ConnectionKey`].
 const MAXIMAL_SHARDS: usize = 256;
-/// Offsets into a batch's blob are 32 bits wide; a message far below that leaves room for its neighbours.
+/// Upper limit of `max_message_size`, in bytes. Offsets into a batch's blob are 32 bits wide, and one blob holds
+/// several messages.
 const MAXIMAL_MESSAGE_BYTES: usize = 1 << 30;
 
-/// Messages of one topic that are kept for recovery: far more than anyone replays.
+/// Most messages of one topic that are kept for recovery: far more than any client replays.
 const MAXIMAL_LOG: usize = 1 << 24;
 
-/// Everything a [`crate::Server`] can be told.
+/// The settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The address to listen on.
     pub host: IpAddr,
-    /// The port to listen on; 0 lets the kernel pick.
+    /// The port to listen on; with 0 the kernel picks one.
     pub port: u16,
-    /// How many connections may be open; one more is answered 503.
+    /// The most open connections; a further one is answered with status 503.
     pub max_connections: usize,
-    /// Who may connect; without it the application decides, and greets its clients itself.
+    /// Which tokens admit a client. Without it every client is admitted, and the application checks it and sends its
+    /// `server_ready`.
     pub jwt: Option<JwtConfig>,
-    /// Where messages go.
+    /// Where received messages go.
     pub delivery: Delivery,
-    /// What happens when the application doesn't keep up.
+    /// What happens when the application holds as many messages or bytes as it may.
     pub inbound_overflow: InboundOverflow,
-    /// How many messages the application may hold, queued ones included.
+    /// The most messages and events that the application may hold, queued ones included.
     pub max_inbound_queue_size: usize,
-    /// How many bytes the application may hold, queued ones included.
+    /// The most bytes that the application may hold, queued ones included.
     pub max_inbound_queue_bytes: usize,
-    /// The largest message in bytes, after joining fragments and after inflating; beyond it the connection is closed with 1009.
+    /// The largest message in bytes, after fragments are joined and compressed data is inflated. A larger one closes
+    /// the connection with 1009.
     pub max_message_size: usize,
-    /// How often each connection gets a keep-alive ping.
+    /// The interval between keep-alive pings to a connection.
     pub ping_interval: Duration,
-    /// How long a connection may stay without a text or binary frame before it is closed with 4408.
+    /// How long a connection may send no text or binary frame before it is closed with 4408.
     pub idle_timeout: Duration,
     /// How long a client may take to send its request.
     pub handshake_timeout: Duration,
-    /// How many connections may be here without having been let in: their request isn't whole, or it was refused. One
-    /// more, and the oldest of them makes way.
+    /// The most connections that are not admitted: their request is incomplete or was refused. One more closes the
+    /// oldest of them.
     pub max_handshakes: usize,
-    /// How many of these may come from one address (IPv6: one network of 64 bits); 0 switches the limit off, which behind
-    /// a proxy is right: all clients have its address.
+    /// The most of these from one address (IPv6: from one /64 network); 0 switches the limit off. Switch it off
+    /// behind a proxy, because all clients then have the proxy's address.
     pub max_handshakes_per_peer: usize,
-    /// How many bytes may be promised to large messages that aren't whole yet. Connections beyond it wait for their turn.
+    /// The most bytes reserved for large messages that are incomplete. A connection beyond it waits until room is free.
     pub max_partial_bytes: usize,
-    /// How many bytes may wait for a slow client before messages to it are dropped; 0 switches the limit off.
+    /// The most bytes that may wait for one slow client before messages to it are dropped; 0 switches the limit off.
     pub max_outbound_queue_bytes: usize,
-    /// How many bytes may wait for all slow clients together; beyond it, what is for them is dropped as above.
+    /// The most bytes that may wait for all slow clients together; beyond it messages to them are dropped as well.
     pub max_outbound_bytes: usize,
-    /// How fast events may go to one connection.
+    /// The rate limit on events to one connection.
     pub rate_limit: RateLimit,
-    /// How many bytes of publications may be in memory, because not every listener has taken them, before publishers wait;
-    /// 0: they never do, and it is `max_outbound_queue_bytes` that bounds what waits for a slow listener.
+    /// The most bytes of publications in memory that some subscriber hasn't taken. Beyond it publishers wait. With 0
+    /// publishers never wait, and `max_outbound_queue_bytes` alone bounds what waits for a slow subscriber.
     pub max_publish_backlog_bytes: usize,
-    /// How many topics and patterns a connection may have; 0 switches the limit off.
+    /// The most topics and patterns of one connection; 0 switches the limit off.
     pub max_subscriptions_per_connection: usize,
-    /// How much of what was published is kept for clients that come back; nothing, if this isn't set.
+    /// How many publications are kept for clients that reconnect; `None` keeps none.
     pub recovery: Option<RecoveryConfig>,
-    /// Whether it is known who is there, and how; not, if this isn't set.
+    /// The settings of presence; `None` switches it off.
     pub presence: Option<PresenceConfig>,
-    /// The receive buffer asked for each connection's socket, in bytes: it bounds what is in flight towards a paused server.
+    /// The receive buffer requested for each connection's socket, in bytes. It bounds what is in flight towards a
+    /// paused server.
     pub receive_buffer_bytes: usize,
-    /// The send buffer asked for each connection's socket, in bytes: what is on its way to a client at once. A fraction of it
-    /// where many are connected. A larger one is for clients that are far away: it is what they can get per round trip.
+    /// The send buffer requested for each connection's socket, in bytes: how much is on its way to a client at once.
+    /// Where many clients are connected the server requests less for new ones. Distant clients need a larger one,
+    /// because they get at most one buffer per round trip.
     pub send_buffer_bytes: usize,
-    /// Whether other processes may listen on the port too, so that the kernel spreads connections over all of them.
+    /// Whether other processes may listen on the port too; the kernel then spreads connections over all of them.
     pub share_port: bool,
     /// How many threads serve connections; `None` is one per CPU that this process may use (affinity and cgroup quota).
     pub shards: Option<usize>,
-    /// Where `/metrics`, `/stats` and the others are served.
+    /// The address of the metrics port, which serves `/metrics`, `/stats` and the health pages; `None` for no such
+    /// port.
     pub metrics: Option<(IpAddr, u16)>,
-    /// The name under which the service reports.
+    /// The service name in reports.
     pub service_name: String,
 }
 
@@ -121,12 +127,12 @@ impl Default for Config {
     }
 }
 
-/// How fast events may go to one connection: as many at once as its bucket holds, and then as many as come back.
+/// A token bucket: how many events one connection may get at once, and how fast that allowance comes back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// The most events at once.
+    /// The size of the bucket, in events; at least 1.
     pub capacity: f64,
-    /// Events per second.
+    /// Events per second that come back; at least 0.
     pub refill_per_second: f64,
 }
 
@@ -136,42 +142,41 @@ impl Default for RateLimit {
     }
 }
 
-/// Who may connect: bearers of a token that one of the keys verifies.
+/// Which tokens admit a client: those that one of the keys verifies.
 #[derive(Clone, Debug)]
 pub struct JwtConfig {
-    /// What verifies tokens. A token's header chooses by `kid` and `alg`; a key without an id takes every `kid`.
+    /// The keys that verify tokens. A token's header chooses by `kid` and `alg`; a key without an id takes every `kid`.
     pub keys: Vec<JwtKey>,
-    /// The `iss` that a token must carry.
+    /// The `iss` claim that a token must carry; `None` accepts any.
     pub issuer: Option<String>,
-    /// The `aud` that a token must carry.
+    /// The `aud` claim that a token must carry; `None` accepts any.
     pub audience: Option<String>,
-    /// The cookie that holds the token.
+    /// The name of the cookie that holds the token.
     pub cookie_name: String,
 }
 
 impl JwtConfig {
-    /// Tokens that one of `keys` verifies, in the cookie `access_token`, whoever issued them.
+    /// Accepts tokens that one of `keys` verifies, from any issuer, in the cookie `access_token`.
     pub fn new(keys: Vec<JwtKey>) -> Self {
         Self { keys, issuer: None, audience: None, cookie_name: "access_token".into() }
     }
 }
 
-/// Where messages go.
+/// Where received messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// To the application, which drains them.
     Queue,
-    /// Nowhere: they are parsed, validated and counted as dropped (`discarded`).
+    /// To no one: messages are parsed, validated and counted as dropped (`discarded`).
     Discard,
-    /// Back to their senders, as they came, without a look at what they mean; no keep-alive pings come between them. For
-    /// conformance tests.
+    /// Back to their senders, unchanged and uninterpreted; no keep-alive pings are sent. For conformance tests.
     Echo,
 }
 
-/// What happens when the application holds all that it may.
+/// What happens when the application holds as many messages or bytes as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboundOverflow {
-    /// Sockets are not read until it lets go: nothing is lost, clients wait.
+    /// Sockets are not read until the application releases some: nothing is lost, clients wait.
     Backpressure,
     /// Further messages are dropped and counted (`inbound_overflow`).
     Drop,
@@ -180,50 +185,50 @@ pub enum InboundOverflow {
 /// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// The idle timeout would fire before the first ping could be answered.
+    /// The idle timeout would expire before the first ping can be answered.
     #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
     PingNotBeforeIdle {
-        /// As configured.
+        /// The configured `ping_interval`.
         ping_interval: Duration,
-        /// As configured.
+        /// The configured `idle_timeout`.
         idle_timeout: Duration,
     },
-    /// The keys that verify tokens.
+    /// The keys that verify tokens are unusable.
     #[error(transparent)]
     Keys(#[from] KeyError),
     /// A size, count or duration that must not be 0 is 0.
     #[error("{name} must be greater than 0")]
     Zero {
-        /// Which one.
+        /// The setting's name.
         name: &'static str,
     },
-    /// A rate limit that is no number, or one that lets no event through.
+    /// A value of the rate limit is not finite or too small.
     #[error("{name} is {value}: it must be a number, and at least {least}")]
     Rate {
-        /// Which one.
+        /// The setting's name.
         name: &'static str,
-        /// As configured.
+        /// The configured value.
         value: f64,
-        /// The least that makes sense.
+        /// The smallest value that is accepted.
         least: f64,
     },
-    /// A value beyond what the engine can count to.
+    /// A value is larger than the engine supports.
     #[error("{name} is {value}, more than {limit}")]
     TooLarge {
-        /// Which one.
+        /// The setting's name.
         name: &'static str,
-        /// As configured.
+        /// The configured value.
         value: usize,
-        /// The most that is possible.
+        /// The largest value that is accepted.
         limit: usize,
     },
 }
 
 impl Config {
-    /// Checks that the values make sense together; [`crate::Server::start`] does so first of all.
+    /// Checks that the values make sense together. [`crate::Server::start`] does so before anything else.
     ///
     /// # Errors
-    /// Names the first value that doesn't.
+    /// A [`ConfigError`] for the first value that doesn't.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (name, value) in [
             ("max_connections", self.max_connections),

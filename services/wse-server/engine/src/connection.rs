@@ -1,4 +1,4 @@
-//! One connection as its shard keeps it, and the table of them. An idle connection owns no buffer.
+//! One connection as its shard keeps it, and the shard's table of connections. An idle connection owns no buffer.
 
 use std::os::fd::OwnedFd;
 
@@ -12,84 +12,84 @@ use crate::{
     stats::{Book, CloseReason},
 };
 
-/// How far a connection has come.
+/// The stages of a connection, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its request isn't here yet.
+    /// The request is incomplete.
     Handshake,
-    /// Messages flow.
+    /// Messages flow in both directions.
     Open,
-    /// We have said goodbye and wait for the client to do so; what it sends until then still counts.
+    /// A Close frame is on its way to the client and its own is awaited; messages that arrive until then still count.
     Closing,
-    /// Nothing counts any more: input is thrown away until the client hangs up, so that it gets to read our last words.
+    /// Input is discarded until the client closes its side, so that it can read what was sent last.
     Lingering,
 }
 
-/// What few connections have.
+/// State that few connections need, allocated on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
-    /// What was agreed on for encryption.
+    /// The agreed key, once an encryption key was exchanged.
     pub(crate) secured: Option<Secured>,
-    /// How often that failed.
+    /// How many key exchanges have failed on this connection.
     pub(crate) failed_exchanges: u8,
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) key: ConnectionKey,
     pub(crate) id: Uuid,
-    /// The beginning of a frame (or of the request), until the rest is here.
+    /// The beginning of a frame or of the request, kept until the rest arrives.
     pub(crate) partial: Vec<u8>,
-    /// How long the frame that `partial` begins will be; 0 if that isn't known.
+    /// The length of the frame that begins in `partial`, in bytes; 0 while it is unknown.
     pub(crate) expected: usize,
     pub(crate) receiver: Receiver,
     pub(crate) backlog: Option<Box<Backlog>>,
     pub(crate) extras: Option<Box<Extras>>,
-    /// When the last text or binary frame came, in milliseconds of the shard's clock.
+    /// When the last text or binary frame arrived, in milliseconds of the shard's clock.
     pub(crate) last_data_millis: u64,
     pub(crate) received: u64,
     pub(crate) consumed: u64,
     pub(crate) dropped: u64,
-    /// Messages that its socket took whole, and those for it that no socket will take.
+    /// Messages that the socket has taken whole. `send_dropped` counts the messages that no socket will take.
     pub(crate) sent: u64,
     pub(crate) send_dropped: u64,
     pub(crate) phase: Phase,
-    /// Why it is being closed, once it is.
+    /// Why the connection is being closed; `None` while it is not.
     pub(crate) reason: Option<CloseReason>,
-    /// Whether it was let in: only then it counts as a connection.
+    /// Whether the client was admitted: only then does it count as a connection.
     pub(crate) is_registered: bool,
     pub(crate) wants_message_pack: bool,
     /// The socket may have more to read.
     pub(crate) is_readable: bool,
-    /// The peer has hung up: read until the end.
+    /// The client has closed its side: the socket is read until its end.
     pub(crate) is_hung_up: bool,
-    /// `partial` holds whole frames that there was no room for.
+    /// `partial` holds whole frames for which there was no room.
     pub(crate) has_unparsed: bool,
-    /// It is in the shard's list of connections to read from.
+    /// The connection is in the shard's list of connections to read from.
     pub(crate) is_listed: bool,
-    /// It is in the shard's list of connections to write to.
+    /// The connection is in the shard's list of connections to write to.
     pub(crate) is_dirty: bool,
-    /// Nothing is left but to write the rest.
+    /// All that is left to do is to write the rest of the backlog.
     pub(crate) ends_when_flushed: bool,
     /// Messages to it were dropped since the last tick.
     pub(crate) is_dropping: bool,
-    /// It has a deadline for its goodbye.
+    /// The connection has a deadline for its close handshake.
     pub(crate) is_watched: bool,
-    /// It hasn't been let in yet.
+    /// The connection is one of the pending handshakes: the client is not admitted yet.
     pub(crate) is_stranger: bool,
-    /// There are subscriptions, or rules for them, to forget with it.
+    /// The connection has subscriptions or topic rules, which are removed with it.
     pub(crate) is_subscriber: bool,
-    /// It isn't read until its client takes what waits for it.
+    /// The socket isn't read until the client takes what waits for it.
     pub(crate) is_withheld: bool,
-    /// Its client has taken something since the last tick.
+    /// The client has taken something since the last tick.
     pub(crate) has_taken: bool,
-    /// How many ticks in a row messages to it were dropped.
+    /// The number of successive ticks at which the client was too slow.
     pub(crate) slow_ticks: u8,
-    /// What was promised to the large message that it is in the middle of, in bytes.
+    /// The bytes reserved for the large message that is being received.
     pub(crate) reserved: usize,
-    /// When, in milliseconds of the shard's clock.
+    /// When these bytes were reserved, in milliseconds of the shard's clock.
     pub(crate) reserved_millis: u64,
 }
 
@@ -137,12 +137,12 @@ impl Connection {
         self.is_readable || self.has_unparsed
     }
 
-    /// Whether it is in the middle of a message that may need room of its own.
+    /// Whether the connection is in the middle of a message that may need a reservation.
     pub(crate) fn is_assembling(&self) -> bool {
         self.expected > 0 || self.receiver.held_bytes() > 0 || self.reserved > 0
     }
 
-    /// What encrypts its messages, if anything does.
+    /// The key that encrypts its messages, if one was exchanged.
     pub(crate) fn secured(&self) -> Option<&Secured> {
         self.extras.as_ref()?.secured.as_ref()
     }
@@ -153,7 +153,7 @@ impl Connection {
     }
 }
 
-/// All connections of a shard. Slots are used again, keys aren't.
+/// All connections of a shard. Slots are reused, keys are not.
 pub(crate) struct Table {
     shard: u8,
     next_serial: u32,
@@ -166,7 +166,7 @@ impl Table {
         Self { shard, next_serial: 0, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// How many slots there are, used or not.
+    /// How many slots there are, used or free.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -175,7 +175,10 @@ impl Table {
         self.free.len() == self.slots.len()
     }
 
-    /// Takes a connection in; gives the socket back if the table is full.
+    /// Creates a connection for a socket and assigns it a slot; [`Table::put`] then stores it.
+    ///
+    /// # Errors
+    /// Returns the socket if the table is full.
     pub(crate) fn insert(&mut self, socket: OwnedFd, now_millis: u64) -> Result<Box<Connection>, OwnedFd> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -190,18 +193,18 @@ impl Table {
         Ok(Box::new(Connection::new(socket, key, now_millis)))
     }
 
-    /// Puts back what [`Table::insert`] or [`Table::take`] gave out.
+    /// Stores a connection that [`Table::insert`] or [`Table::take`] returned.
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
         let slot = connection.key.slot();
         self.slots[slot] = Some(connection);
     }
 
-    /// Takes a connection out, to work on it beside the rest of the shard; a pointer is all that moves.
+    /// Takes a connection out, so that it can be borrowed beside the rest of the shard. Only a pointer moves.
     pub(crate) fn take(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
         self.slots.get_mut(key.slot())?.take_if(|connection| connection.key == key)
     }
 
-    /// Takes whatever is in a slot.
+    /// Takes the connection in a slot, if there is one.
     pub(crate) fn take_slot(&mut self, slot: usize) -> Option<Box<Connection>> {
         self.slots.get_mut(slot)?.take()
     }
@@ -210,12 +213,12 @@ impl Table {
         self.slots.get_mut(key.slot())?.as_deref_mut().filter(|connection| connection.key == key)
     }
 
-    /// The slot of a connection that was taken out and won't be put back.
+    /// Frees the slot of a connection that was taken out and won't be put back.
     pub(crate) fn release(&mut self, key: ConnectionKey) {
         self.free.push(key.slot());
     }
 
-    /// What is in these slots.
+    /// The connections in a range of slots.
     pub(crate) fn range(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = &Connection> {
         self.slots[slots].iter().flatten().map(Box::as_ref)
     }

@@ -1,4 +1,4 @@
-//! Which events were sent already: the last ones that came with an id of their own. Pure.
+//! Which events were sent already: the last ones that the application gave an id of their own. Pure.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -7,21 +7,21 @@ use std::{
 
 use crate::key::ConnectionKey;
 
-/// The connections' events that are remembered, all together (the reference's number).
+/// How many events are remembered for all connections together (the reference's number).
 pub(crate) const REMEMBERED: usize = 50_000;
 
-/// A connection and an id as 128 keyed bits: so much shorter than an id may be, and nobody who doesn't know the keys can
-/// make two that are equal.
+/// A connection and an id, hashed to 128 bits with secret keys. It is much shorter than an id may be, and without the
+/// keys no one can construct two equal ones.
 type Mark = u128;
 
-/// The last events, in the order in which they came: for one more, the oldest is forgotten.
+/// The most recent events in order of arrival. Above the limit, the oldest is forgotten first.
 #[derive(Debug)]
 pub(crate) struct Dedup {
     limit: usize,
     keys: (RandomState, RandomState),
-    /// When each came, as a running number.
+    /// The running number of each event.
     seen: HashMap<Mark, u64>,
-    /// The same, oldest first. What was forgotten before its turn leaves its number behind.
+    /// The same events, oldest first. An event that [`Dedup::forget`] removed leaves its entry behind.
     order: VecDeque<(u64, Mark)>,
     next: u64,
 }
@@ -41,7 +41,7 @@ impl Dedup {
         self.seen.contains_key(&self.mark(connection, id))
     }
 
-    /// Remembers an event, unless it is remembered already.
+    /// Remembers an event, unless it is already remembered.
     pub(crate) fn insert(&mut self, connection: ConnectionKey, id: &str) {
         let mark = self.mark(connection, id);
         let Entry::Vacant(vacant) = self.seen.entry(mark) else { return };
@@ -56,7 +56,7 @@ impl Dedup {
         }
     }
 
-    /// The event wasn't sent after all: the next one with this id is no duplicate.
+    /// Forgets an event that was not sent after all: the next one with this id is no duplicate.
     pub(crate) fn forget(&mut self, connection: ConnectionKey, id: &str) {
         let mark = self.mark(connection, id);
         self.seen.remove(&mark);
@@ -99,7 +99,7 @@ mod tests {
         for id in ["b", "a", "c"] {
             dedup.insert(key(1), id);
         }
-        // The number that its first coming left behind has gone, not itself.
+        // The entry that the first "a" left in `order` was evicted, not the second "a" itself.
         assert_eq!(["a", "b", "c"].map(|id| dedup.contains(key(1), id)), [true, true, true]);
         dedup.insert(key(1), "d");
         assert_eq!(["a", "b", "c", "d"].map(|id| dedup.contains(key(1), id)), [true, false, true, true]);

@@ -1,6 +1,6 @@
-//! Encryption from end to end: how a client and the server come to a key, and frames sealed with it.
+//! End-to-end encryption: how a client and the server agree on a key, and frames sealed with it.
 //!
-//! The cryptography is [`wse_utilities::crypto`]'s; here is what the protocol makes of it.
+//! The cryptography is in [`wse_utilities::crypto`]; this module applies it to the protocol.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -13,34 +13,34 @@ use crate::{
     frame::{self, Opcode},
 };
 
-/// What encrypting adds to a message, in bytes.
+/// How many bytes encryption adds to a message.
 pub(crate) const ADDED_BYTES: usize = ENCRYPTED.len() + OVERHEAD_BYTES;
-/// A key in base64 is no longer; what is, isn't even looked at.
+/// The length of a public key in base64. A longer text is refused without decoding it.
 const LONGEST_TEXT: usize = PUBLIC_BYTES.div_ceil(3) * 4;
 
-/// Why there is no key.
+/// Why a key exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    /// No base64.
+    /// The text is too long or isn't base64.
     #[error("the public key is no base64 of {PUBLIC_BYTES} bytes")]
     Base64,
-    /// No key, or no randomness for ours.
+    /// The bytes are no public key, or the system has no randomness for a key of the server's.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
-    /// The client tried too often.
+    /// The exchange failed too often on this connection.
     #[error("too many attempts: connect again")]
     TooOften,
-    /// The connection has one, of another exchange.
+    /// The connection already has a key, from an exchange with another public key.
     #[error("a key was exchanged on this connection before")]
     Again,
 }
 
-/// What a connection has of an exchange. It has gone with the connection, and the key with it.
+/// The outcome of a connection's key exchange. It is dropped with the connection, and the key with it.
 pub(crate) struct Secured {
     pub(crate) key: Arc<Key>,
-    /// Ours, as the client was told.
+    /// The server's public key in base64, as it was sent to the client.
     pub(crate) public: String,
-    /// The client's, to know it again.
+    /// The client's public key, to recognise a repeated `client_hello`.
     peer: [u8; PUBLIC_BYTES],
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Secured {
     }
 }
 
-/// The bytes of a client's public key.
+/// Decodes a client's public key.
 fn peer_of(text: &str) -> Result<[u8; PUBLIC_BYTES], ExchangeError> {
     if text.len() > LONGEST_TEXT {
         return Err(ExchangeError::Base64);
@@ -60,16 +60,17 @@ fn peer_of(text: &str) -> Result<[u8; PUBLIC_BYTES], ExchangeError> {
     bytes.try_into().map_err(|_| unfit.into())
 }
 
-/// Answers a client's public key with one of ours, made for it alone.
+/// Answers a client's public key with a key pair that is made for this connection alone.
 ///
 /// # Errors
-/// When it is no key, or the system has no randomness.
+/// [`ExchangeError::Base64`] or [`ExchangeError::Crypto`] if `peer` is not a public key, [`ExchangeError::Crypto`] if
+/// the system has no randomness.
 pub(crate) fn exchange(peer: &str) -> Result<Secured, ExchangeError> {
     let peer = peer_of(peer)?;
     let (mut private, public) = crypto::generate()?;
     let shared = crypto::derive(&private, &peer);
     private.fill(0);
-    // Read, so that the zeros are really written.
+    // The read keeps the compiler from removing the zeroing.
     black_box(&private);
     let mut shared = shared?;
     let key = Key::new(&shared);
@@ -79,19 +80,20 @@ pub(crate) fn exchange(peer: &str) -> Result<Secured, ExchangeError> {
 }
 
 impl Secured {
-    /// A hello that came again: fine with the same key, whose answer may have been lost; with another one it is too late.
+    /// Checks a repeated `client_hello`. The same key is accepted, because the first reply may have been lost.
     ///
     /// # Errors
-    /// When the key is another one.
+    /// [`ExchangeError::Again`] if the key is another one, [`ExchangeError::Base64`] or [`ExchangeError::Crypto`] if it
+    /// is not a public key.
     pub(crate) fn again(&self, peer: &str) -> Result<(), ExchangeError> {
         if peer_of(peer)? == self.peer { Ok(()) } else { Err(ExchangeError::Again) }
     }
 }
 
-/// Appends a message as a binary frame that only the owner of `key` can read. After an error `out` is as it was.
+/// Appends a message as a binary frame that only the owner of `key` can read. After an error `out` is unchanged.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// [`CryptoError`] if the system has no randomness.
 pub(crate) fn put_sealed(out: &mut Vec<u8>, key: &Key, payload: &[u8]) -> Result<(), CryptoError> {
     let start = out.len();
     frame::put_header(out, Opcode::Binary, ADDED_BYTES + payload.len());
@@ -99,26 +101,26 @@ pub(crate) fn put_sealed(out: &mut Vec<u8>, key: &Key, payload: &[u8]) -> Result
     key.seal_onto(payload, out).inspect_err(|_| out.truncate(start))
 }
 
-/// A message as a binary frame that only the owner of `key` can read.
+/// Builds a message as a binary frame that only the owner of `key` can read.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// [`CryptoError`] if the system has no randomness.
 pub(crate) fn sealed_frame(key: &Key, payload: &[u8]) -> Result<Bytes, CryptoError> {
     let mut out = Vec::with_capacity(frame::MAXIMAL_HEADER + ADDED_BYTES + payload.len());
     put_sealed(&mut out, key, payload)?;
     Ok(out.into())
 }
 
-/// The message in a binary frame's payload, of which the prefix is known.
+/// Decrypts the payload of a binary frame that starts with the `E:` prefix.
 ///
 /// # Errors
-/// When it was sealed with another key, changed, or is too short.
+/// [`CryptoError`] if it was sealed with another key, was changed, or is too short.
 pub(crate) fn open(key: &Key, payload: &[u8]) -> Result<Vec<u8>, CryptoError> {
     key.open(payload.get(ENCRYPTED.len()..).unwrap_or_default())
 }
 
-/// Both ends of an exchange, for fuzzing: whatever a client calls its key, the server answers or refuses; and what a client
-/// calls encrypted is opened only if it was.
+/// Both sides of an exchange, for fuzzing: the server accepts or refuses any text as a public key, and opens a payload
+/// only if it was sealed with the agreed key. Returns whether `peer` was accepted.
 #[doc(hidden)]
 pub fn accepts(peer: &str, payload: &[u8]) -> bool {
     match exchange(peer) {

@@ -1,7 +1,8 @@
-//! The messages that the service itself speaks: greeting, answers, keep-alive, errors; and the category of broadcasts. Pure.
+//! The messages that the service itself sends: `server_ready`, replies, pings, errors; and the category of broadcasts.
+//! Pure.
 //!
-//! Field order is part of the protocol: clients look for `"t":"PONG"` within the first 25 characters, and everything that
-//! the reference builds as a tree has its keys sorted.
+//! Field order is part of the protocol: clients look for `"t":"PONG"` within the first 25 characters. What the
+//! reference builds as a tree has its keys sorted.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -11,10 +12,10 @@ use uuid::Uuid;
 
 use crate::{clock::Timestamp, config::Config, json};
 
-/// The highest protocol version that we speak.
+/// The highest protocol version that the server supports.
 const PROTOCOL_VERSION: u64 = 2;
 
-/// The first frame of a client that came with a valid token.
+/// The `server_ready` message: the first frame to a client that brought a valid token.
 pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: &Config, now_millis: u64) -> String {
     let recovery = config.recovery.is_some();
     let now = Timestamp(now_millis);
@@ -24,7 +25,7 @@ pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: 
     )
 }
 
-/// The answer to `client_hello`, with our public key in base64 where one was exchanged.
+/// The reply to `client_hello`, with the server's public key in base64 if keys were exchanged.
 pub(crate) fn server_hello(
     hello: &Hello,
     connection: Uuid,
@@ -34,7 +35,7 @@ pub(crate) fn server_hello(
 ) -> String {
     let version = hello.protocol_version.min(PROTOCOL_VERSION);
     let now = Timestamp(now_millis);
-    // Cut to integers, as in the reference.
+    // Truncated to integers, as in the reference.
     let (capacity, refill) = (config.rate_limit.capacity as u64, config.rate_limit.refill_per_second as u64);
     let is_encrypted = public.is_some();
     let public = public.map_or_else(String::new, |public| format!(r#""encryption_public_key":"{public}","#));
@@ -46,29 +47,29 @@ pub(crate) fn server_hello(
     )
 }
 
-/// What the answers need of a message: its payload, whatever the format was.
+/// The part of a message that replies need: its payload, in JSON or MessagePack.
 #[derive(Deserialize)]
 struct Payload {
     #[serde(default, alias = "payload")]
     p: Value,
 }
 
-/// What a hello says for its answer.
+/// What a `client_hello` contains that the reply depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The version that the client speaks: 1 if it doesn't say.
+    /// The version that the client supports; 1 if it names none.
     protocol_version: u64,
-    /// Its public key, if it wants encryption.
+    /// The client's public key, if it requests encryption.
     pub key: Option<String>,
 }
 
 impl Hello {
-    /// Reads a JSON object. One that can't be parsed says nothing.
+    /// Reads a JSON object. One that can't be parsed counts as an empty payload.
     pub fn parse(object: &[u8]) -> Self {
         Self::of(serde_json::from_slice(object).ok())
     }
 
-    /// Reads a MessagePack map. One that has no equal in JSON says nothing.
+    /// Reads a MessagePack map. One that can't be represented in JSON counts as an empty payload.
     pub fn unpack(map: &[u8]) -> Self {
         Self::of(rmp_serde::from_slice(map).ok())
     }
@@ -83,17 +84,17 @@ impl Hello {
     }
 }
 
-/// What a ping carries for its answer.
+/// What a ping contains that the reply repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// The client's clock in milliseconds; 0 if it doesn't say.
+    /// The client's clock in milliseconds; 0 if the ping has no timestamp.
     pub client_timestamp: i64,
 }
 
 impl Ping {
     /// Reads a ping. The usual ones, whose payload is just a timestamp, are read without a parser.
     ///
-    /// `None` if it is no JSON: then it is no ping either.
+    /// Returns `None` if the text is not JSON: then it is not a ping either.
     pub fn parse(object: &[u8]) -> Option<Self> {
         if let Some(client_timestamp) = short_ping(object) {
             return Some(Self { client_timestamp });
@@ -101,9 +102,9 @@ impl Ping {
         serde_json::from_slice(object).ok().map(Self::of)
     }
 
-    /// Reads a ping that came as a MessagePack map.
+    /// Reads a ping that arrived as a MessagePack map.
     ///
-    /// `None` if its payload has no equal in JSON: then it is the application's.
+    /// Returns `None` if its payload can't be represented in JSON: then the message is for the application.
     pub fn unpack(map: &[u8]) -> Option<Self> {
         rmp_serde::from_slice(map).ok().map(Self::of)
     }
@@ -112,7 +113,7 @@ impl Ping {
         Self { client_timestamp: message.p.get("timestamp").and_then(Value::as_i64).unwrap_or(0) }
     }
 
-    /// Writes the answer. It takes 132 bytes at most.
+    /// Writes the reply into `buffer`. It takes 132 bytes at most.
     pub fn answer(self, now_millis: u64, buffer: &mut [u8; 160]) -> &[u8] {
         let latency = i64::try_from(now_millis).unwrap_or(i64::MAX).saturating_sub(self.client_timestamp).max(0);
         let client = self.client_timestamp;
@@ -136,31 +137,31 @@ fn short_ping(object: &[u8]) -> Option<i64> {
         .and_then(|rest| rest.strip_suffix(b"}}"))
         .or_else(|| object.strip_prefix(br#"{"p":{"timestamp":"#)?.strip_suffix(br#"},"t":"ping"}"#))?;
     let is_number = digits.iter().all(u8::is_ascii_digit) && matches!(digits, [b'1'..=b'9', ..]);
-    // Eighteen digits always fit.
+    // Eighteen digits always fit into an `i64`.
     if !is_number || digits.len() > 18 {
         return None;
     }
     Some(digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
 }
 
-/// What keeps a connection alive and tells the client that we are.
+/// The server's ping, which keeps a connection alive and shows the client that the server is alive.
 pub(crate) fn server_ping(now_millis: u64) -> String {
     format!(r#"{{"c":"WSE","t":"ping","p":{{"server_time":"{}"}}}}"#, Timestamp(now_millis))
 }
 
-/// What a client is told before it is closed with 4401.
+/// The message to a client before it is closed with 4401.
 pub(crate) fn auth_error(code: &str, message: &str, now_millis: u64) -> String {
     let now = Timestamp(now_millis);
     format!(r#"{{"c":"WSE","p":{{"code":"{code}","message":"{message}","timestamp":"{now}"}},"t":"error","v":1}}"#)
 }
 
-/// What a client is told whose public key is none; its server hello, without encryption, comes behind.
+/// The message to a client whose public key was refused. The `server_hello` without encryption follows it.
 pub(crate) fn key_exchange_error(reason: &str) -> String {
     let message = Value::from(format!("ECDH key exchange failed: {reason}"));
     format!(r#"{{"c":"WSE","t":"error","p":{{"code":"KEY_EXCHANGE_FAILED","message":{message},"recoverable":true}}}}"#)
 }
 
-/// The category of a message by its type: snapshot, the service's own, or update.
+/// The category of a message by its type: snapshot (`S`), the service's own (`WSE`), or update (`U`).
 pub(crate) fn category(message_type: &str) -> &'static str {
     match message_type {
         "server_ready"
@@ -177,7 +178,8 @@ pub(crate) fn category(message_type: &str) -> &'static str {
     }
 }
 
-/// `text` with `"c":"…",` behind its first brace, if it is an object with a top-level `"t":` and without a `"c":`.
+/// Inserts `"c":"…",` after the first brace of `text`, if it is an object with a top-level `"t":` and without a `"c":`.
+/// Other text is returned unchanged.
 pub fn with_category(text: &str) -> Cow<'_, str> {
     let Some(rest) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
     if rest.starts_with("\"c\":") {

@@ -1,4 +1,4 @@
-//! Why a server didn't start.
+//! The error of starting a server.
 
 use std::net::SocketAddr;
 
@@ -7,23 +7,23 @@ use crate::config::ConfigError;
 /// Why a server didn't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("the configuration is refused")]
     Config(#[from] ConfigError),
-    /// The address can't be listened on.
+    /// The address can't be bound.
     #[error("failed to listen on {address}")]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Something else that the kernel refused.
+    /// The kernel refused another resource, for example a thread.
     #[error("failed to {step}")]
     Resource {
-        /// What was tried.
+        /// What the server was doing, as the message continues after "failed to".
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -1,7 +1,8 @@
-//! An event of the application's on its way to a client: its envelope completed, then JSON or MessagePack. Pure.
+//! An event of the application on its way to a client: its envelope is completed, then it is encoded as JSON or
+//! MessagePack. Pure.
 //!
-//! Like everything that the reference builds as a tree, an event has its keys sorted, at every level: whoever implements
-//! [`Value`] sorts what is inside, with [`sort_members`].
+//! An event's keys are sorted at every level, like everything that the reference builds as a tree. An implementation of
+//! [`Value`] sorts the members inside it with [`sort_members`].
 
 use std::{borrow::Cow, fmt};
 
@@ -15,11 +16,11 @@ use crate::{
     priority::Level,
 };
 
-/// A member's value: something that can be written, and looked at where the envelope says something of it.
+/// The value of an event's member. It can be encoded, and inspected where the envelope depends on it.
 pub trait Value: Serialize {
-    /// The text, if it is one.
+    /// The text; `None` if the value isn't a string.
     fn as_text(&self) -> Option<Cow<'_, str>>;
-    /// The number, if it is an integer of 64 bits.
+    /// The number; `None` if the value isn't an integer that fits into an `i64`.
     fn as_integer(&self) -> Option<i64>;
 }
 
@@ -33,15 +34,15 @@ impl Value for serde_json::Value {
     }
 }
 
-/// Sorts members by name, as bytes. Of two with one name the later stays.
+/// Sorts members by the bytes of their names. Of two members with the same name the later one stays.
 pub fn sort_members<N: AsRef<str>, V>(members: &mut Vec<(N, V)>) {
-    // Stable, and backwards so that the first of equals is the one that came last.
+    // The sort is stable, and the reversal puts the last of several equal names first.
     members.reverse();
     members.sort_by(|one, other| one.0.as_ref().cmp(other.0.as_ref()));
     members.dedup_by(|later, kept| later.0.as_ref() == kept.0.as_ref());
 }
 
-/// Why an event could not be written.
+/// Why an event could not be encoded: the encoder's message.
 #[derive(Debug, thiserror::Error)]
 #[error("the event can't be written: {0}")]
 pub struct EncodeError(String);
@@ -52,13 +53,14 @@ impl EncodeError {
     }
 }
 
-/// An event as the application gives it.
+/// An event as the application provides it, with its members sorted by name.
 #[derive(Debug)]
 pub struct Event<N, V> {
     members: Vec<(N, V)>,
 }
 
-/// What the envelope lacks. `c` and `v` are always ours.
+/// What completes an event's envelope. The members are `None` where the event has its own; `c` and `v` are always set
+/// by the engine.
 #[derive(Debug)]
 pub(crate) struct Completion {
     category: &'static str,
@@ -68,7 +70,7 @@ pub(crate) struct Completion {
 }
 
 impl<N: AsRef<str>, V: Value> Event<N, V> {
-    /// An event of these members, in whatever order.
+    /// Makes an event of these members, which may be in any order.
     pub fn new(mut members: Vec<(N, V)>) -> Self {
         sort_members(&mut members);
         Self { members }
@@ -79,17 +81,18 @@ impl<N: AsRef<str>, V: Value> Event<N, V> {
         found.ok().map(|index| &self.members[index].1)
     }
 
-    /// The id that makes it known again: one that isn't text doesn't.
+    /// The id by which duplicates are recognised: the member `id`, if it is text.
     pub fn id(&self) -> Option<Cow<'_, str>> {
         self.get("id")?.as_text()
     }
 
-    /// How urgent it is: `pri`, if that is an integer.
+    /// The priority: the member `pri` if it is an integer, else the default level.
     pub fn level(&self) -> Level {
         self.get("pri").and_then(Value::as_integer).map(Level::of).unwrap_or_default()
     }
 
-    /// Fills in what is missing. A number of the sequence is taken only if it is needed.
+    /// Determines what the envelope lacks. `id` and `next` are called only if the event has no `id` or no `seq`, so a
+    /// sequence number is used only when it is needed.
     pub(crate) fn completion(
         &self,
         now_millis: u64,
@@ -105,7 +108,10 @@ impl<N: AsRef<str>, V: Value> Event<N, V> {
         }
     }
 
-    /// Writes the completed event, with the prefix that its format has.
+    /// Encodes the completed event, with the prefix of its format.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if a value can't be encoded.
     pub(crate) fn encode(&self, completion: &Completion, format: Format) -> Result<Vec<u8>, EncodeError> {
         let envelope = Envelope { event: self, completion };
         match format {
@@ -118,18 +124,19 @@ impl<N: AsRef<str>, V: Value> Event<N, V> {
         }
     }
 
-    /// The event as a connection without encryption gets it, completed with these: for tests of whoever implements
-    /// [`Value`].
+    /// Encodes the event as a connection without encryption gets it, with the given completion. For tests of
+    /// implementations of [`Value`].
     ///
     /// # Errors
-    /// Those of the values.
+    /// [`EncodeError`] if a value can't be encoded.
     pub fn completed(&self, now_millis: u64, id: Uuid, sequence: u64, format: Format) -> Result<Vec<u8>, EncodeError> {
         self.encode(&self.completion(now_millis, || id, || sequence), format)
     }
 }
 
-/// `json`, or its zlib stream where it is longer than `threshold` bytes. 0: never. As in the reference, the stream is sent
-/// even if it is the longer one: clients of other makes may go by the length that they were promised.
+/// Returns `json`, or `C:` and its zlib stream if it is longer than `threshold` bytes; a threshold of 0 switches
+/// compression off. As in the reference, the stream is sent even if it is longer than the text: clients of other
+/// implementations may rely on the threshold.
 pub(crate) fn compressed(json: Vec<u8>, threshold: usize) -> Vec<u8> {
     if threshold == 0 || json.len() <= threshold {
         return json;
@@ -139,7 +146,7 @@ pub(crate) fn compressed(json: Vec<u8>, threshold: usize) -> Vec<u8> {
     out
 }
 
-/// What the engine adds to an event.
+/// The value of a member that the engine adds to an event.
 enum Own<'a> {
     Text(&'a str),
     Id(Uuid),
@@ -158,7 +165,7 @@ impl Serialize for Own<'_> {
     }
 }
 
-/// An event together with what completes it.
+/// An event together with its completion, serialised as one map.
 struct Envelope<'a, N, V> {
     event: &'a Event<N, V>,
     completion: &'a Completion,
@@ -167,7 +174,7 @@ struct Envelope<'a, N, V> {
 impl<N: AsRef<str>, V: Value> Serialize for Envelope<'_, N, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Completion { category, id, sequence, now_millis } = *self.completion;
-        // Sorted, as the members are.
+        // Sorted by name, as the members are.
         let own = [
             Some(("c", Own::Text(category))),
             id.map(|id| ("id", Own::Id(id))),
@@ -271,7 +278,7 @@ mod tests {
     fn packed_events_have_the_same_members_in_the_same_order() {
         let given = json!({"t": "user_update", "p": {"a": 2}, "id": "m1"});
         let packed = event(&given).completed(NOW, Uuid::nil(), 2, Format::MessagePack).unwrap();
-        // As captured from the reference, but for its time.
+        // Captured from the reference, except for the time.
         let expected = [
             &b"M:\x87\xA1c\xA1U\xA2id\xA2m1\xA1p\x81\xA1a\x02\xA3seq\x02\xA1t\xABuser_update\xA2ts\xB8"[..],
             b"2026-11-20T23:33:20.933Z\xA1v\x01",
@@ -301,7 +308,7 @@ mod tests {
             tree.extend([("c".to_owned(), json!("U")), ("v".to_owned(), json!(1))]);
             let event = event(&given);
             let text = event.completed(NOW, Uuid::nil(), 7, Format::Json).unwrap();
-            // The tree has sorted keys.
+            // `serde_json` sorts the keys of a tree.
             prop_assert_eq!(String::from_utf8(text).unwrap(), expected.to_string());
             let packed = event.completed(NOW, Uuid::nil(), 7, Format::MessagePack).unwrap();
             prop_assert_eq!(rmp_serde::from_slice::<Json>(&packed[2..]).unwrap(), expected);

@@ -1,20 +1,20 @@
-//! What clients are told that are to go, and whether a close frame can carry it.
+//! The close handshake of a drain: close code, reason and time limit, and whether a Close frame can carry them.
 
 use std::time::Duration;
 
 use crate::frame::MAXIMAL_CONTROL_PAYLOAD;
 
-/// Most bytes of a close frame's reason: a control frame's payload without the code (RFC 6455, 5.5).
+/// The longest reason of a Close frame, in bytes: a control frame's payload without the close code (RFC 6455, 5.5).
 const LONGEST_REASON: usize = MAXIMAL_CONTROL_PAYLOAD - size_of::<u16>();
 
-/// What clients are told that are to go.
+/// How clients are asked to leave when the server drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Farewell {
-    /// The close code: one that a server may send.
+    /// The close code; it must be one that a server may send.
     pub code: u16,
-    /// The close frame's reason, 123 bytes at most.
+    /// The reason in the Close frame, at most 123 bytes.
     pub reason: String,
-    /// How long a client may take to read what waits for it and to say goodbye.
+    /// How long a client may take to read what waits for it and to complete the close handshake.
     pub patience: Duration,
 }
 
@@ -24,19 +24,19 @@ impl Default for Farewell {
     }
 }
 
-/// Why a farewell can't be said.
+/// Why a code or reason can't be sent in a Close frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FarewellError {
-    /// RFC 6455 keeps the code for something else (7.4).
+    /// RFC 6455 (7.4) reserves the code for another purpose.
     #[error("close code {code} can't be sent: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999")]
     Code {
-        /// As given.
+        /// The code that was given.
         code: u16,
     },
-    /// It doesn't fit into a control frame.
+    /// The reason doesn't fit into a control frame.
     #[error("a close reason has {LONGEST_REASON} bytes at most, this one has {bytes}")]
     TooLong {
-        /// How long it is.
+        /// The length of the reason that was given.
         bytes: usize,
     },
 }

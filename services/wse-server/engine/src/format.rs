@@ -1,4 +1,5 @@
-//! What a message is: JSON, MessagePack, compressed text or anything, with the protocol's prefixes. Pure.
+//! Classifying messages by format: JSON, MessagePack, compressed text or other data, with the protocol's prefixes.
+//! Pure.
 
 use std::{io, ops::Range};
 
@@ -12,46 +13,46 @@ pub const COMPRESSED: &[u8; 2] = b"C:";
 pub const MESSAGE_PACK: &[u8; 2] = b"M:";
 /// The prefix of a binary frame that is encrypted from end to end.
 pub const ENCRYPTED: &[u8; 2] = b"E:";
-/// Inflating grows its output by this much at a time.
+/// How much the output grows at a time while inflating, in bytes.
 const INFLATE_STEP: usize = 16 << 10;
 
-/// In what a connection gets its events.
+/// The format in which a connection gets its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// JSON, compressed where it is long.
+    /// JSON text, compressed if it is long.
     #[default]
     Json,
-    /// MessagePack, which the client asked for.
+    /// MessagePack, if the client asked for it.
     MessagePack,
 }
 
-/// What a text is. Ranges count from the text's start.
+/// The classification of a text message. Ranges count from the start of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// The client asks whether we are there.
+    /// The client's application-level ping.
     Ping {
-        /// The JSON object.
+        /// The JSON object, after the legacy prefix.
         object: Range<usize>,
     },
-    /// The client introduces itself.
+    /// The client's first message, `client_hello`.
     Hello {
-        /// The JSON object.
+        /// The JSON object, after the legacy prefix.
         object: Range<usize>,
     },
-    /// The client answers our ping: nothing to do.
+    /// The client's reply to a ping of the server; there is nothing to do.
     Pong,
     /// A JSON object for the application.
     Json {
-        /// The object, behind the legacy prefix.
+        /// The object, after the legacy prefix.
         object: Range<usize>,
-        /// Its type.
+        /// The object's type, if it has one.
         message_type: Option<Range<usize>>,
     },
-    /// No JSON object.
+    /// Text that is not a JSON object.
     Raw,
 }
 
-/// How many bytes of a legacy prefix stand before the object: `WSE{`, `S{`, `U{`.
+/// The length of the legacy prefix in front of the object (`WSE{`, `S{`, `U{`), in bytes; `None` if there is no object.
 #[inline]
 fn prefix_bytes(text: &[u8]) -> Option<usize> {
     match text {
@@ -62,7 +63,7 @@ fn prefix_bytes(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Finds out what `text`, which is UTF-8, is.
+/// Classifies `text`, which must be UTF-8.
 #[inline]
 pub fn classify(text: &[u8]) -> Text {
     let Some(prefix) = prefix_bytes(text) else { return Text::Raw };
@@ -76,35 +77,37 @@ pub fn classify(text: &[u8]) -> Text {
     }
 }
 
-/// Finds out what `text`, which is UTF-8, is where none of it is for the service: JSON or not.
+/// Classifies `text`, which must be UTF-8, as either JSON or not, without recognising messages to the service itself.
 pub fn classify_private(text: &[u8]) -> Text {
     let Some(prefix) = prefix_bytes(text) else { return Text::Raw };
     let found = json::find_type(&text[prefix..]).map(|range| range.start + prefix..range.end + prefix);
     Text::Json { object: prefix..text.len(), message_type: found }
 }
 
-/// What a binary frame is. Ranges count from the frame's start.
+/// The classification of a binary frame. Ranges count from the start of the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binary {
-    /// Compressed text: inflate what is behind the prefix.
+    /// Compressed text: the part after the prefix has to be inflated.
     Compressed,
-    /// Valid MessagePack.
+    /// Valid MessagePack, with or without its prefix.
     MessagePack {
-        /// The value, behind its prefix if it has one.
+        /// The value, after its prefix if it has one.
         value: Range<usize>,
-        /// Its type, if it is a map with one.
+        /// The value's type, if it is a map with one.
         message_type: Option<Range<usize>>,
     },
-    /// Anything else.
+    /// Any other binary data, encrypted data included.
     Other,
 }
 
-/// Finds out what a binary frame is. Without a prefix it is MessagePack only where the connection asked for that.
+/// Classifies the payload of a binary frame. Without a prefix it counts as MessagePack only on a connection that asked
+/// for MessagePack.
 pub fn classify_binary(bytes: &[u8], is_message_pack_connection: bool) -> Binary {
     if bytes.starts_with(COMPRESSED) {
         return Binary::Compressed;
     }
-    // A bare value that starts with the bytes of the prefix would be the number 77 and something behind it: no single value.
+    // A bare value can't be mistaken for a prefix: its first byte would be the number 77 and more would follow, which
+    // is not a single value.
     let start = if bytes.starts_with(MESSAGE_PACK) { MESSAGE_PACK.len() } else { 0 };
     if start == 0 && !is_message_pack_connection {
         return Binary::Other;
@@ -121,15 +124,15 @@ pub fn classify_binary(bytes: &[u8], is_message_pack_connection: bool) -> Binary
 /// Why compressed bytes could not be inflated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InflateError {
-    /// No zlib stream, or not the whole of one, or something behind it.
+    /// The bytes aren't a zlib stream, aren't a whole one, or something follows it.
     #[error("not a zlib stream")]
     Invalid,
-    /// It would be larger than the limit.
+    /// The output would be larger than the limit.
     #[error("inflates beyond the limit")]
     TooBig,
 }
 
-/// Inflates whole zlib streams, one after the other, with the same window.
+/// Inflates whole zlib streams, one after the other, and reuses the same window.
 pub struct Inflater {
     stream: Decompress,
 }
@@ -147,11 +150,12 @@ impl std::fmt::Debug for Inflater {
 }
 
 impl Inflater {
-    /// Appends what `compressed` inflates to, at most `limit` bytes; memory grows with what comes out, never with what is
-    /// announced. After an error `out` is as long as before.
+    /// Appends the inflated bytes to `out`, at most `limit` of them. Memory grows with the actual output, never with an
+    /// announced size. After an error `out` is as long as before.
     ///
     /// # Errors
-    /// Bytes that are not exactly one zlib stream, or one that inflates to more than `limit` bytes.
+    /// [`InflateError::Invalid`] if the bytes aren't exactly one zlib stream, [`InflateError::TooBig`] if it inflates
+    /// to more than `limit` bytes.
     pub fn inflate(&mut self, compressed: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<(), InflateError> {
         let start = out.len();
         let result = self.inflate_from(compressed, out, start, limit);
@@ -171,7 +175,7 @@ impl Inflater {
         self.stream.reset(true);
         loop {
             let (read, inflated) = (self.stream.total_in() as usize, out.len() - start);
-            // One byte more than the limit, so that a stream of exactly the limit still gets to its end.
+            // One byte more than the limit, so that a stream of exactly the limit can still reach its end.
             let room = (limit + 1 - inflated).min(INFLATE_STEP);
             out.reserve(room);
             let status = self.stream.decompress_vec(&compressed[read..], out, FlushDecompress::None);
@@ -190,17 +194,17 @@ impl Inflater {
     }
 }
 
-/// `C:` and the zlib stream of `text`, level 1 as the reference has it.
+/// Encodes text as `C:` and a zlib stream, at level 1 as in the reference.
 pub fn encode_compressed(text: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(COMPRESSED.to_vec(), Compression::fast());
     let written = io::Write::write_all(&mut encoder, text).and_then(|()| encoder.finish());
     written.expect("writing to memory can't fail")
 }
 
-/// `M:` and the MessagePack of a JSON value, maps with their names.
+/// Encodes a JSON text as `M:` and MessagePack; maps keep their keys as names.
 ///
 /// # Errors
-/// JSON that can't be parsed.
+/// [`serde_json::Error`] if the text is not valid JSON.
 pub fn encode_msgpack(text: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let value: serde_json::Value = serde_json::from_slice(text)?;
     let mut bytes = MESSAGE_PACK.to_vec();

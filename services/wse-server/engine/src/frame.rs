@@ -1,12 +1,12 @@
 //! The WebSocket wire format (RFC 6455, section 5): headers, masks, close payloads. Pure: bytes in, values out.
 //!
-//! What a sequence of frames means is [`crate::receive`]'s business.
+//! [`crate::receive`] interprets sequences of frames.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// A control frame's payload is no longer than this (RFC 6455, 5.5).
+/// The longest payload of a control frame, in bytes (RFC 6455, 5.5).
 pub const MAXIMAL_CONTROL_PAYLOAD: usize = 125;
-/// The longest header: two bytes, eight of length, four of mask.
+/// The longest header, in bytes: two, eight of length, four of mask.
 pub const MAXIMAL_HEADER: usize = 14;
 
 const FIN: u8 = 0x80;
@@ -15,21 +15,21 @@ const MASKED: u8 = 0x80;
 const LENGTH_16: u8 = 126;
 const LENGTH_64: u8 = 127;
 
-/// What a frame is.
+/// The type of a frame (RFC 6455, 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
     /// The next part of a fragmented message.
     Continuation = 0x0,
-    /// Text, or its first part.
+    /// A text message, or its first part.
     Text = 0x1,
-    /// Binary, or its first part.
+    /// A binary message, or its first part.
     Binary = 0x2,
-    /// Goodbye.
+    /// A Close frame: one side of the close handshake.
     Close = 0x8,
-    /// Are you there?
+    /// A Ping frame, to which the other side replies with a Pong.
     Ping = 0x9,
-    /// I am.
+    /// A Pong frame: the reply to a Ping.
     Pong = 0xA,
 }
 
@@ -46,52 +46,52 @@ impl Opcode {
         })
     }
 
-    /// Close, ping and pong: short, never fragmented, allowed between fragments.
+    /// Whether it is Close, Ping or Pong. These are short, never fragmented, and allowed between fragments.
     pub fn is_control(self) -> bool {
         self as u8 & 0x8 != 0
     }
 }
 
-/// What a client did that ends its connection.
+/// A breach of the protocol by a client, which ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A reserved bit without an extension that gives it a meaning.
+    /// A reserved bit is set, and no extension gives it a meaning.
     #[error("reserved bits are set")]
     ReservedBits,
-    /// No such opcode.
+    /// The opcode is not defined.
     #[error("unknown opcode")]
     UnknownOpcode,
-    /// Clients must mask.
+    /// The frame is not masked; clients must mask.
     #[error("frame is not masked")]
     Unmasked,
-    /// Control frames are never fragmented.
+    /// A control frame is fragmented, which is not allowed.
     #[error("fragmented control frame")]
     FragmentedControl,
-    /// Control frames are short.
+    /// A control frame's payload has more than 125 bytes.
     #[error("control frame is too long")]
     LongControl,
-    /// A length that fits in fewer bytes.
+    /// The payload length would fit into fewer bytes.
     #[error("length is not minimally encoded")]
     LengthEncoding,
-    /// A continuation of nothing.
+    /// A continuation frame without a message to continue.
     #[error("unexpected continuation")]
     UnexpectedContinuation,
-    /// A new message before the last one was whole.
+    /// A new message began before the previous one was complete.
     #[error("expected a continuation")]
     ExpectedContinuation,
     /// A close payload of one byte, or a code that must not be on the wire.
     #[error("invalid close frame")]
     InvalidClose,
-    /// Text, or a close reason, that is no UTF-8.
+    /// A text or a close reason is not UTF-8.
     #[error("invalid UTF-8")]
     InvalidUtf8,
-    /// A message beyond the limit.
+    /// The message is larger than the limit.
     #[error("message is too big")]
     TooBig,
 }
 
 impl Violation {
-    /// The close code that answers it.
+    /// The code of the Close frame that answers it (RFC 6455, 7.4.1).
     pub fn close_code(self) -> u16 {
         match self {
             Self::InvalidUtf8 => 1007,
@@ -101,32 +101,33 @@ impl Violation {
     }
 }
 
-/// A client frame's header.
+/// The header of a client's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whether it is the last frame of its message.
+    /// Whether this is the last frame of its message.
     pub fin: bool,
-    /// What the frame is.
+    /// The frame's type, from the low four bits of the first byte.
     pub opcode: Opcode,
-    /// What its payload is XORed with.
+    /// The key that the payload is XORed with.
     pub mask: [u8; 4],
-    /// Bytes of the header itself.
+    /// The length of the header itself.
     pub header_bytes: usize,
-    /// Bytes of the payload behind it.
+    /// The length of the payload that follows.
     pub payload_bytes: usize,
 }
 
 impl Header {
-    /// Header and payload together.
+    /// The length of header and payload together.
     pub fn frame_bytes(&self) -> usize {
         self.header_bytes + self.payload_bytes
     }
 }
 
-/// Parses the header of a client's frame; `None` if `bytes` end within it.
+/// Parses the header of a client's frame. Returns `None` if `bytes` end within it.
 ///
 /// # Errors
-/// A frame that no client may send, or a payload beyond `limit` bytes: both are known before the payload is here.
+/// A [`Violation`] if no client may send this frame or its payload is longer than `limit` bytes; both are known before
+/// the payload arrives.
 #[inline]
 pub fn parse_header(bytes: &[u8], limit: usize) -> Result<Option<Header>, Violation> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
@@ -171,7 +172,7 @@ fn minimal(length: u64, least: u64) -> Result<u64, Violation> {
     if length < least || length >> 63 != 0 { Err(Violation::LengthEncoding) } else { Ok(length) }
 }
 
-/// XORs `payload` with `mask`, in place, a word at a time (the compiler makes vectors of it).
+/// XORs `payload` with `mask` in place, a word at a time, which the compiler vectorises.
 #[inline]
 pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     let word = u64::from_ne_bytes([mask[0], mask[1], mask[2], mask[3], mask[0], mask[1], mask[2], mask[3]]);
@@ -179,13 +180,13 @@ pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     for bytes in words {
         *bytes = (u64::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
     }
-    // Whole words were eaten, so the mask starts over.
+    // Only whole words were processed, so the mask starts over.
     for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
         *byte ^= mask;
     }
 }
 
-/// Appends the header of a server's whole message: final, unmasked.
+/// Appends the header of an unfragmented message from the server: final and unmasked.
 pub fn put_header(out: &mut impl BufMut, opcode: Opcode, payload_bytes: usize) {
     out.put_u8(FIN | opcode as u8);
     match payload_bytes {
@@ -201,20 +202,20 @@ pub fn put_header(out: &mut impl BufMut, opcode: Opcode, payload_bytes: usize) {
     }
 }
 
-/// Appends a server's whole message.
+/// Appends an unfragmented message from the server.
 pub fn put(out: &mut impl BufMut, opcode: Opcode, payload: &[u8]) {
     put_header(out, opcode, payload.len());
     out.put_slice(payload);
 }
 
-/// A server's whole message, framed once for however many receive it.
+/// Frames an unfragmented message from the server once, to be shared by all its receivers.
 pub fn encode(opcode: Opcode, payload: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(payload.len() + MAXIMAL_HEADER);
     put(&mut framed, opcode, payload);
     framed.freeze()
 }
 
-/// The payloads of a server's messages that were framed one after the other.
+/// The payloads of server messages that were framed back to back; stops at an incomplete one.
 pub fn payloads(mut framed: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let [_, second, rest @ ..] = framed else { return None };
@@ -231,7 +232,7 @@ pub fn payloads(mut framed: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Appends a close frame. `reason` has to be short enough for a control frame.
+/// Appends a Close frame. `reason` must fit into a control frame beside the code (123 bytes).
 pub fn put_close(out: &mut impl BufMut, code: u16, reason: &str) {
     debug_assert!(reason.len() + 2 <= MAXIMAL_CONTROL_PAYLOAD);
     put_header(out, Opcode::Close, 2 + reason.len());
@@ -239,10 +240,11 @@ pub fn put_close(out: &mut impl BufMut, code: u16, reason: &str) {
     out.put_slice(reason.as_bytes());
 }
 
-/// The code of a client's close payload; `None` if it gives none.
+/// The code in a client's close payload; `None` if the payload is empty.
 ///
 /// # Errors
-/// One byte, a code that must not be on the wire (RFC 6455, 7.4), or a reason that is no UTF-8.
+/// [`Violation::InvalidClose`] for a payload of one byte or a code that must not be on the wire (RFC 6455, 7.4),
+/// [`Violation::InvalidUtf8`] for a reason that is not UTF-8.
 pub fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     let (code, reason) = match payload {
         [] => return Ok(None),

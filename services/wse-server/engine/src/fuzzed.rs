@@ -1,4 +1,4 @@
-//! What the fuzz targets reach of what is private: the past that a client asks for, and what users say about themselves.
+//! Access for the fuzz targets to two private parts: recovery, and the data that users publish as their presence.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::{
     recovery::{Position, Recovery, RecoveryConfig},
 };
 
-/// What became of a wish to recover.
+/// The result of a recovery request.
 #[derive(Debug)]
 pub struct Told {
-    /// Where the topic stands.
+    /// The topic's current position.
     pub position: Position,
-    /// Whether the client named its epoch.
+    /// Whether the client named the topic's epoch.
     pub knows_epoch: bool,
-    /// The offsets that it missed; nothing where it starts anew.
+    /// The offsets that the client missed; `None` if it can't be caught up from the log.
     pub missed: Option<Vec<i64>>,
 }
 
-/// Publishes to a topic, and asks for what came after `offset` in `epoch` (the right one, if there is none), `most` at most.
-/// The topic keeps sixteen.
+/// Publishes `published` messages to a topic that keeps sixteen, then requests at most `most` messages after `offset`
+/// in `epoch` (`None`: the topic's own).
 #[must_use]
 pub fn recover(published: usize, epoch: Option<u32>, offset: i64, most: usize) -> Told {
     let recovery = Recovery::new(RecoveryConfig { buffer_size: 16, ..RecoveryConfig::default() });
@@ -42,10 +42,10 @@ pub fn recover(published: usize, epoch: Option<u32>, offset: i64, most: usize) -
     })
 }
 
-/// A user joins a topic, saying this: what the topic's subscribers and the application are told.
+/// A user joins a topic with `data`. Returns what the topic's subscribers and what the application receive.
 ///
 /// # Errors
-/// What can't be said.
+/// [`PresenceError`] if `data` is refused.
 pub fn join(user: &str, data: &str, most: usize) -> Result<(String, String), PresenceError> {
     let presence = Presence::new(PresenceConfig { max_data_size: most, ..PresenceConfig::default() });
     let data: Arc<str> = presence.check(data)?;

@@ -1,51 +1,51 @@
-//! The opening handshake (RFC 6455, section 4): a request parsed, and what answers it. Pure.
+//! The opening handshake (RFC 6455, section 4): parsing a request and building the response. Pure.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha1::{Digest, Sha1};
 
-/// A request's line and headers may take this many bytes.
+/// The most bytes that a request's line and headers may take.
 pub const MAXIMAL_REQUEST: usize = 16 << 10;
-/// And it may have so many headers.
+/// The most headers that a request may have.
 const MAXIMAL_HEADERS: usize = 96;
-/// What the key is hashed with (RFC 6455, 1.3).
+/// The GUID that the key is hashed with (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// A key is 16 bytes in base64.
+/// The length of a key: 16 bytes in base64.
 const KEY_BYTES: usize = 24;
 
 /// A request that may be upgraded.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Where the bytes behind the request start.
+    /// Where the bytes after the request start.
     pub end: usize,
-    /// The value that the answer must carry.
+    /// The value of the response's `Sec-WebSocket-Accept` header.
     pub accept: [u8; 28],
-    /// All cookie headers; those that are no text are left out.
+    /// All `Cookie` headers, except those that aren't UTF-8.
     pub cookies: Vec<&'a str>,
-    /// The authorization header.
+    /// The first `Authorization` header that is UTF-8.
     pub authorization: Option<&'a str>,
-    /// Whether the client asked for MessagePack in its query.
+    /// Whether the query contains `format=msgpack`.
     pub wants_message_pack: bool,
 }
 
-/// Why a request is refused: the status that answers it.
+/// Why a request is refused; each reason has its HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No HTTP, or without a usable key.
+    /// 400: not HTTP, or no usable key.
     BadRequest,
-    /// Not a GET.
+    /// 405: the method is not GET.
     MethodNotAllowed,
-    /// Late.
+    /// 408: the request took too long.
     RequestTimeout,
-    /// More bytes or headers than a request may have.
+    /// 431: more bytes or headers than a request may have.
     TooLarge,
-    /// No WebSocket, or another version of it.
+    /// 426: not a WebSocket upgrade, or another version than 13.
     UpgradeRequired,
-    /// No room.
+    /// 503: the server has no room for the connection, or is stopping.
     ServiceUnavailable,
 }
 
 impl Refusal {
-    /// The whole answer; the connection is closed behind it.
+    /// The whole HTTP response, after which the connection is closed.
     pub fn response(self) -> String {
         let (status, extra) = match self {
             Self::BadRequest => ("400 Bad Request", ""),
@@ -63,10 +63,10 @@ impl Refusal {
     }
 }
 
-/// Parses a request; `None` if `bytes` end within it.
+/// Parses a request. Returns `None` if `bytes` end within it.
 ///
 /// # Errors
-/// The answer to a request that can't be upgraded.
+/// A [`Refusal`] if the request can't be upgraded.
 pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; MAXIMAL_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -87,7 +87,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
     upgrade.finish(end, query.contains("format=msgpack")).map(Some)
 }
 
-/// What the headers have said so far.
+/// The headers that matter for the upgrade, as read so far.
 #[derive(Default)]
 struct Upgrade<'a> {
     is_websocket: bool,
@@ -127,18 +127,18 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// Whether a comma-separated header holds `token`, in any case.
+/// Whether a comma-separated header contains `token`, ignoring case.
 fn has_token(value: &[u8], token: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }
 
-/// 16 bytes in base64.
+/// Whether a key is 16 bytes in base64.
 fn is_key(key: &[u8]) -> bool {
     let mut decoded = [0; 18];
     key.len() == KEY_BYTES && STANDARD.decode_slice(key, &mut decoded) == Ok(16)
 }
 
-/// What proves that we read the key.
+/// Computes the `Sec-WebSocket-Accept` value of a key (RFC 6455, 4.2.2).
 fn accept(key: &[u8]) -> [u8; 28] {
     let digest = Sha1::new().chain_update(key).chain_update(MAGIC).finalize();
     let mut accept = [0; 28];
@@ -147,7 +147,7 @@ fn accept(key: &[u8]) -> [u8; 28] {
     accept
 }
 
-/// Appends the answer that makes a WebSocket of the connection.
+/// Appends the response that completes the upgrade.
 pub fn put_upgrade(out: &mut Vec<u8>, accept: &[u8; 28]) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",

@@ -1,4 +1,4 @@
-//! The metrics port: what the engine counted, for people and programs. It serves nothing else.
+//! The metrics port: the engine's counters for people and programs. It serves nothing else.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -19,24 +19,24 @@ use tokio::{runtime, sync::oneshot, task::spawn_blocking};
 
 use crate::{error::StartError, links::LinkStats};
 
-/// The type of the Prometheus text format.
+/// The content type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the pages say.
+/// The content of the pages.
 pub(crate) trait Pages: Send + Sync {
-    /// `/readyz`.
+    /// Whether `/readyz` reports 200; it reports 503 otherwise.
     fn is_ready(&self) -> bool;
-    /// `/metrics`.
+    /// The text of `/metrics`, in Prometheus format.
     fn metrics(&self) -> String;
-    /// `/stats`.
+    /// The content of `/stats`.
     fn stats(&self) -> ServiceStats;
-    /// `/stats/connections`.
+    /// The content of `/stats/connections`.
     fn connections(&self) -> ConnectionBooks;
-    /// `/stats/links`.
+    /// The content of `/stats/links`.
     fn links(&self) -> LinkStats;
 }
 
-/// A metrics port that is served until it is dropped.
+/// A metrics port. Dropping it stops the server and joins its thread.
 pub(crate) struct MetricsPort {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -61,7 +61,7 @@ impl MetricsPort {
             .name("wse-metrics".into())
             .spawn(move || {
                 runtime.block_on(serve(listener, router(pages), stopped));
-                // An answer that waits for the application is not waited for.
+                // Doesn't wait for a page that is waiting for the application.
                 runtime.shutdown_background();
             })
             .map_err(failed("start the metrics port's thread"))?;
@@ -75,7 +75,7 @@ impl MetricsPort {
 
 impl Drop for MetricsPort {
     fn drop(&mut self) {
-        // Nobody to tell means that it has ended.
+        // Sending fails only if the thread has already ended.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -128,7 +128,11 @@ async fn links(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serializ
     blocking(move || pages.links()).await.map(Json)
 }
 
-/// The application may take its time to say what it counted: an interpreter's lock, say.
+/// Runs `work` on a blocking thread: the application may take time to report its counters, for example while another
+/// thread holds the interpreter's lock.
+///
+/// # Errors
+/// Status 500 if `work` panics.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
     spawn_blocking(work).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -1,7 +1,7 @@
-//! What the threads of a server share: queues to and from the shards, topics, and who is who.
+//! The state that a server's threads share: queues to and from the shards, topics, and the registry of connections.
 //!
-//! Shards, links and the server call it. It knows none of them: it puts commands into mailboxes and gives publications to
-//! carriers.
+//! Shards, links and the server call the hub. The hub depends on none of them: it puts commands into mailboxes and
+//! passes publications to carriers.
 
 mod fanout;
 mod presence;
@@ -30,7 +30,7 @@ use crate::{
     topics::Topics,
 };
 
-/// What the shards, the links to other instances and the server share.
+/// The state that the shards, the links to other instances and the server share.
 pub(crate) struct Hub {
     pub(crate) config: Config,
     pub(crate) gate: Option<Gate>,
@@ -44,12 +44,12 @@ pub(crate) struct Hub {
     pub(crate) presence: Option<Presence>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) wakers: Vec<Arc<Waker>>,
-    /// Open connections of all shards, touched when one opens or closes.
+    /// The number of open connections of all shards, changed when one opens or closes.
     pub(crate) open: AtomicUsize,
     pub(crate) stopping: AtomicBool,
-    /// Nobody is let in any more.
+    /// Set once the server admits no more clients.
     pub(crate) draining: AtomicBool,
-    /// Books of shards that have ended.
+    /// The books of connections whose shard has ended.
     pub(crate) last_books: Mutex<Vec<Book>>,
     started: Instant,
 }
@@ -80,12 +80,12 @@ impl Hub {
         })
     }
 
-    /// `/readyz`.
+    /// The state that `/readyz` reports: running and not draining.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_running() && !self.draining.load(Ordering::SeqCst)
     }
 
-    /// Until it is told to stop.
+    /// Whether the server has not been asked to stop.
     pub(crate) fn is_running(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }

@@ -20,72 +20,75 @@ use crate::{
     stats::{Counters, ShardReading},
 };
 
-/// What an entry of a batch is.
+/// The kind of an entry in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A connection opened without a token; data is its cookie header, the type its id. The application greets it.
+    /// A connection opened without a check of its token: the data is its cookie header, the type its id. The
+    /// application sends the `server_ready`.
     Connect,
-    /// A connection opened with a valid token; data is the user's id, the type the connection's id.
+    /// A connection opened with a valid token: the data is the user's id, the type the connection's id.
     AuthConnect,
-    /// The text of a JSON object, without the legacy prefix. Malformed JSON shows when it is parsed.
+    /// The text of a JSON object, without the legacy prefix. Malformed JSON is detected only when the application
+    /// parses it.
     Json,
     /// Validated MessagePack, without its prefix.
     MessagePack,
-    /// Text that is no JSON object, as it came.
+    /// Text that is not a JSON object, unchanged.
     Raw,
-    /// A binary frame that is nothing of the above.
+    /// A binary frame that is none of the above.
     Binary,
-    /// A user joined a topic; data is a JSON object of topic, user and what it says about itself. It is no connection's.
+    /// A user joined a topic: the data is a JSON object of topic, user and the user's presence data. It belongs to no
+    /// connection.
     PresenceJoin,
-    /// A user left a topic; otherwise as above.
+    /// A user left a topic; otherwise as [`Kind::PresenceJoin`].
     PresenceLeave,
-    /// The connection is gone; no data, the type is its id. It is the connection's last entry.
+    /// The connection is closed: no data, the type is its id. It is the connection's last entry.
     Disconnect,
 }
 
 impl Kind {
-    /// Whether it is a message from the client, and not an event of the connection's life.
+    /// Whether it is a message from the client, not an event of a connection or of presence.
     pub fn is_message(self) -> bool {
         !matches!(self, Self::Connect | Self::AuthConnect | Self::Disconnect | Self::PresenceJoin | Self::PresenceLeave)
     }
 }
 
-/// One message or event: offsets into its segment's blob.
+/// One message or event, as offsets into its segment's blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose it is.
+    /// The connection that it belongs to.
     pub connection: ConnectionKey,
-    /// Where its data starts, in bytes.
+    /// The offset of the data, in bytes.
     pub start: u32,
-    /// Where its data ends.
+    /// The offset at which the data ends, in bytes.
     pub end: u32,
-    /// Where its type starts.
+    /// The offset of the type, in bytes.
     pub type_start: u32,
-    /// How long its type is; 0 if it has none.
+    /// The length of the type, in bytes; 0 if there is none.
     pub type_len: u16,
-    /// What it is.
+    /// The kind of message or event.
     pub kind: Kind,
 }
 
 /// Messages that share one blob.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The bytes as they came off the wire, unmasked in place, frame headers between them.
+    /// The bytes as they came off the wire, unmasked in place, with frame headers between the messages.
     pub blob: Bytes,
-    /// Where the messages are, in the order they arrived.
+    /// The messages, in order of arrival.
     pub entries: Vec<Entry>,
 }
 
 impl Segment {
-    /// The bytes of the type that `entry`, one of this segment's, has; empty where it has none.
+    /// The bytes of the type of `entry`, which must belong to this segment; empty if it has none.
     #[inline]
     pub fn label(&self, entry: &Entry) -> &[u8] {
         let start = entry.type_start as usize;
         &self.blob[start..start + usize::from(entry.type_len)]
     }
 
-    /// The message that `entry`, one of this segment's, describes.
+    /// The message that `entry`, which must belong to this segment, describes.
     pub fn message(&self, entry: &Entry) -> Message<'_> {
         let kind = self.label(entry);
         Message {
@@ -97,30 +100,31 @@ impl Segment {
     }
 }
 
-/// One message of a batch.
+/// One message of a batch, borrowed from its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// The kind of message or event.
     pub kind: Kind,
-    /// Whose it is.
+    /// The connection that it belongs to.
     pub connection: ConnectionKey,
-    /// Its data.
+    /// The data; its meaning depends on the kind.
     pub data: &'a [u8],
-    /// The top-level `t` (or `type`) of a JSON object or a MessagePack map, if it is a string without escapes; of a
+    /// The top-level `t` (or `type`) of a JSON object or a MessagePack map, if it is a string without escapes; for a
     /// connection event, the connection's id.
     pub message_type: Option<&'a str>,
 }
 
-/// Messages that were drained together. Dropping it gives their memory back, which is what lets a paused shard read on.
+/// Messages that were drained together. Dropping the batch releases their memory, after which a paused shard can read
+/// on.
 pub struct Batch {
     segments: Vec<Segment>,
-    /// The index of each segment's first message.
+    /// The index of each segment's first message in the batch.
     starts: Vec<usize>,
     len: usize,
     lease: Option<Lease>,
 }
 
-/// What a batch holds and whom to tell when it doesn't any more.
+/// What a batch holds of the application's limits, and where it is released.
 struct Lease {
     inbound: Arc<Inbound>,
     messages: usize,
@@ -139,18 +143,18 @@ impl Batch {
         Self { segments: Vec::new(), starts: Vec::new(), len: 0, lease: None }
     }
 
-    /// How many messages and events it has.
+    /// The number of messages and events.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether there are no messages or events.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Message `index`, if there are so many. Finds its segment by bisection; whoever walks keeps a cursor over
-    /// [`Batch::segments`] instead.
+    /// The message at `index`, or `None` beyond the end. Finds the segment by bisection; to visit all messages, use
+    /// [`Batch::iter`] or keep a cursor over [`Batch::segments`].
     pub fn get(&self, index: usize) -> Option<Message<'_>> {
         if index >= self.len {
             return None;
@@ -166,7 +170,7 @@ impl Batch {
         self.segments.iter().flat_map(|segment| segment.entries.iter().map(|entry| segment.message(entry)))
     }
 
-    /// The blobs with their entries.
+    /// The segments: blobs with their entries.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -188,24 +192,24 @@ impl Drop for Batch {
             let gone = self.segments.iter().flat_map(|segment| &segment.entries);
             lease.inbound.registry.forget(gone.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
-        // The blobs first: a woken shard wants its arenas back.
+        // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
         lease.inbound.held.release(lease.messages, lease.bytes);
     }
 }
 
-/// A segment on its way, with what it counts for.
+/// A segment on its way to the application, with what is charged for it.
 pub(crate) struct Queued {
     pub(crate) segment: Segment,
-    /// Bytes charged to it; a blob shared by several segments is charged to one of them.
+    /// The bytes charged to it; a blob that several segments share is charged to one of them.
     pub(crate) bytes: usize,
-    /// Entries that are messages.
+    /// The number of entries that are messages.
     pub(crate) messages: usize,
     pub(crate) has_disconnects: bool,
 }
 
 impl Queued {
-    /// Cuts the first `count` entries off. The blob's bytes stay charged to the rest, which keeps it alive.
+    /// Cuts off the first `count` entries. The blob's bytes stay charged to the rest, which keeps the blob alive.
     fn split_front(&mut self, count: usize) -> Self {
         let rest = self.segment.entries.split_off(count);
         let front = std::mem::replace(&mut self.segment.entries, rest);
@@ -223,16 +227,16 @@ struct ShardQueue {
     counters: Counters,
     delivered: u64,
     queued: u64,
-    /// Queued entries, events included.
+    /// The number of queued entries, events included.
     depth: usize,
 }
 
-/// The queues of all shards.
+/// The queues of all shards, and the drains that wait on them.
 pub(crate) struct Inbound {
     queues: Box<[Mutex<ShardQueue>]>,
     pub(crate) held: Held,
     pub(crate) registry: Arc<Registry>,
-    /// Where the next drain starts, so that no shard is served last for ever.
+    /// The shard at which the next drain starts. It moves on each time, so that no shard is always served last.
     turn: AtomicUsize,
     waiting: AtomicUsize,
     woken: Mutex<bool>,
@@ -255,11 +259,11 @@ impl Inbound {
     }
 
     fn queue(&self, shard: usize) -> MutexGuard<'_, ShardQueue> {
-        // Whoever panicked under this lock left whole values behind: nothing under it can fail half-way.
+        // A panic under this lock leaves complete values behind: nothing under it can fail half-way.
         self.queues[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A shard's round: hands over what arrived and publishes its counters. `counters` include what is handed over.
+    /// Hands over what arrived in a shard's round, and publishes its counters. `counters` include what is handed over.
     pub(crate) fn push(&self, shard: usize, arrived: &mut Vec<Queued>, counters: &Counters) {
         let any = !arrived.is_empty();
         let (mut entries, mut bytes) = (0, 0);
@@ -272,7 +276,7 @@ impl Inbound {
         }
         queue.depth += entries;
         queue.counters = *counters;
-        // Charged before anyone can drain it, or the release could come first.
+        // Charged under the lock: a drain could otherwise release it first.
         self.held.charge(entries, bytes);
         drop(queue);
         if any && self.waiting.load(Ordering::SeqCst) > 0 {
@@ -285,7 +289,7 @@ impl Inbound {
         self.arrived.notify_one();
     }
 
-    /// Takes what is ready, up to `limit` entries, waiting up to `timeout` for the first.
+    /// Takes up to `limit` entries that are ready, and waits up to `timeout` for the first.
     pub(crate) fn drain(self: &Arc<Self>, limit: usize, timeout: Duration) -> Batch {
         let batch = self.take(limit);
         if !batch.is_empty() || timeout.is_zero() || limit == 0 || self.closed.load(Ordering::SeqCst) {
@@ -293,7 +297,7 @@ impl Inbound {
         }
         let deadline = Instant::now() + timeout;
         let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Announced before looking again: a shard that pushes later sees it and wakes us.
+        // Announced before the queues are checked again: a shard that pushes later sees it and wakes this thread.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let batch = loop {
             let batch = self.take(limit);
@@ -314,7 +318,7 @@ impl Inbound {
         self.arrived.notify_all();
     }
 
-    /// Nothing will arrive any more: drains take what is there and don't wait.
+    /// Marks the end of input: drains take what is queued and no longer wait.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake_drain();
@@ -347,7 +351,7 @@ impl Inbound {
         batch
     }
 
-    /// A consistent reading of each shard's books.
+    /// A consistent reading of each shard's counters.
     pub(crate) fn readings(&self) -> Vec<ShardReading> {
         (0..self.queues.len())
             .map(|shard| {

@@ -1,8 +1,8 @@
-//! Where a shard reads to, and where it collects what it will hand over: arenas that messages are left lying in.
+//! Where a shard reads to, and where it collects what it will hand over: arenas in which the messages stay in place.
 //!
-//! Sockets are read into an arena, messages are parsed and unmasked in place, and once per round everything so far is frozen
-//! into a blob that the application shares. An arena that is used up comes back when the last blob of it is dropped. What
-//! turns out not to be handed over (pings, dropped messages) is overwritten by the next read.
+//! Sockets are read into an arena, and messages are parsed and unmasked in place. Once per round everything so far is
+//! frozen into a blob that the application shares. A used-up arena is reused when its last blob is dropped. What isn't
+//! handed over (pings, dropped messages) is overwritten by the next read.
 
 use std::{collections::VecDeque, mem::MaybeUninit, ops::Range};
 
@@ -13,20 +13,20 @@ use crate::{
     key::ConnectionKey,
 };
 
-/// Room for one read. Below 256 KiB a flood costs a fifth more (fewer messages per read).
+/// The room for one read, in bytes. Below 256 KiB a flood costs a fifth more, because each read returns fewer messages.
 pub(crate) const READ_BYTES: usize = 256 << 10;
-/// An arena. Four reads at least; small enough that a few of them stay in the cache.
+/// The size of an arena, in bytes: at least four reads, and small enough that a few arenas stay in the cache.
 pub(crate) const ARENA_BYTES: usize = 1 << 20;
-/// Messages that don't lie in the arena are copied together up to this size; larger ones become blobs of their own.
+/// Messages outside the arena are copied together up to this size, in bytes; larger ones become blobs of their own.
 const COPY_BYTES: usize = 16 << 10;
-/// Entries after which it is better to hand over than to go on collecting.
+/// The number of entries after which it is better to hand over than to go on collecting.
 const ENTRIES_PER_SEGMENT: usize = 4096;
 
-/// Where a message lies.
+/// Where the bytes of a message are.
 pub(crate) enum Place {
-    /// In the arena, where it was read to.
+    /// In the arena, where the message was read to.
     Arena(Range<usize>),
-    /// Somewhere else: joined, inflated, or too big for the arena.
+    /// In a buffer of its own: the message was joined, inflated, or too big for the arena.
     Own(Vec<u8>, Range<usize>),
 }
 
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// Entries in a row whose data lies in the same place.
+/// Successive entries whose data is in the same place.
 struct Piece {
     source: Source,
     entries: Vec<Entry>,
@@ -53,13 +53,13 @@ struct Piece {
 
 pub(crate) struct Intake {
     arena: BytesMut,
-    /// Arenas that are used up; the front one has been waiting longest for its blobs to be dropped.
+    /// Used-up arenas; the one in front has been waiting longest for its blobs to be dropped.
     spent: VecDeque<BytesMut>,
-    /// Data that does not lie in the arena, of this round.
+    /// The data of this round that is outside the arena and small.
     side: BytesMut,
     pieces: Vec<Piece>,
     arrived: Vec<Queued>,
-    /// Where the arena's last kept message ends.
+    /// The offset in the arena at which the last kept message ends.
     kept: usize,
     entries: usize,
     own_bytes: usize,
@@ -70,7 +70,8 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// `bytes_limit` is what the application may hold in bytes. Twice as much arena is allowed: a blob keeps its whole arena.
+    /// `bytes_limit` is what the application may hold in bytes. Twice as many bytes of arenas are allowed, because a
+    /// blob keeps its whole arena alive.
     pub(crate) fn new(bytes_limit: usize) -> Self {
         Self {
             arena: BytesMut::with_capacity(ARENA_BYTES),
@@ -87,28 +88,29 @@ impl Intake {
         }
     }
 
-    /// Says how much the application may still hold.
+    /// Sets how many more messages and bytes the application may hold.
     pub(crate) fn set_room(&mut self, room: (usize, usize)) {
         self.room = room;
     }
 
-    /// Whether the application may hold nothing beyond what was collected.
+    /// Whether the application may hold nothing beyond what is collected.
     pub(crate) fn is_full(&self) -> bool {
         self.entries >= self.room.0 || self.kept + self.side.len() + self.own_bytes > self.room.1
     }
 
-    /// Whether so much was collected that it should be handed over before going on.
+    /// Whether so much is collected that it should be handed over first.
     pub(crate) fn is_due(&self) -> bool {
         self.entries >= ENTRIES_PER_SEGMENT
     }
 
-    /// Makes room for a read behind `partial` bytes. If no arena may be had, returns false, unless `anyway`.
+    /// Makes room for a read after `partial` bytes. Returns false if no arena is available; with `anyway` the limit on
+    /// arenas is ignored.
     pub(crate) fn reserve(&mut self, partial: usize, anyway: bool) -> bool {
         let wanted = READ_BYTES + partial;
         if self.arena.capacity() - self.arena.len() >= wanted {
             return true;
         }
-        // When nobody holds any of it, it starts over.
+        // If no blob of it is alive, the arena is reused from its start.
         if self.arena.is_empty() && self.arena.try_reclaim(wanted.max(ARENA_BYTES)) {
             return true;
         }
@@ -131,7 +133,7 @@ impl Intake {
         Some(BytesMut::with_capacity(wanted.max(ARENA_BYTES)))
     }
 
-    /// Gives memory back when it isn't needed: one arena is kept.
+    /// Frees arenas that aren't needed; one is kept.
     pub(crate) fn shrink(&mut self) {
         while self.spent.front_mut().is_some_and(|arena| arena.try_reclaim(1)) {
             self.spent.pop_front();
@@ -139,7 +141,7 @@ impl Intake {
         }
     }
 
-    /// The arena so far becomes a blob; entries of this round point into that.
+    /// Freezes the arena so far into a blob; the entries of this round then refer to the blob.
     fn seal(&mut self) {
         if self.arena.is_empty() {
             return;
@@ -152,7 +154,7 @@ impl Intake {
         }
     }
 
-    /// Starts a read with bytes that are here already. Returns where the read starts.
+    /// Starts a read with bytes that arrived earlier. Returns the offset at which the read starts.
     pub(crate) fn begin_read(&mut self, partial: &[u8]) -> usize {
         let start = self.arena.len();
         self.kept = start;
@@ -160,7 +162,8 @@ impl Intake {
         start
     }
 
-    /// Reads from `socket` behind what is here, `most` bytes at most. Returns how many bytes came and how many could have.
+    /// Reads at most `most` bytes from `socket` and appends them. Returns how many bytes were read and how many could
+    /// have been.
     pub(crate) fn read(&mut self, socket: &impl std::os::fd::AsFd, most: usize) -> rustix::io::Result<(usize, usize)> {
         let spare: &mut [MaybeUninit<u8>] = self.arena.spare_capacity_mut();
         let room = spare.len().min(most);
@@ -179,12 +182,12 @@ impl Intake {
         &mut self.arena
     }
 
-    /// Ends a read: what lies behind the last message that was kept is overwritten by the next one.
+    /// Ends a read: what is after the last kept message is overwritten by the next read.
     pub(crate) fn end_read(&mut self) {
         self.arena.truncate(self.kept);
     }
 
-    /// Keeps a message that lies in the arena at `place`. Ranges count from there.
+    /// Keeps a message that is in the arena at `place`. The other ranges count from there.
     #[inline]
     pub(crate) fn push_in_arena(
         &mut self,
@@ -199,7 +202,7 @@ impl Intake {
         self.push_entry(Source::Arena, entry);
     }
 
-    /// Keeps a message. Ranges count from where `place` says that the message starts.
+    /// Keeps a message. Ranges count from where the message starts in `place`.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -223,7 +226,7 @@ impl Intake {
         self.push_entry(source, entry(kind, connection, base, data, message_type));
     }
 
-    /// Keeps an event of a connection's life. It is never refused: the application could not make sense of the rest.
+    /// Keeps a connection event. It is never refused: without it the application could not make sense of the rest.
     pub(crate) fn push_event(&mut self, kind: Kind, connection: ConnectionKey, id: &str, data: &[u8]) {
         let start = self.side.len();
         self.side.extend_from_slice(data);
@@ -252,7 +255,7 @@ impl Intake {
         }
     }
 
-    /// What was collected, ready to be handed over; each blob's bytes are charged once.
+    /// What was collected, ready to be handed over; the bytes of each blob are charged once.
     pub(crate) fn collected(&mut self) -> &mut Vec<Queued> {
         if self.pieces.is_empty() {
             return &mut self.arrived;
@@ -278,7 +281,7 @@ impl Intake {
     }
 }
 
-/// Describes a message that starts at `base`.
+/// Builds the entry of a message that starts at `base`. A type longer than 65535 bytes is left out.
 #[inline]
 fn entry(
     kind: Kind,
@@ -290,7 +293,7 @@ fn entry(
     let message_type = message_type.filter(|range| range.len() <= usize::from(u16::MAX)).unwrap_or(0..0);
     Entry {
         connection,
-        // An arena, a round's side and a message are far below 4 GiB: Config::validate sees to the last one.
+        // An arena, a round's side buffer and a message are far below 4 GiB; `Config::validate` limits the message.
         start: (base + data.start) as u32,
         end: (base + data.end) as u32,
         type_start: (base + message_type.start) as u32,

@@ -1,21 +1,22 @@
-//! Finding the type of a JSON object without building a tree. Pure.
+//! Finds the type of a JSON object without building a tree. Pure.
 //!
-//! For well-formed JSON it finds what a parser would find; malformed JSON may have any type or none, which is the
-//! application's to notice when it parses. Three ways, cheapest first: the type comes first, the type comes last, or
-//! the text is walked with an eye on depth and strings.
+//! For well-formed JSON the result is that of a parser. Malformed JSON may yield any type or none; the application
+//! notices when it parses the text. Three methods are tried, cheapest first: the type is the first member, the type is
+//! the last member, or the text is scanned while depth and strings are tracked.
 
 use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-/// How many bytes are looked at one by one before a vector search begins.
+/// How many bytes are compared one by one before a vector search begins.
 const NEAR: usize = 16;
-/// How far from the end a type may start to be found without walking, in bytes.
+/// How far before the end a type may start, in bytes, to be found without a scan.
 const LONGEST_AT_BACK: usize = 64;
 
-/// The top-level value of `t`, else of `type`, if it is a string without escapes: where it lies in `text`.
+/// The range in `text` of the top-level value of `t`, else of `type`, if it is a string without escapes.
 ///
-/// `text` starts with `{`. A key counts only as it is usually spelled: `"\u0074"` is not found. Of equal keys the first or the
+/// `text` must start with `{`. A key counts only in its usual spelling: `"\u0074"` is not found. Of equal keys either
+/// the first or the last counts.
 /// last counts.
 #[inline]
 pub fn find_type(text: &[u8]) -> Option<Range<usize>> {
@@ -28,47 +29,48 @@ pub fn find_type(text: &[u8]) -> Option<Range<usize>> {
     walk(text)
 }
 
-/// `{"t":"…"`
+/// Recognises `{"t":"…"` at the start.
 #[inline]
 fn type_at_front(text: &[u8]) -> Option<Range<usize>> {
     text.strip_prefix(b"{\"t\":\"").and_then(string_end).map(|length| 6..6 + length)
 }
 
-/// `,"t":"…"}` at the very end.
+/// Recognises `,"t":"…"}` at the very end.
 ///
 /// In well-formed JSON these bytes can be nothing else. The last brace closes the object, so the quote before it ends a
-/// string; that string begins at the next quote to the left, for none of its bytes is a quote or a backslash; the quote
-/// behind `t` follows neither a backslash nor the start of a string, so it ends the key; the one before `t` follows a
-/// comma, so it is no escaped one and begins the key. And the object that the last brace closes is the top-level one.
+/// string. That string begins at the next quote to the left, because none of its bytes is a quote or a backslash. The
+/// quote after `t` follows neither a backslash nor the start of a string, so it ends the key. The quote before `t`
+/// follows a comma, so it is not escaped and begins the key. The object that the last brace closes is the top-level
+/// one.
 #[inline]
 fn type_at_back(text: &[u8]) -> Option<Range<usize>> {
     let end = text.len().checked_sub(2)?;
     if &text[end..] != b"\"}" {
         return None;
     }
-    // Types are short; a payload that ends in a long string isn't searched for its beginning.
+    // Types are short: in a payload that ends in a long string, the start of the string isn't searched for.
     let nearest = end.saturating_sub(LONGEST_AT_BACK);
     let start = text[nearest..end].iter().rposition(|byte| matches!(byte, b'"' | b'\\'))? + nearest + 1;
     text[..start].ends_with(b",\"t\":\"").then_some(start..end)
 }
 
-/// How many bytes a string has whose opening quote was just passed; none if it has escapes or no end.
+/// The length of a string after its opening quote; `None` if it has escapes or doesn't end.
 #[inline]
 fn string_end(rest: &[u8]) -> Option<usize> {
     let length = next_delimiter(rest)?;
     (rest[length] == b'"').then_some(length)
 }
 
-/// How far the next quote or backslash is.
+/// The distance to the next quote or backslash.
 #[inline]
 fn next_delimiter(rest: &[u8]) -> Option<usize> {
-    // Keys and most values are short: a loop beats a vector search until that has paid for its start.
+    // Keys and most values are short: a loop is faster than the start of a vector search.
     let is_delimiter = |byte: &u8| matches!(byte, b'"' | b'\\');
     let (near, far) = rest.split_at(rest.len().min(NEAR));
     near.iter().position(is_delimiter).or_else(|| memchr2(b'"', b'\\', far).map(|at| at + NEAR))
 }
 
-/// Walks the whole object, keeping an eye on depth.
+/// Scans the whole object and tracks its depth.
 fn walk(text: &[u8]) -> Option<Range<usize>> {
     let mut fallback = None;
     for member in Members::of(text) {
@@ -82,7 +84,7 @@ fn walk(text: &[u8]) -> Option<Range<usize>> {
     fallback
 }
 
-/// The keys at the top level that the colon follows at once, each with its value if that is a string.
+/// The top-level keys that a colon follows directly, each with its value if that is a string.
 pub(crate) fn top_level_keys(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Option<Range<usize>>)> {
     Members::of(text).filter(|member| member.colon == member.key.end + 1).map(|member| (member.key, member.value))
 }
@@ -90,11 +92,11 @@ pub(crate) fn top_level_keys(text: &[u8]) -> impl Iterator<Item = (Range<usize>,
 struct Member {
     key: Range<usize>,
     colon: usize,
-    /// Where it lies, if it is a string.
+    /// The range of the value, if it is a string.
     value: Option<Range<usize>>,
 }
 
-/// The members of an object; ends early where the text is no JSON.
+/// An iterator over the members of an object; it ends early if the text is not JSON.
 struct Members<'a> {
     walker: Walker<'a>,
     is_over: bool,
@@ -109,7 +111,7 @@ impl<'a> Members<'a> {
         let walker = &mut self.walker;
         walker.skip_space();
         if walker.peek()? != b'"' {
-            // The closing brace, or no JSON.
+            // Either the closing brace, or the text is not JSON.
             return None;
         }
         let key = walker.string()?;
@@ -122,7 +124,7 @@ impl<'a> Members<'a> {
         let value = if walker.peek()? == b'"' {
             Some(walker.string()?)
         } else {
-            // What breaks off behind a key that was there is still that key's.
+            // The key is still reported if its value breaks off.
             self.is_over |= walker.skip_value().is_none();
             None
         };
@@ -169,7 +171,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Passes a string, whose opening quote is next. Where its content lies.
+    /// Passes a string, whose opening quote is next. Returns the range of its content.
     fn string(&mut self) -> Option<Range<usize>> {
         let start = self.at + 1;
         let mut at = start;
@@ -183,7 +185,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Passes a value that is no string: to the comma or brace behind it.
+    /// Passes a value that is not a string, up to the comma or brace after it.
     fn skip_value(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
@@ -204,7 +206,7 @@ impl Walker<'_> {
     }
 }
 
-/// The bytes at which a walk over a value has to look twice.
+/// The bytes that matter when a value is skipped.
 static IS_STRUCTURE: [bool; 256] = {
     let mut table = [false; 256];
     let structure = b"\"{}[],";
@@ -283,7 +285,7 @@ mod tests {
         })
     }
 
-    /// Strings that look like what the scan looks for.
+    /// Strings that resemble what the scan searches for.
     fn strings() -> impl Strategy<Value = String> {
         prop_oneof![
             3 => prop::sample::select(vec!["t", "type", "p", "\"t\":\"x\"", "\\", "\"", ",\"t\":\"", "{", "}", "\"}", "tt"])
@@ -292,7 +294,7 @@ mod tests {
         ]
     }
 
-    /// What a parser would say.
+    /// The type that a parser finds.
     pub(super) fn expected(value: &Value) -> Option<String> {
         let value = value.get("t").or_else(|| value.get("type"))?.as_str()?;
         let encoded = Value::from(value).to_string();
@@ -308,7 +310,7 @@ mod tests {
             pretty in any::<bool>(),
         ) {
             let object = Map::from_iter(members);
-            // serde_json sorts keys; any order has to do.
+            // `serde_json` sorts keys, but the result must not depend on their order.
             let mut members: Vec<(String, Value)> = object.clone().into_iter().collect();
             if !members.is_empty() {
                 let length = members.len();

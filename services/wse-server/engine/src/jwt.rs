@@ -1,6 +1,6 @@
-//! Who may connect: the token from a request's headers, and whether it is good.
+//! Admission of clients: extracts the token from a request's headers and verifies it.
 //!
-//! Tokens, secrets and the reasons of a refusal are never logged and never told to the client.
+//! Tokens, secrets and the exact reasons of a refusal are never logged and never sent to the client.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,24 +14,24 @@ use crate::{
     topics::TopicAcl,
 };
 
-/// Longer tokens are refused unread.
+/// The longest token that is checked, in bytes; a longer one is refused without reading it.
 const MAXIMAL_TOKEN_BYTES: usize = 8192;
 /// How far the clocks of issuer and server may differ, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
-/// Why a client isn't let in: the words it is told.
+/// Why a client isn't admitted, as it is reported to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// It brought no token.
+    /// The request has no token.
     Missing,
-    /// It brought one that isn't good.
+    /// The token is invalid.
     Failed,
-    /// The token is good but names no user.
+    /// The token is valid but has no user id in `sub`.
     NoUser,
 }
 
 impl AuthError {
-    /// The code on the wire.
+    /// The error code on the wire.
     pub fn code(self) -> &'static str {
         match self {
             Self::Missing => "AUTH_REQUIRED",
@@ -39,7 +39,7 @@ impl AuthError {
         }
     }
 
-    /// The words on the wire.
+    /// The error message on the wire.
     pub fn message(self) -> &'static str {
         match self {
             Self::Missing => "No JWT cookie or Authorization header",
@@ -57,7 +57,7 @@ struct Claims {
     wse_topics: Value,
 }
 
-/// Rules for topics, as a token carries them.
+/// The topic rules in a token's `wse_topics` claim.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TopicClaim {
@@ -67,24 +67,24 @@ struct TopicClaim {
     deny: Vec<String>,
 }
 
-/// Who was let in.
+/// A client that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The user's id.
+    /// The user's id, from the claim `sub`.
     pub user: String,
-    /// What it may subscribe to, if its token says so.
+    /// The topics that the user may subscribe to; `None` if the token has no rules.
     pub topics: Option<TopicAcl>,
 }
 
-/// A key, and what a token must be to pass with it: signed with this key's algorithm and no other.
+/// A key and the checks of a token that it verifies. The token must be signed with this key's algorithm and no other.
 struct Lock {
     key: JwtKey,
     validation: Validation,
 }
 
-/// Checks tokens.
+/// Verifies tokens with the current keys.
 pub struct Gate {
-    /// Shared by the handshakes that are under way while a rotation replaces it.
+    /// The current keys. Handshakes in progress keep the previous list when a rotation replaces it.
     locks: RwLock<Arc<[Lock]>>,
     issuer: Option<String>,
     audience: Option<String>,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// A gate with the keys and rules of `config`.
+    /// Makes a gate with the keys and claims of `config`.
     pub fn new(config: &JwtConfig) -> Self {
         let gate = Self {
             locks: RwLock::new(Arc::new([])),
@@ -110,10 +110,10 @@ impl Gate {
         gate
     }
 
-    /// From now on, tokens pass by `keys` alone. Who is inside stays.
+    /// Verifies tokens with `keys` alone from now on. Open connections stay.
     ///
     /// # Errors
-    /// When nobody could come in with them, or two have one id; then the old ones stay.
+    /// [`KeyError`] if there are no keys, too many, or two with the same id and algorithm; the old keys then stay.
     pub fn replace(&self, keys: &[JwtKey]) -> Result<(), KeyError> {
         keys::check(keys)?;
         self.install(keys);
@@ -131,7 +131,7 @@ impl Gate {
         validation.validate_nbf = true;
         validation.validate_aud = self.audience.is_some();
         validation.set_required_spec_claims(&["exp"]);
-        // A token without the claim that is checked would pass if the claim weren't required too.
+        // A token without the claim passes its check unless the claim is required as well.
         if let Some(issuer) = &self.issuer {
             validation.set_issuer(&[issuer]);
             validation.required_spec_claims.insert("iss".into());
@@ -143,10 +143,10 @@ impl Gate {
         validation
     }
 
-    /// Finds the token (cookie, then bearer) and checks it. Returns who brought it.
+    /// Finds the token (cookie first, then bearer) and verifies it. Returns the user.
     ///
     /// # Errors
-    /// What the client is told.
+    /// [`AuthError`], which is reported to the client.
     pub fn admit<'a>(
         &self,
         cookies: impl IntoIterator<Item = &'a str>,
@@ -169,16 +169,16 @@ impl Gate {
         if let [lock] = &*locks
             && lock.key.id.is_none()
         {
-            // No choice, so the header is read once, by `decode`.
+            // There is only one key to choose, so `decode` alone reads the header.
             return lock.open(token).ok();
         }
         let header = decode_header(token).ok()?;
-        // The one that the token names goes first: the others cost a signature each.
+        // The key that the token names is tried first, because each other key costs a signature check.
         for named in [true, false] {
             for lock in locks.iter().filter(|lock| lock.key.id.is_some() == named && lock.may_open(&header)) {
                 match lock.open(token) {
                     Ok(claims) => return Some(claims),
-                    // Signed, perhaps, with another key that has no id: that before the last rotation.
+                    // The signature may be by another key without an id, such as the one before the last rotation.
                     Err(ErrorKind::InvalidSignature) => {}
                     Err(_) => return None,
                 }
@@ -194,13 +194,13 @@ impl Lock {
     }
 
     fn open(&self, token: &str) -> Result<Claims, ErrorKind> {
-        // It refuses any algorithm but the one of the validation before it looks at the key.
+        // `decode` refuses any algorithm but that of the validation before it uses the key.
         let decoded = decode(token, &self.key.key, &self.validation);
         decoded.map(|token| token.claims).map_err(|error| error.into_kind())
     }
 }
 
-/// The rules of a token's `wse_topics`. Rules that make no sense allow nothing: whoever wrote them meant to deny something.
+/// The rules in a token's `wse_topics`. Invalid rules allow nothing, because their author meant to deny something.
 fn rules(claim: Value) -> Option<TopicAcl> {
     if claim.is_null() {
         return None;
@@ -210,7 +210,7 @@ fn rules(claim: Value) -> Option<TopicAcl> {
     Some(rules.unwrap_or_else(TopicAcl::nothing))
 }
 
-/// The value of cookie `name`. Scripts write `undefined` and `null` where they have no token.
+/// The value of cookie `name`. Scripts write `undefined` and `null` if they have no token.
 fn cookie_value<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let values = header.split(';').filter_map(|cookie| cookie.trim().split_once('='));
     let mut named = values.filter(|(found, _)| *found == name).map(|(_, value)| value.trim());

@@ -1,8 +1,9 @@
-//! The number by which the engine knows a connection.
+//! The number by which the engine identifies a connection.
 
-/// Which connection a message belongs to: unique for the server's life, cheap to copy, compare and hash.
+/// Identifies the connection of a message: unique for the server's life, cheap to copy, compare and hash.
 ///
-/// Shard (8 bits), serial number within the shard (32 bits), slot in its table (24 bits). A slot is used again, a serial isn't.
+/// From the highest bit: shard (8 bits), serial number within the shard (32 bits), slot in its table (24 bits). A slot
+/// is reused, a serial number isn't.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(u64);
 
@@ -18,12 +19,12 @@ impl ConnectionKey {
         Self(u64::from(shard) << (SERIAL_BITS + SLOT_BITS) | u64::from(serial) << SLOT_BITS | slot as u64)
     }
 
-    /// The key as one integer, for a table in another language.
+    /// The key as one integer, for use in another language.
     pub fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The key that [`ConnectionKey::as_u64`] gave out.
+    /// The key of an integer from [`ConnectionKey::as_u64`].
     pub fn from_u64(value: u64) -> Self {
         Self(value)
     }

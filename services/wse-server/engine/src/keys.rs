@@ -1,8 +1,8 @@
 //! Keys that verify tokens: a secret, a public key in PEM, or a set of keys as an issuer publishes it (RFC 7517).
 //!
-//! A key carries its algorithm. A token's header chooses among keys, never what a key is used for: a public key that a
-//! forger takes for a secret verifies nothing. Keys are checked here, once, so that a bad one is found at the start
-//! and not by the first client.
+//! A key carries its algorithm. A token's header chooses among the keys but never how a key is used, so a forger can't
+//! have a public key used as a secret. Keys are checked here, once, so that a bad one is found at the start and not by
+//! the first client.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -14,17 +14,17 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
 };
 
-/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
+/// The shortest HMAC secret, in bytes (RFC 7518, 3.2).
 const MINIMAL_SECRET_BYTES: usize = 32;
-/// RSA keys below this many bits are refused (RFC 7518, 3.3), and so are larger ones than the library takes.
+/// The sizes of RSA keys in bits: the minimum is that of RFC 7518 (3.3), the maximum is the library's.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-/// More keys than an issuer publishes in the middle of a rotation. Those without an id are tried one after the other.
+/// The most keys: more than an issuer publishes during a rotation. Keys without an id are tried one after the other.
 const MAXIMAL_KEYS: usize = 64;
 
-/// How a token is signed.
+/// The algorithm that signs a token (RFC 7518, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JwtAlgorithm {
-    /// HMAC with SHA-256: who can verify can sign.
+    /// HMAC with SHA-256: the key that verifies also signs.
     Hs256,
     /// RSA, PKCS #1 v1.5 with SHA-256.
     Rs256,
@@ -33,7 +33,7 @@ pub enum JwtAlgorithm {
 }
 
 impl JwtAlgorithm {
-    /// Its name in a token's header.
+    /// The algorithm's name in the `alg` of a token's header.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hs256 => "HS256",
@@ -42,7 +42,7 @@ impl JwtAlgorithm {
         }
     }
 
-    /// The algorithm of that name, if it is one of ours.
+    /// The algorithm with this name; `None` if it isn't supported.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Hs256, Self::Rs256, Self::Es256].into_iter().find(|algorithm| algorithm.name() == name)
     }
@@ -56,59 +56,59 @@ impl JwtAlgorithm {
     }
 }
 
-/// Why a key is refused.
+/// Why keys are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The secret could be guessed.
+    /// The secret has too few bytes: it could be guessed.
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
-    /// No PEM, or not of a public key.
+    /// The text is not the PEM of a public key.
     #[error("no public key for {algorithm}: give it as PEM, beginning with {expected}")]
     NotPublic {
-        /// What it was meant for.
+        /// The algorithm that the key was given for.
         algorithm: &'static str,
-        /// How it should begin.
+        /// The first line that is expected.
         expected: &'static str,
     },
-    /// A public key, but of another kind, too short, or broken.
+    /// A public key of another type, too short, or damaged.
     #[error("the public key is not one for {algorithm}: it takes {takes}")]
     Unfit {
-        /// What it was meant for.
+        /// The algorithm that the key was given for.
         algorithm: &'static str,
-        /// What would do.
+        /// The type of key that is accepted.
         takes: &'static str,
     },
-    /// No private key, or not the other half of the public one.
+    /// The text is not a private key, or not the one of the public key.
     #[error(
         "the private key does not belong to the public one: give its PKCS #8 PEM, or leave it out: only who signs tokens needs it"
     )]
     PrivateKey,
-    /// No set of keys.
+    /// The text is not a JSON Web Key Set.
     #[error("no JSON Web Key Set ({0}): give {{\"keys\": [...]}} as RFC 7517 has it")]
     NotASet(String),
-    /// None of a set's keys can be used.
+    /// None of the set's keys can be used.
     #[error("none of the set's {0} keys is for signatures with HS256, RS256 (2048 to 8192 bits) or ES256")]
     NoneUsable(usize),
-    /// Nobody could come in.
+    /// There are no keys, so no client could connect.
     #[error("there is no key: nobody could connect")]
     None,
-    /// Tokens aren't looked at.
+    /// The server verifies no tokens.
     #[error("the server checks no tokens: start it with a key to be able to replace it")]
     NoGate,
-    /// More than any issuer has.
+    /// There are more keys than an issuer publishes.
     #[error("there are {0} keys, more than {MAXIMAL_KEYS}")]
     TooMany(usize),
-    /// Two keys that a token can't tell apart.
+    /// Two keys have the same id and algorithm, so a token can't name one of them.
     #[error("there are two {algorithm} keys with the id {id:?}: give each its own")]
     SameId {
-        /// Of both.
+        /// The id of both keys.
         id: String,
-        /// Of both.
+        /// The algorithm of both keys.
         algorithm: &'static str,
     },
 }
 
-/// A key with its algorithm and, where it has one, its id.
+/// A key with its algorithm and its id, if it has one.
 #[derive(Clone)]
 pub struct JwtKey {
     pub(crate) id: Option<String>,
@@ -117,7 +117,7 @@ pub struct JwtKey {
 }
 
 impl std::fmt::Debug for JwtKey {
-    /// Leaves the key out: a configuration gets logged.
+    /// Leaves the key out, because configurations are logged.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { id, algorithm, .. } = self;
         formatter.debug_struct("JwtKey").field("id", id).field("algorithm", algorithm).finish_non_exhaustive()
@@ -125,10 +125,10 @@ impl std::fmt::Debug for JwtKey {
 }
 
 impl JwtKey {
-    /// A secret for HS256.
+    /// Makes a key for HS256 from a secret.
     ///
     /// # Errors
-    /// When it has fewer than 32 bytes.
+    /// [`KeyError::ShortSecret`] if it has fewer than 32 bytes.
     pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
         if secret.len() < MINIMAL_SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
@@ -136,14 +136,15 @@ impl JwtKey {
         Ok(Self { id: None, algorithm: JwtAlgorithm::Hs256, key: DecodingKey::from_secret(secret) })
     }
 
-    /// What the reference calls the secret of `algorithm`: the secret itself, or a public key in PEM.
+    /// Makes a key from what the reference calls the secret of `algorithm`: the secret itself, or a public key in PEM.
     ///
     /// # Errors
-    /// When it is too short, no PEM of a public key, or one for something else.
+    /// [`KeyError::ShortSecret`] for a short secret, [`KeyError::NotPublic`] if it is not the PEM of a public key,
+    /// [`KeyError::Unfit`] if the key is of another type or size.
     pub fn for_algorithm(algorithm: JwtAlgorithm, material: &[u8]) -> Result<Self, KeyError> {
         let (tags, expected): (&[&str], _) = match algorithm {
             JwtAlgorithm::Hs256 => return Self::secret(material),
-            // PKCS #1 and X.509, both of which the library reads.
+            // X.509 and PKCS #1; the library reads both.
             JwtAlgorithm::Rs256 => (&["PUBLIC KEY", "RSA PUBLIC KEY"], "-----BEGIN PUBLIC KEY-----"),
             JwtAlgorithm::Es256 => (&["PUBLIC KEY"], "-----BEGIN PUBLIC KEY-----"),
         };
@@ -157,16 +158,17 @@ impl JwtKey {
         Ok(Self { id: None, algorithm, key })
     }
 
-    /// Only tokens whose header names `id` are verified with it; without an id, any token of its algorithm.
+    /// Restricts the key to tokens whose header names `id`. Without an id it verifies any token of its algorithm.
     #[must_use]
     pub fn with_id(self, id: Option<String>) -> Self {
         Self { id, ..self }
     }
 
-    /// The keys of a JSON Web Key Set. Those for other purposes or algorithms are left out, as RFC 7517 (5) has it.
+    /// Reads the keys of a JSON Web Key Set. Keys for other purposes or algorithms are left out, as RFC 7517 (5)
+    /// recommends.
     ///
     /// # Errors
-    /// When it is none, or none of its keys can be used.
+    /// [`KeyError::NotASet`] if it is not a set, [`KeyError::NoneUsable`] if none of its keys can be used.
     pub fn set(text: &[u8]) -> Result<Vec<Self>, KeyError> {
         let set: JwkSet = serde_json::from_slice(text).map_err(|error| KeyError::NotASet(error.to_string()))?;
         let keys: Vec<Self> = set.keys.iter().filter_map(Self::of_set).collect();
@@ -189,10 +191,11 @@ impl JwtKey {
         Some(Self { id: jwk.common.key_id.clone(), algorithm, key })
     }
 
-    /// Whether `pem` holds the private half of this public key. It is not kept: a server only verifies.
+    /// Checks that `pem` holds the private half of this public key. The private key is not kept, because a server only
+    /// verifies.
     ///
     /// # Errors
-    /// When it doesn't, or can't be read.
+    /// [`KeyError::PrivateKey`] if it doesn't, or can't be read.
     pub fn check_private(&self, pem: &[u8]) -> Result<(), KeyError> {
         const PROBE: &[u8] = b"whose key is this?";
         let pem = pem::parse(pem).map_err(|_| KeyError::PrivateKey)?;
@@ -225,10 +228,11 @@ impl JwtKey {
     }
 }
 
-/// Checks that tokens can be told apart by `keys`.
+/// Checks that the number of keys is allowed and that a token can tell them apart.
 ///
 /// # Errors
-/// When there are none, too many, or two with one id.
+/// [`KeyError::None`] for no keys, [`KeyError::TooMany`] for too many, [`KeyError::SameId`] for two with the same id
+/// and algorithm.
 pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
     if keys.is_empty() {
         return Err(KeyError::None);
@@ -246,26 +250,26 @@ pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// A public key of the curve, as DER or as a point.
+/// Reads a public key of the curve P-256, as DER or as a point.
 fn curve_key(bytes: &[u8]) -> Option<DecodingKey> {
     ParsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, bytes).ok().map(|_| DecodingKey::from_ec_der(bytes))
 }
 
-/// An RSA key as DER. The library would look at its size when the first token comes.
+/// Reads an RSA key in DER. Its size is checked here; the library would check it only for the first token.
 fn rsa_key(der: &[u8]) -> Option<DecodingKey> {
     let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(&PublicKey::from_der(der).ok()?);
     is_rsa(&n, &e).then(|| DecodingKey::from_rsa_der(der))
 }
 
-/// Whether these are a modulus and an exponent that may be used: long enough, without leading zeros (RFC 7518, 6.3.1).
+/// Whether a modulus and an exponent may be used: long enough, without leading zeros (RFC 7518, 6.3.1).
 fn is_rsa(n: &[u8], e: &[u8]) -> bool {
     let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
-    // An even exponent has no inverse; the exponent 1 signs nothing.
+    // An even exponent has no inverse; with the exponent 1 nothing is signed.
     let is_exponent = e.first().is_some_and(|first| *first != 0) && e != [1] && e.last().is_some_and(|e| e % 2 == 1);
     n.first().is_some_and(|first| *first != 0) && RSA_BITS.contains(&bits) && is_exponent
 }
 
-/// Whether a set's key is as strong as one given by hand must be.
+/// Whether a key of a set is as strong as one that is configured directly must be.
 fn is_sound(algorithm: JwtAlgorithm, kind: &DecodingKeyKind) -> bool {
     match (algorithm, kind) {
         (JwtAlgorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) => secret.len() >= MINIMAL_SECRET_BYTES,

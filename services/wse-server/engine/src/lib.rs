@@ -1,30 +1,38 @@
 //! The WSE engine: WebSocket connections on one side, batches of messages for an application on the other.
 //!
-//! In the order a message meets them: [`config`] says what to do; [`server`] binds and owns the threads, `hub` is what they share; `shard` is one
-//! of them, with its own epoll, listener and connections; [`handshake`], [`jwt`] and `keys` let a client in; [`frame`] and
-//! [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] find out what they are;
-//! `intake` collects them in arenas; [`inbound`] hands them over; `outbound` writes what the application sends, `topics`
-//! knows to whom, `publications` how much of it waits, `recovery` what was published before, `presence` who is there,
-//! `links` where else it goes: [`cluster`] over links of its own, [`redis`] through that;
-//! [`events`] completes events, `recipients` knows how fast, how and whether they go (`pace`, `dedup`, [`encryption`]);
-//! [`stats`] and `http` say what became of everything, `quality` how good a connection is.
+//! The modules, in the order in which a message passes them:
 //!
-//! The engine knows nothing of Python. Whatever binds it to a language converts types and nothing else.
+//! - [`config`] holds the settings; [`server`] binds the sockets and owns the threads; `hub` is what the threads share.
+//! - `shard` is one of the threads, with its own epoll instance, listener and connections.
+//! - [`handshake`], [`jwt`] and `keys` decide which clients are admitted.
+//! - [`frame`] and [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] classify them.
+//! - `intake` collects messages in arenas; [`inbound`] hands them to the application in batches.
+//! - `outbound` holds what the application sends until a socket takes it; `topics` resolves the subscribers;
+//!   `publications` counts the bytes that still wait; `recovery` keeps recent publications; `presence` tracks users by
+//!   topic.
+//! - `links` forwards publications to other instances: [`cluster`] over its own connections, [`redis`] through Redis
+//!   Pub/Sub.
+//! - [`events`] completes events and encodes them; `recipients` holds what an event needs to know of its connection:
+//!   format and key ([`encryption`]), rate limit (`pace`), ids already sent (`dedup`).
+//! - [`stats`] and `http` report the counters; `quality` scores a connection.
 //!
-//! # Who is who
+//! The engine doesn't depend on Python. A language binding converts types and contains no logic of its own.
 //!
-//! Messages name their connection by a [`ConnectionKey`], an integer that is unique for the server's life. Its id, the
-//! UUID text that the client was told, comes twice: as the `message_type` of the [`Kind::Connect`],
-//! [`Kind::AuthConnect`] and [`Kind::Disconnect`] entries, and from [`Server::connection_id`], which resolves a key from
-//! before its connect entry is drained until the batch with its disconnect entry was dropped.
+//! # Connection identity
+//!
+//! Messages name their connection by a [`ConnectionKey`], an integer that is unique for the server's life. The
+//! connection's id, the UUID text that the client received, is available in two places: as the `message_type` of the
+//! [`Kind::Connect`], [`Kind::AuthConnect`] and [`Kind::Disconnect`] entries, and from [`Server::connection_id`]. The
+//! latter resolves a key from before its connect entry is drained until the batch with its disconnect entry is dropped.
 //!
 //! # What bounds memory
 //!
-//! Everything that was received and that the application hasn't let go of (queued, or in a [`Batch`] that lives) counts
-//! against `max_inbound_queue_size` and `max_inbound_queue_bytes`. Beyond them a shard stops reading, or drops and
-//! counts, as [`InboundOverflow`] says. Each shard looks at the limit whenever it has handed over what it collected (4096
-//! messages at most) and stops in the middle of a read; so the limit can be exceeded by what the other shards collect meanwhile. Events
-//! of connections are never dropped; beyond twice the limit nobody is let in.
+//! All data that was received and that the application still holds (queued, or in a live [`Batch`]) counts against
+//! `max_inbound_queue_size` and `max_inbound_queue_bytes`. Beyond either limit a shard stops reading, or drops messages
+//! and counts them, as [`InboundOverflow`] says. A shard checks the limit each time it has handed over what it
+//! collected (4096 messages at most), and can stop in the middle of a read. The limit can therefore be exceeded by what
+//! the other shards collect in the meantime. Connection events are never dropped; beyond twice the limit no client is
+//! admitted.
 
 mod clock;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! How much the application may hold, and who waits until it lets go.
+//! How much the application may hold, and the shards that wait until it releases some.
 
 use std::{
     os::fd::OwnedFd,
@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes a shard from its epoll wait. Cheap when it is already on its way.
+/// Wakes a shard from its epoll wait. Cheap if a wake-up is already pending.
 pub(crate) struct Waker {
     descriptor: OwnedFd,
     raised: AtomicBool,
@@ -28,12 +28,12 @@ impl Waker {
 
     pub(crate) fn wake(&self) {
         if !self.raised.swap(true, Ordering::SeqCst) {
-            // Only a counter about to overflow makes this fail, and that one is readable already.
+            // The write fails only if the counter is about to overflow, and then the descriptor is already readable.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The shard is awake: from here on the next [`Waker::wake`] counts.
+    /// Acknowledges a wake-up: the shard is awake, and the next [`Waker::wake`] counts again.
     pub(crate) fn clear(&self) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.descriptor, &mut count);
@@ -41,7 +41,7 @@ impl Waker {
     }
 }
 
-/// What the application holds, queued entries included, against what it may.
+/// What the application holds, queued entries included, and the limits on it.
 pub(crate) struct Held {
     messages: AtomicUsize,
     bytes: AtomicUsize,
@@ -70,7 +70,7 @@ impl Held {
         }
     }
 
-    /// Gives back, and wakes the shards that wait for it.
+    /// Releases messages and bytes, and wakes the shards that wait for room.
     pub(crate) fn release(&self, messages: usize, bytes: usize) {
         self.messages.fetch_sub(messages, Ordering::SeqCst);
         self.bytes.fetch_sub(bytes, Ordering::SeqCst);
@@ -92,26 +92,29 @@ impl Held {
         )
     }
 
-    /// Whether so much room is left that reading on is worth a wake-up: a quarter, so that a full queue isn't refilled message by message.
+    /// Whether enough room is free to wake the paused shards: more than a quarter, so that a full queue isn't refilled
+    /// message by message.
     pub(crate) fn may_resume(&self) -> bool {
         let (messages, bytes) = self.room();
         messages > self.messages_limit / 4 && bytes > self.bytes_limit / 4
     }
 
-    /// Connection events beyond twice the limit: an application that drains nothing at all. Then nobody is let in either.
+    /// Whether more than twice the limit is held. Only connection events get that far, with an application that drains
+    /// nothing; no client is admitted then.
     pub(crate) fn flooded_by_events(&self) -> bool {
         self.messages.load(Ordering::SeqCst) > self.messages_limit.saturating_mul(2).saturating_add(1024)
     }
 
-    /// Whether a shard has asked for a wake-up and not got it yet.
+    /// Whether a shard has requested a wake-up that is still pending.
     pub(crate) fn is_paused(&self, shard: usize) -> bool {
         self.paused[shard].load(Ordering::SeqCst)
     }
 
-    /// Asks for a wake-up when there is room. Returns whether the shard must wait: not if there is room again already.
+    /// Requests a wake-up for when there is room. Returns whether the shard must wait, which it need not if there is
+    /// room again already.
     pub(crate) fn pause(&self, shard: usize) -> bool {
         self.paused[shard].store(true, Ordering::SeqCst);
-        // Looked at after asking: a release in between either sees the flag or is seen here.
+        // Checked after the request: a release in between either sees the flag or is seen here.
         if self.may_resume() {
             self.paused[shard].store(false, Ordering::SeqCst);
             return false;

@@ -1,8 +1,9 @@
-//! Other instances of the service: what carries publications to them, and learns what is wanted here.
+//! Links to other instances of the service: what carries publications to them and is notified of subscriptions here.
 //!
-//! A publication is made once and stays what it is wherever it goes: its text, completed with its category, and its stamp if
-//! this instance keeps a past. Whatever carries it numbers, compresses or retries by itself; it never makes a publisher wait.
-//! What waits in it counts as backlog of publications, and that is what publishers wait for, if they do.
+//! A publication is built once and not changed afterwards: its text, completed with its category, and its stamp if this
+//! instance keeps publications for recovery. A carrier numbers, compresses or retries by itself and never makes a
+//! publisher wait. What waits in a carrier counts as backlog of publications; publishers wait for that backlog, if they
+//! are configured to wait.
 
 pub(crate) mod last;
 pub(crate) mod pauses;
@@ -20,37 +21,37 @@ use std::{
 pub use self::stats::{ClusterStats, LinkStats, RedisStats};
 use crate::{presence_change::Change, recovery::Position};
 
-/// A message for a topic's subscribers, as they get it.
+/// A message for a topic's subscribers, as they receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publication<'a> {
-    /// With its category, and with its stamp in front if it has one.
+    /// The text with its category, and with its stamp in front if it has one.
     pub(crate) text: Cow<'a, str>,
-    /// Its place in the log of the instance that it was published at.
+    /// Its position in the log of the instance at which it was published.
     pub(crate) stamp: Option<Position>,
 }
 
-/// A way to other instances.
+/// A transport to other instances.
 pub(crate) trait Carrier: Send + Sync {
-    /// Takes publications for everybody elsewhere who wants them; those of one topic come in their order. Never waits.
+    /// Takes publications for all subscribers at other instances; those of one topic arrive in order. Never waits.
     fn publish(&self, topic: &str, publications: &[Publication<'_>]);
 
-    /// From now on somebody here wants what is published to `topic`, a name or a pattern; or nobody does any more. Called
-    /// with the topics locked, so in order; perhaps again with what it was told before. Never waits.
+    /// Notifies that `topic`, a name or a pattern, has its first subscriber here, or has none left. Called with the
+    /// topics locked, so in order. The same state may be reported twice. Never waits.
     fn want(&self, topic: &str, wanted: bool);
 
-    /// How many other instances want what is published to `topic`, as far as is known. May wait for an answer.
+    /// The number of other instances with subscribers to `topic`, as far as is known. May wait for a reply.
     fn audience(&self, topic: &str) -> usize;
 
-    /// Tells other instances who came here and who went, if it carries that. Called with presence locked, so in order. Never
-    /// waits.
+    /// Reports a presence change of this instance to the others, if the carrier transports presence. Called with
+    /// presence locked, so in order. Never waits.
     fn tell_change(&self, _change: &Change) {}
 }
 
-/// All ways to other instances.
+/// All carriers of a server.
 #[derive(Default)]
 pub(crate) struct Links {
     carriers: RwLock<Vec<Arc<dyn Carrier>>>,
-    /// Whether there are any: all that a lonely instance looks at.
+    /// Whether there is any carrier: the only check that an instance without one makes.
     are_there: AtomicBool,
 }
 
@@ -61,13 +62,14 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// From now on `carrier` gets what is published and wanted. What was wanted before it has to ask for.
+    /// Adds a carrier, which gets publications and subscriptions from now on. The caller must report the existing
+    /// subscriptions to it.
     pub(crate) fn add(&self, carrier: Arc<dyn Carrier>) {
         self.carriers.write().unwrap_or_else(PoisonError::into_inner).push(carrier);
         self.are_there.store(true, Ordering::Release);
     }
 
-    /// Whether publications go anywhere else at all.
+    /// Whether there is any carrier.
     pub(crate) fn are_there(&self) -> bool {
         self.are_there.load(Ordering::Acquire)
     }
@@ -84,7 +86,7 @@ impl Links {
         if !self.are_there() {
             return 0;
         }
-        // Without the lock: an answer may take its time.
+        // Without the lock, because a reply may take time.
         let carriers = self.carriers.read().unwrap_or_else(PoisonError::into_inner).clone();
         carriers.iter().map(|carrier| carrier.audience(topic)).sum()
     }

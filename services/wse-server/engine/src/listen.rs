@@ -1,4 +1,5 @@
-//! The listening sockets: one per shard on one address, so that the kernel spreads connections and no shard waits for another.
+//! The listening sockets: one per shard on one address, so that the kernel spreads connections and no shard waits for
+//! another.
 
 use std::{
     net::SocketAddr,
@@ -10,9 +11,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{config::Config, error::StartError};
 
-/// More than any burst of connects: a full backlog costs a client one to three seconds (SYN retransmission).
+/// The length of the accept queue: more than any burst of connects. A full queue costs a client one to three seconds
+/// (SYN retransmission).
 const BACKLOG: i32 = 65_535;
-/// How long the kernel keeps a connection that sends nothing to itself. A client that talks first costs 40 % less this way.
+/// How long the kernel holds back a connection that sends nothing. A client that sends first costs 40 % less this way.
 const DEFER_ACCEPT: Duration = Duration::from_secs(3);
 
 /// The sockets of all shards, and the address that they share.
@@ -21,7 +23,10 @@ pub(crate) struct Listeners {
     pub(crate) address: SocketAddr,
 }
 
-/// Binds one listener per shard. With port 0 the first one finds the port.
+/// Binds one listener per shard. With port 0 the first one determines the port.
+///
+/// # Errors
+/// [`StartError::Listen`] if the address can't be bound, or another process listens on it and `share_port` is off.
 pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartError> {
     let wanted = SocketAddr::new(config.host, config.port);
     let failed = |source| StartError::Listen { address: wanted, source };
@@ -41,8 +46,8 @@ pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartErr
     Ok(Listeners { sockets, address })
 }
 
-/// Sockets that share a port also share it with another process of this user, which would take half of our clients. A
-/// socket that doesn't share finds out.
+/// Fails if another process listens on the address. Sockets that share a port would also share it with another process
+/// of the same user, which would get half of the clients. A socket that doesn't share the port detects this.
 fn refuse_if_taken(address: SocketAddr) -> std::io::Result<()> {
     if address.port() == 0 {
         return Ok(());
@@ -56,7 +61,8 @@ fn listener(address: SocketAddr, config: &Config) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
-    // Accepted sockets inherit all of these. The receive buffer decides the window, so it must be set before the handshake.
+    // Accepted sockets inherit all of these. The receive buffer decides the window, so it must be set before the
+    // handshake.
     socket.set_recv_buffer_size(config.receive_buffer_bytes)?;
     socket.set_send_buffer_size(config.send_buffer_bytes)?;
     socket.set_tcp_nodelay(true)?;
@@ -66,7 +72,7 @@ fn listener(address: SocketAddr, config: &Config) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Has the kernel hand over a connection when its request is there.
+/// Makes the kernel hand over a connection only when its request has arrived.
 fn defer_accept(socket: &Socket) -> std::io::Result<()> {
     let seconds = DEFER_ACCEPT.as_secs() as libc::c_int;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option is read from a live integer of
@@ -111,7 +117,7 @@ mod tests {
         let listener = std::net::TcpListener::from(listeners.sockets.into_iter().next().unwrap());
         listener.set_nonblocking(false).unwrap();
         let accepted = Socket::from(listener.accept().unwrap().0);
-        // The kernel doubles what it is told, for its own books.
+        // The kernel doubles the configured size, for its own bookkeeping.
         let buffers = (accepted.recv_buffer_size().unwrap() / 2, accepted.send_buffer_size().unwrap() / 2);
         assert_eq!((accepted.tcp_nodelay().unwrap(), buffers), (true, (64 << 10, 128 << 10)));
     }

@@ -1,8 +1,9 @@
-//! Locks whose values are whole between any two calls on them: a thread that panicked with one leaves nothing half done.
+//! Locks whose values are complete between any two calls: a thread that panics while it holds one leaves nothing half
+//! done.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, whatever happened to whoever had the lock before.
+/// Locks a mutex, even if a thread panicked while it held it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

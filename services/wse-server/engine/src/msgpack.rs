@@ -1,18 +1,18 @@
-//! Checking MessagePack without building a tree, and finding the type of a map on the way. Pure.
+//! Checks MessagePack without building a tree, and finds the type of a map on the way. Pure.
 //!
-//! It never reads beyond its input, never recurses deeper than [`MAXIMAL_DEPTH`], and allocates nothing.
+//! The check never reads beyond its input, never recurses deeper than [`MAXIMAL_DEPTH`], and allocates nothing.
 
 use std::ops::Range;
 
-/// Containers within containers.
+/// The deepest nesting of containers.
 pub const MAXIMAL_DEPTH: usize = 64;
-/// What is left of it for the keys and values of a map that is the whole message.
+/// The depth that is left for the keys and values of a map that is the whole message.
 const INSIDE_THE_MAP: usize = MAXIMAL_DEPTH - 1;
 
-/// Whether `bytes` are exactly one MessagePack value, and where its type lies if it is a map with one: the string under
-/// `t`, else under `type`.
+/// Checks that `bytes` are exactly one MessagePack value. Returns the range of its type if it is a map with one: the
+/// string under `t`, else under `type`.
 ///
-/// `None` if they are not.
+/// Returns `None` if `bytes` are not one MessagePack value.
 pub fn check(bytes: &[u8]) -> Option<Option<Range<usize>>> {
     let mut reader = Reader { bytes, at: 0 };
     let found = match reader.token()? {
@@ -25,15 +25,15 @@ pub fn check(bytes: &[u8]) -> Option<Option<Range<usize>>> {
     (reader.at == bytes.len()).then_some(found)
 }
 
-/// What a marker announces.
+/// The meaning of a marker byte.
 enum Token {
-    /// A scalar that was passed.
+    /// A scalar, which has been passed.
     Scalar,
-    /// A string that was passed.
+    /// A string, which has been passed; its range.
     Text(Range<usize>),
-    /// So many values follow.
+    /// An array of this many values, which follow.
     Array(usize),
-    /// So many pairs follow.
+    /// A map of this many pairs, which follow.
     Map(usize),
 }
 
@@ -62,7 +62,7 @@ impl Reader<'_> {
         Some(short.or(long).flatten())
     }
 
-    /// Passes what `token` announces, `depth` levels of containers at most.
+    /// Passes the content of `token`, at most `depth` levels of containers.
     fn skip(&mut self, token: Token, depth: usize) -> Option<()> {
         let values = match token {
             Token::Scalar | Token::Text(_) => return Some(()),
@@ -70,7 +70,8 @@ impl Reader<'_> {
             Token::Map(pairs) => pairs.checked_mul(2)?,
         };
         let depth = depth.checked_sub(1)?;
-        // A value takes a byte at least: a length beyond what is left is a lie, told here before it is believed.
+        // A value takes at least one byte: a length beyond the rest of the input is refused before any work is done for
+        // it.
         if values > self.bytes.len() - self.at {
             return None;
         }
@@ -81,7 +82,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Reads one marker and, if it is a scalar or a string, passes what belongs to it.
+    /// Reads one marker and, for a scalar or a string, passes its content.
     fn token(&mut self) -> Option<Token> {
         let marker = *self.bytes.get(self.at)?;
         self.at += 1;

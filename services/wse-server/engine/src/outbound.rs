@@ -1,4 +1,5 @@
-//! From the application to the shards: mailboxes of commands, and what waits on a connection for its client to read.
+//! From the application to the shards: mailboxes of commands, and the backlog of a connection that its client hasn't
+//! read.
 
 use std::{
     collections::VecDeque,
@@ -20,48 +21,49 @@ use crate::{
     topics::{Change, Pick, TopicId},
 };
 
-/// How many bytes of commands may wait for a shard before whoever sends waits too.
+/// How many bytes of commands may wait for a shard before a sender has to wait.
 const MAILBOX_BYTES: usize = 64 << 20;
 
-/// A backlog that has been longer is not kept for the next client: its memory would be.
+/// The largest capacity, in chunks, of an empty backlog that is kept for another connection. A larger one would keep
+/// its memory.
 const HANDY_CHUNKS: usize = 256;
 
-/// Whom a publication is for.
+/// The receivers of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// All connections.
+    /// All connections of the server.
     All,
-    /// Whoever listens to any of these topics.
+    /// The subscribers of any of these topics.
     Topics(Arc<[TopicId]>),
 }
 
-/// What a shard is asked to do.
+/// A request to a shard.
 pub(crate) enum Command {
     /// Send one framed message.
     Send(ConnectionKey, Bytes),
-    /// Send one framed message that was published before.
+    /// Send one framed message that was published earlier.
     Replay(ConnectionKey, Bytes),
-    /// Send one framed event.
+    /// Send one framed event with this priority.
     Event(ConnectionKey, Bytes, Level),
-    /// Send framed messages to several.
+    /// Send framed messages to several connections.
     Publish(Target, Chunk),
-    /// Send one framed message to this member of a queue group, or to another if that one can't take it.
+    /// Send one framed message to this member of a queue group, or to another member if that one can't take it.
     Deliver(Pick, Bytes),
-    /// Tell the application that a user joined or left.
+    /// Notify the application that a user joined or left.
     Presence(Kind, String),
-    /// Keep a connection's subscriptions so.
+    /// Change a connection's subscriptions.
     Change(ConnectionKey, Change),
     /// Close a connection.
     Disconnect(ConnectionKey),
-    /// Tell the books of all connections, and forget those of closed ones.
+    /// Reply with the books of all connections, and forget those of closed ones.
     Books(SyncSender<Vec<Book>>),
-    /// Tell how good a connection is.
+    /// Reply with the quality of a connection.
     Quality(ConnectionKey, SyncSender<Option<Quality>>),
-    /// Tell how good all of them are.
+    /// Reply with the grades of all connections.
     Survey(SyncSender<Grades>),
-    /// Say goodbye to all.
+    /// Start the close handshake with all clients.
     Drain(Arc<Farewell>),
-    /// Say goodbye to all, and end.
+    /// Start the close handshake with all clients, then end the shard.
     Stop,
 }
 
@@ -103,7 +105,7 @@ impl Mailbox {
         Self { waiting: Mutex::default(), emptied: Condvar::new(), waker }
     }
 
-    /// Puts a command in; waits while the shard is too far behind. Returns whether there is still a shard to read it.
+    /// Adds a command; waits while too many bytes wait for the shard. Returns false if the shard has ended.
     pub(crate) fn put(&self, command: Command) -> bool {
         let mut waiting = lock(&self.waiting);
         while waiting.bytes >= MAILBOX_BYTES && !waiting.closed {
@@ -112,7 +114,8 @@ impl Mailbox {
         self.push(waiting, command)
     }
 
-    /// Puts a command in however many there are: for whoever must not wait, and for what takes no memory to speak of.
+    /// Adds a command without waiting: for callers that must not wait, and for commands that take little memory.
+    /// Returns false if the shard has ended.
     pub(crate) fn put_now(&self, command: Command) -> bool {
         self.push(lock(&self.waiting), command)
     }
@@ -144,24 +147,24 @@ impl Mailbox {
         waiting.bytes = 0;
     }
 
-    /// The shard is gone: whoever waits is let go.
+    /// Marks the shard as ended and releases the senders that wait.
     pub(crate) fn close(&self) {
         lock(&self.waiting).closed = true;
         self.emptied.notify_all();
     }
 }
 
-/// Bytes that wait for a client to read, with how many messages they are.
+/// Bytes that wait for a client to read, and the number of messages in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
     pub(crate) messages: u32,
-    /// Whether nobody else has these bytes: then they count as memory that waits for this client.
+    /// Whether no other connection holds these bytes. They then count as memory that waits for this client.
     pub(crate) is_own: bool,
 }
 
 impl Chunk {
-    /// Messages that others have too.
+    /// Makes a chunk of messages that other connections hold as well.
     pub(crate) fn shared(bytes: Bytes, messages: u32) -> Self {
         Self { bytes, messages, is_own: false }
     }
@@ -173,22 +176,22 @@ impl Chunk {
 
 /// What a client hasn't taken yet. Only connections whose socket was full have one.
 ///
-/// First comes the chunk whose beginning is out, then the highest level, in a level what came first.
+/// The chunk that is partly written goes out first, then the highest level; within a level the oldest chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     half_out: Option<HalfOut>,
     levels: [Queue; Level::ALL.len()],
     bytes: usize,
     own_bytes: usize,
-    /// The socket was full when it was tried last: what comes now may overtake.
+    /// Whether the socket was full at the last attempt. What is added after that may overtake by its level.
     pub(crate) is_refused: bool,
 }
 
-/// A chunk whose beginning is out: the rest has to follow.
+/// A chunk that is partly written: its rest must go out next.
 #[derive(Debug)]
 struct HalfOut {
     chunk: Chunk,
-    /// How many of its bytes are out.
+    /// How many of its bytes are written.
     written: usize,
 }
 
@@ -201,13 +204,14 @@ impl HalfOut {
         if self.chunk.is_own { self.rest().len() } else { 0 }
     }
 
-    /// Of its messages, those that are out as a whole. What is sent to one client alone isn't cut up: it may be no frames.
+    /// How many of its messages are written as a whole. What is sent to one client alone isn't counted by frames,
+    /// because it may not consist of frames.
     fn messages_out(&self) -> u64 {
         if self.chunk.is_own { 0 } else { frame::payloads(&self.chunk.bytes[..self.written]).count() as u64 }
     }
 }
 
-/// What waits of one level.
+/// The chunks of one level that wait.
 #[derive(Debug, Default)]
 struct Queue {
     chunks: VecDeque<Chunk>,
@@ -236,7 +240,7 @@ impl Queue {
         self.chunks.pop_back().map(|chunk| self.taken(chunk))
     }
 
-    /// Gives up everything. Returns how many messages that was.
+    /// Discards everything. Returns the number of messages.
     fn clear(&mut self) -> u64 {
         (self.bytes, self.own_bytes) = (0, 0);
         self.chunks.drain(..).map(|chunk| u64::from(chunk.messages)).sum()
@@ -244,7 +248,7 @@ impl Queue {
 }
 
 impl Backlog {
-    /// Puts a chunk behind its level. If some of its bytes are out already, there was nothing here.
+    /// Adds a chunk at the end of its level. If `written` of its bytes are out already, the backlog must be empty.
     pub(crate) fn push(&mut self, chunk: Chunk, level: Level, written: usize) {
         debug_assert!(written == 0 || self.is_empty());
         self.bytes += chunk.bytes.len() - written;
@@ -265,12 +269,12 @@ impl Backlog {
         self.bytes
     }
 
-    /// Of these, the bytes that are in memory for this client alone.
+    /// The part of [`Backlog::bytes`] that is in memory for this client alone.
     pub(crate) fn own_bytes(&self) -> usize {
         self.own_bytes
     }
 
-    /// Whether it is worth keeping for another client, now that it is empty.
+    /// Whether this backlog, now empty, is small enough to be kept for another client.
     pub(crate) fn is_handy(&self) -> bool {
         self.levels.iter().map(|queue| queue.chunks.capacity()).sum::<usize>() <= HANDY_CHUNKS
     }
@@ -283,18 +287,19 @@ impl Backlog {
         self.half_out.is_none() && self.levels.iter().all(|queue| queue.chunks.is_empty())
     }
 
-    /// What waits, in the order in which it goes out.
+    /// The bytes that wait, in the order in which they go out.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let whole = self.levels.iter().rev().flat_map(|queue| &queue.chunks).map(|chunk| &*chunk.bytes);
         self.half_out.iter().map(HalfOut::rest).chain(whole)
     }
 
-    /// Whether something of a lower level waits that hasn't begun to go out.
+    /// Whether anything of a lower level waits that isn't partly written.
     pub(crate) fn has_below(&self, level: Level) -> bool {
         self.levels[..level as usize].iter().any(|queue| !queue.chunks.is_empty())
     }
 
-    /// `written` bytes went out. Returns how many messages are out with them, counted at their chunk's last byte.
+    /// Removes `written` bytes that went out. Returns how many messages are complete with them, counted at the last
+    /// byte of their chunk.
     pub(crate) fn advance(&mut self, mut written: usize) -> u64 {
         self.bytes -= written;
         let mut messages = 0;
@@ -310,7 +315,7 @@ impl Backlog {
         messages
     }
 
-    /// Takes out what goes out next; its bytes still count, but not as memory of the client.
+    /// Takes the chunk that goes out next. Its bytes still count, but not as memory of the client.
     fn take_first(&mut self) -> Option<HalfOut> {
         let first = self.half_out.take().or_else(|| {
             let chunk = self.levels.iter_mut().rev().find_map(Queue::pop_oldest)?;
@@ -320,8 +325,9 @@ impl Backlog {
         Some(first)
     }
 
-    /// Gives up messages of levels below `level`, the lowest first and of one level the newest, until no more than `most`
-    /// bytes are left and `surplus` bytes of memory are free. If all of them are too few, none is given up.
+    /// Discards messages of levels below `level`, the lowest level first and within a level the newest, until at most
+    /// `most` bytes are left and `surplus` bytes of memory are freed. Returns the number of discarded messages by level;
+    /// `None`, and discards nothing, if discarding all of them would not be enough.
     pub(crate) fn make_room(&mut self, level: Level, most: usize, surplus: usize) -> Option<PerLevel> {
         let below = &self.levels[..level as usize];
         let bytes: usize = below.iter().map(|queue| queue.bytes).sum();
@@ -342,8 +348,8 @@ impl Backlog {
         Some(lost)
     }
 
-    /// Gives up everything: the client is gone. Returns how many messages are out, beyond those that were counted, and how
-    /// many aren't; one that is half out isn't.
+    /// Discards everything, because the client is gone. Returns how many messages were written beyond those that were
+    /// counted, and how many were not. A partly written message counts as not written.
     pub(crate) fn end(&mut self) -> (u64, u64) {
         let half_out =
             self.half_out.take().map(|half_out| (half_out.messages_out(), u64::from(half_out.chunk.messages)));
@@ -351,7 +357,8 @@ impl Backlog {
         (out, begun - out + self.give_up().iter().sum::<u64>())
     }
 
-    /// Gives up what nothing of has gone out yet, so that a closing frame comes next. Returns how many messages that was.
+    /// Discards all chunks of which nothing is written, so that a Close frame comes next. Returns the number of
+    /// messages by level.
     pub(crate) fn give_up(&mut self) -> PerLevel {
         let lost = std::array::from_fn(|level| self.levels[level].clear());
         self.bytes = self.half_out.as_ref().map_or(0, |half_out| half_out.rest().len());
@@ -424,14 +431,14 @@ mod tests {
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (0, 0));
     }
 
-    /// A chunk that can be told from others: its level, then a number, then filling.
+    /// A chunk that is recognisable by its first bytes: its level, then a number, then filling.
     fn marked(level: Level, number: u8, length: usize) -> Chunk {
         let mut bytes = vec![0xFF; length.max(2)];
         bytes[..2].copy_from_slice(&[level as u8, number]);
         Chunk { bytes: bytes.into(), messages: 1, is_own: !number.is_multiple_of(3) }
     }
 
-    /// The levels and numbers of what waits, in the order in which it goes out.
+    /// The levels and numbers of the waiting chunks, in the order in which they go out.
     fn marks(backlog: &Backlog) -> Vec<(u8, u8)> {
         backlog.iter().map(|bytes| (bytes[0], bytes[1])).collect()
     }
@@ -472,7 +479,7 @@ mod tests {
         assert_eq!(filled().make_room(Level::Background, 39, 0), None, "its own level is not below it");
     }
 
-    /// What may happen to a backlog.
+    /// An operation on a backlog.
     #[derive(Clone, Debug)]
     enum Step {
         Push(usize, usize),
@@ -524,7 +531,7 @@ mod tests {
                 prop_assert_eq!(backlog.len(), backlog.iter().count());
             }
             prop_assert_eq!(u64::from(next), dropped + sent + backlog.len() as u64);
-            // The wire holds whole chunks one after the other, and of each level the numbers only grow.
+            // The wire holds whole chunks one after the other, and within a level the numbers only grow.
             let rest: Vec<u8> = backlog.iter().flatten().copied().collect();
             wire.extend_from_slice(&rest);
             let (mut at, mut last) = (0, [None; 5]);

@@ -1,4 +1,4 @@
-//! Where instances are reached, and which of them is where. Pure.
+//! The known addresses, and which instance answers at each. Pure.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,31 +9,31 @@ use super::config::{MOST_PEERS, split};
 /// An address that is dialled.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Who answered there last.
+    /// The instance that answered there last.
     instance: Option<Arc<str>>,
-    /// It was configured: it is dialled for ever.
+    /// The address was configured: it is never given up.
     is_given: bool,
 }
 
-/// See the module.
+/// The addresses that are dialled, and those of this instance.
 #[derive(Debug, Default)]
 pub(super) struct AddressBook {
     known: HashMap<String, Known>,
-    /// Where we are reached ourselves, under whatever names.
+    /// The addresses at which this instance is reached itself.
     own: Vec<String>,
 }
 
 impl AddressBook {
-    /// We are reached there: it is never dialled.
+    /// Notes an address of this instance: it is never dialled.
     pub(super) fn add_own(&mut self, address: &str) {
         self.known.remove(address);
-        // A host has few names; whoever gossips more of them isn't listened to.
+        // A host has few names; further ones can only come from a faulty peer and are ignored.
         if !self.own.iter().any(|own| own == address) && self.own.len() < MOST_PEERS {
             self.own.push(address.into());
         }
     }
 
-    /// Somebody may be there. Returns whether that is news, so that it has to be dialled.
+    /// Adds an address. Returns whether it is new, so that it has to be dialled.
     pub(super) fn add(&mut self, address: &str, is_given: bool) -> bool {
         let is_unfit = split(address).is_none() || self.own.iter().any(|own| own == address);
         if is_unfit || self.known.contains_key(address) || self.known.len() >= MOST_PEERS {
@@ -43,7 +43,7 @@ impl AddressBook {
         true
     }
 
-    /// Nobody answers there. Returns whether that was the last word on it.
+    /// Removes an address at which no instance answers, unless it was configured. Returns whether it was removed.
     pub(super) fn give_up(&mut self, address: &str) -> bool {
         let is_hearsay = self.known.get(address).is_none_or(|known| !known.is_given);
         is_hearsay && {
@@ -52,27 +52,27 @@ impl AddressBook {
         }
     }
 
-    /// `instance` answers there. Returns who did before, if that was another.
+    /// Notes that `instance` answers there. Returns the instance that did before, if it was another.
     pub(super) fn answered(&mut self, address: &str, instance: &Arc<str>) -> Option<Arc<str>> {
         let known = self.known.get_mut(address)?;
         known.instance.replace(Arc::clone(instance)).filter(|before| before != instance)
     }
 
-    /// `instance` says that it is reached there. That is believed where we have the address from hearsay alone: so nobody
-    /// keeps us from dialling whom we were told to dial.
+    /// Notes that `instance` claims to be reached there. The claim counts only for an address that wasn't configured,
+    /// so that no peer can keep this instance from dialling a configured address.
     pub(super) fn claimed(&mut self, address: &str, instance: &Arc<str>) {
         if let Some(known) = self.known.get_mut(address).filter(|known| !known.is_given) {
             known.instance.get_or_insert_with(|| Arc::clone(instance));
         }
     }
 
-    /// Who answered there last.
+    /// The instance that answered there last.
     pub(super) fn instance(&self, address: &str) -> Option<Arc<str>> {
         self.known.get(address)?.instance.clone()
     }
 }
 
-/// The payload of a list of addresses: what doesn't fit into a frame is left out.
+/// Encodes a list of addresses; those beyond twice the largest number of peers are left out.
 pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
     let (mut list, mut count) = (BytesMut::new(), 0_u16);
     for address in addresses.take(2 * MOST_PEERS) {
@@ -86,7 +86,7 @@ pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
     payload.freeze()
 }
 
-/// The addresses in such a payload, up to where it makes sense.
+/// Decodes a list of addresses, up to the first entry that is incomplete. Invalid addresses are left out.
 pub(super) fn parse(mut payload: &[u8]) -> Vec<String> {
     let mut addresses = Vec::new();
     let count = payload.try_get_u16_le().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Payloads in fewer bytes, where that pays: zstd at level 1, one frame per message, as the protocol has it.
+//! Compression of payloads if it pays: zstd at level 1, one zstd frame per message, as the protocol defines.
 
 use std::cell::RefCell;
 
@@ -6,26 +6,27 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::frame::{FrameError, LARGEST};
 
-/// Shorter payloads cost more time than their bytes are worth: a context has to be set up for each.
+/// Shorter payloads, in bytes, aren't compressed: setting up a context for each costs more time than the bytes are
+/// worth.
 const WORTH_A_TRY: usize = 1024;
-/// The fastest level.
+/// The zstd level: the fastest.
 const LEVEL: i32 = 1;
-/// After payloads that didn't become shorter, so many are not tried, and twice as many after the next.
+/// How many payloads are skipped after one that didn't become short enough. The number doubles with each further one.
 const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 1024;
 
-/// What compresses, with what it has learnt of the payloads so far.
+/// The compressor, with what it has learnt about the payloads so far.
 struct Shrinker {
     context: Option<Compressor<'static>>,
     out: Vec<u8>,
-    /// Payloads that are still not tried.
+    /// How many payloads are still to be skipped.
     skipped: u32,
     /// How many are skipped after the next failure.
     pause: u32,
 }
 
 thread_local! {
-    /// A publisher compresses on its own thread, once for all peers.
+    /// One per thread: a publisher compresses on its own thread, once for all peers.
     static SHRINKER: RefCell<Shrinker> = RefCell::new(Shrinker {
         context: Compressor::new(LEVEL).ok(),
         out: Vec::new(),
@@ -34,7 +35,7 @@ thread_local! {
     });
 }
 
-/// Calls `put` with the payload in fewer bytes, if it saves an eighth of them. Returns whether it did.
+/// Compresses the payload and calls `put` with the result if that saves at least an eighth. Returns whether it did.
 pub(super) fn shorten(payload: &[u8], put: impl FnOnce(&[u8])) -> bool {
     payload.len() >= WORTH_A_TRY && SHRINKER.with_borrow_mut(|shrinker| shrinker.shorten(payload, put))
 }
@@ -46,7 +47,7 @@ impl Shrinker {
             return false;
         }
         let Some(context) = &mut self.context else { return false };
-        // No room for more than would pay: zstd gives up there.
+        // The buffer is as large as a result that pays; zstd fails beyond it.
         let most = payload.len() - payload.len() / 8;
         if self.out.len() < most {
             self.out.resize(most, 0);
@@ -62,7 +63,7 @@ impl Shrinker {
     }
 }
 
-/// What undoes it, bounded.
+/// The decompressor, whose output is bounded.
 pub(super) struct Stretcher {
     context: Decompressor<'static>,
     out: Vec<u8>,
@@ -73,9 +74,12 @@ impl Stretcher {
         Ok(Self { context: Decompressor::new()?, out: Vec::new() })
     }
 
-    /// The payload that was compressed: [`LARGEST`] bytes at most.
+    /// Decompresses a payload to at most [`LARGEST`] bytes.
+    ///
+    /// # Errors
+    /// [`FrameError::Compressed`] if it isn't compressed or is larger.
     pub(super) fn stretch(&mut self, payload: &[u8]) -> Result<Vec<u8>, FrameError> {
-        // Only whoever sends such payloads makes us keep room for them.
+        // The buffer is allocated only for peers that send compressed payloads.
         self.out.resize(LARGEST, 0);
         let stretched = self.context.decompress_to_buffer(payload, &mut self.out[..]);
         stretched.map(|bytes| self.out[..bytes].to_vec()).map_err(|_| FrameError::Compressed)

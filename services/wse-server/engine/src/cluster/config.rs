@@ -1,47 +1,50 @@
-//! What a cluster is told before it is connected, and whether that makes sense.
+//! The settings of a cluster, and the check that they make sense.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use wse_utilities::breaker::BreakerConfig;
 
-/// Most instances in a cluster, and most addresses that are remembered.
+/// The most instances in a cluster, and the most addresses that are remembered.
 pub(super) const MOST_PEERS: usize = 256;
-/// Longest host name (RFC 1035, 2.3.4), in bytes.
+/// The longest host name (RFC 1035, 2.3.4), in bytes.
 const LONGEST_HOST: usize = 253;
 
 /// How an instance finds the others, and how they find it.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterConfig {
-    /// Where the others' cluster ports are: `HOST:PORT`, names or addresses.
+    /// The addresses of the other instances' cluster ports: `HOST:PORT`, with names or IP addresses.
     pub peers: Vec<String>,
-    /// Instead of `peers`: some of them, who know the others.
+    /// Replaces `peers`: the addresses of some instances, which pass on those of the others.
     pub seeds: Vec<String>,
-    /// The cluster port to listen on, at the server's host; 0 lets the kernel pick. Without it this instance only dials.
+    /// The cluster port to listen on, at the server's host; with 0 the kernel picks one. Without it this instance only
+    /// dials.
     pub port: Option<u16>,
-    /// Where others reach our cluster port, to be passed on: `HOST:PORT`, or a host alone for the port that is bound.
+    /// The address at which others reach this instance's cluster port, which is passed on to them: `HOST:PORT`, or a
+    /// host alone for the port that is bound.
     pub address: Option<String>,
-    /// Certificates that both ends of a link verify; without them links are plain.
+    /// The certificates that both sides of a link verify; without them links are not encrypted.
     pub tls: Option<TlsFiles>,
-    /// When what happens.
+    /// Intervals and time limits.
     pub timing: ClusterTiming,
 }
 
 /// The files of a cluster's TLS, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// This instance's certificate, with its chain, for both roles.
+    /// This instance's certificate with its chain, used both as client and as server.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's private key.
     pub key: PathBuf,
-    /// The certificates of the authorities that sign the instances'.
+    /// The certificates of the authorities that sign the instances' certificates.
     pub authority: PathBuf,
 }
 
 impl TlsFiles {
-    /// All three files, as given or else as the environment has them; none, where none is named.
+    /// The three files as given, or if none is given, as the environment names them (`WSE_CLUSTER_TLS_CERT`, `_KEY` and
+    /// `_CA`). `None` if neither names any.
     ///
     /// # Errors
-    /// When some are named and others aren't.
+    /// [`ClusterError::PartialTls`] if only some of the three are named.
     pub fn choose(
         certificate: Option<PathBuf>,
         key: Option<PathBuf>,
@@ -61,26 +64,26 @@ impl TlsFiles {
     }
 }
 
-/// When what happens in a cluster. The defaults are the protocol's; tests use shorter times.
+/// The intervals and time limits of a cluster. The defaults are the protocol's; tests use shorter times.
 #[derive(Clone, Debug)]
 pub struct ClusterTiming {
-    /// How long a stranger may take to introduce itself, or a dialled address to answer.
+    /// How long a new connection may take to send its hello, or a dialled address to answer.
     pub handshake: Duration,
-    /// How often a link is pinged.
+    /// The interval between pings on a link.
     pub heartbeat: Duration,
-    /// How long a link may be silent, or take nothing, before it is given up.
+    /// How long a link may receive nothing, or a write to it make no progress, before it is given up.
     pub dead: Duration,
-    /// How long a peer without a link keeps its queue, its interest and its users.
+    /// How long the queue, the subscriptions and the users of a peer without a link are kept.
     pub keep: Duration,
-    /// How often all that is wanted and known is said again.
+    /// The interval at which the lists of subscriptions and addresses are sent again.
     pub resync: Duration,
     /// The first pause before an address is dialled again.
     pub first_pause: Duration,
-    /// The longest.
+    /// The longest pause before an address is dialled again.
     pub longest_pause: Duration,
-    /// How long an address that failed again and again is left alone.
+    /// How long an address that failed repeatedly is not dialled.
     pub rest: Duration,
-    /// How long what waits may take to be written when the instance stops.
+    /// How long queued frames may take to be written when the instance stops.
     pub farewell: Duration,
 }
 
@@ -106,31 +109,31 @@ impl ClusterTiming {
     }
 }
 
-/// Why files are no identity for a link.
+/// Why TLS files can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// A file that can't be read, or holds something else.
+    /// A file that can't be read, or doesn't hold what it should.
     #[error("{argument} ({path}) is refused: {why}; give {wanted}")]
     File {
-        /// Which of the three.
+        /// The argument that names the file.
         argument: &'static str,
-        /// Where it is.
+        /// The file's path.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
-        /// What it should be.
+        /// What the file should hold.
         wanted: &'static str,
     },
-    /// Files that don't belong together.
+    /// The certificate and the key don't belong together.
     #[error(
         "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
     )]
     Pair {
-        /// Where the certificate is.
+        /// The certificate's path.
         certificate: PathBuf,
-        /// Where the key is.
+        /// The key's path.
         key: PathBuf,
-        /// What is wrong.
+        /// What is wrong with them.
         why: String,
     },
 }
@@ -138,65 +141,68 @@ pub enum TlsError {
 /// Why an instance can't be part of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// It is already.
+    /// The cluster is already connected.
     #[error("the cluster is connected already: an instance connects once")]
     Connected,
-    /// It isn't.
+    /// The cluster is not connected.
     #[error("the cluster is not connected: call connect_cluster() first")]
     NotConnected,
-    /// It has stopped.
+    /// The server has stopped.
     #[error("the server has stopped: call start() first")]
     Stopped,
-    /// Nobody to dial, and no way to be dialled.
+    /// There is no address to dial and no port to be dialled at.
     #[error("nobody to dial, and no port to be reached at: give peers or seeds, or a cluster_port")]
     Alone,
-    /// Seeds pass on an address that isn't there.
+    /// Seeds are given, but no address for them to pass on.
     #[error("seeds pass on where this instance is reached: give cluster_addr, its HOST:PORT for the others")]
     NoAddress,
-    /// An address to be passed on without a port behind it.
+    /// An address to pass on is given, but no port to listen on.
     #[error("cluster_addr is for others who dial this instance: give a cluster_port too")]
     NoPort,
-    /// No address.
+    /// A text is not the address of a cluster port.
     #[error("{given:?} is no address of a cluster port: give HOST:PORT, an IPv6 address in brackets")]
     Address {
-        /// What was given.
+        /// The text that was given.
         given: String,
     },
-    /// More than a mesh holds.
+    /// More addresses than a mesh may have instances.
     #[error("a cluster has {MOST_PEERS} instances at most, {given} addresses were given")]
     TooMany {
-        /// How many.
+        /// The number of addresses.
         given: usize,
     },
-    /// Only some of the three files.
+    /// Only some of the three TLS files are named.
     #[error("TLS needs all three files or none: tls_cert, tls_key and tls_ca (or WSE_CLUSTER_TLS_CERT, _KEY and _CA)")]
     PartialTls,
-    /// The files.
+    /// The TLS files can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// TLS files for a plain cluster.
+    /// TLS files were given for a cluster that runs without TLS.
     #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
     Plain,
-    /// The cluster port.
+    /// The cluster port can't be bound.
     #[error("failed to listen on {address}, the cluster port: {source}")]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Something else that the kernel refused.
+    /// The kernel refused another resource, for example a thread.
     #[error("failed to {step}: {source}")]
     Resource {
-        /// What was tried.
+        /// What the cluster was doing, as the message continues after "failed to".
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
 impl ClusterConfig {
     /// Checks that the values make sense together.
+    ///
+    /// # Errors
+    /// A [`ClusterError`] for the first rule that is broken.
     pub(super) fn validate(&self) -> Result<(), ClusterError> {
         let dialled = self.dialled();
         if dialled.is_empty() && self.port.is_none() {
@@ -215,12 +221,15 @@ impl ClusterConfig {
         wrong.map_or(Ok(()), |given| Err(ClusterError::Address { given: given.clone() }))
     }
 
-    /// Whom to dial: seeds take the place of peers.
+    /// The addresses to dial: the seeds if there are any, else the peers.
     pub(super) fn dialled(&self) -> &[String] {
         if self.seeds.is_empty() { &self.peers } else { &self.seeds }
     }
 
-    /// What is passed on, now that the port is bound.
+    /// The address to pass on to others, now that the port is bound; `None` if none is configured or no port is bound.
+    ///
+    /// # Errors
+    /// [`ClusterError::Address`] if it is not a valid address.
     pub(super) fn advertised(&self, bound: Option<SocketAddr>) -> Result<Option<String>, ClusterError> {
         let (Some(given), Some(bound)) = (&self.address, bound) else { return Ok(None) };
         let advertised = match given.strip_suffix(":0") {
@@ -235,7 +244,7 @@ impl ClusterConfig {
     }
 }
 
-/// Host (without brackets) and port of an address; `None` if it is none.
+/// The host (without brackets) and the port of an address; `None` if it is not valid.
 pub(super) fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;

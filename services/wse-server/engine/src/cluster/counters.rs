@@ -1,4 +1,4 @@
-//! The cluster's books.
+//! The counters of the cluster, with the reasons for dropped publications and refused connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use crate::{
 };
 
 reasons! {
-    /// Why a publication didn't go to a peer.
+    /// Why a publication was not sent to a peer.
     DropReason {
-        /// No peer wants it.
+        /// No peer has subscribers for it.
         Unwanted = "unwanted",
-        /// More waits for the peer than may.
+        /// The peer's queue has no room.
         Overflow = "overflow",
-        /// The peer has gone, or has been away for too long.
+        /// The peer has left, or has been without a link for too long.
         Gone = "gone",
         /// It doesn't fit into a frame.
         TooBig = "too_big",
@@ -24,32 +24,33 @@ reasons! {
 }
 
 reasons! {
-    /// Why somebody didn't become a peer.
+    /// Why a connection did not become a link.
     RefuseReason {
-        /// What it said first was no hello.
+        /// The first frame is not a valid hello.
         Hello = "hello",
-        /// It speaks another version.
+        /// The other side uses another protocol version.
         Version = "version",
-        /// It took too long to introduce itself.
+        /// The other side took too long to connect or to send its hello.
         Timeout = "timeout",
-        /// It had no TLS where we want it, or no certificate that we trust.
+        /// The other side uses no TLS where it is required, or has no trusted certificate.
         Tls = "tls",
-        /// There are as many links as there may be.
+        /// The limit on links or peers is reached.
         Full = "full",
-        /// It came while too many others hadn't introduced themselves either.
+        /// Too many connections had not sent their hello.
         Crowded = "crowded",
-        /// It is ourselves.
+        /// The other side is this instance itself.
         Itself = "self",
-        /// There is a link with it already.
+        /// There is a link with the instance already.
         Duplicate = "duplicate",
-        /// It is of another make, and its name is on the wrong side of ours: such a link stands only if the lower one dialled.
+        /// The other side is another implementation and the instance with the higher name dialled. Such a link stays
+        /// only if the one with the lower name dialled.
         Order = "order",
-        /// It hung up.
+        /// The connection could not be made or was lost.
         Lost = "lost",
     }
 }
 
-/// Declares the counters that [`ClusterStats`] tells of by the same names.
+/// Declares the counters that [`ClusterStats`] reports under the same names.
 macro_rules! counters {
     ($($name:ident,)*) => {
         /// What the cluster has counted since it was connected.
@@ -61,7 +62,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// One reading; what isn't counted here is the caller's to fill in.
+            /// One reading. The caller fills in the fields that aren't counted here.
             pub(super) fn stats(&self) -> ClusterStats {
                 ClusterStats {
                     $($name: self.$name.load(Ordering::Relaxed),)*
@@ -88,7 +89,7 @@ counters! {
     malformed,
 }
 
-/// What became of the publications for one peer, changed with its queue.
+/// The outcome of the publications for one peer, changed under the lock of its queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerBooks {
     pub(super) sent: u64,
@@ -102,7 +103,8 @@ impl PeerBooks {
 }
 
 impl ClusterStats {
-    /// Adds what became of the publications for a peer, and of which some wait. So all of them are there in every reading.
+    /// Adds the outcome of the publications for a peer and the number that still wait, so that every reading accounts
+    /// for all of them.
     pub(super) fn add(&mut self, books: &PeerBooks, queued: u64) {
         self.sent += books.sent;
         self.queued += queued;
@@ -112,14 +114,14 @@ impl ClusterStats {
         self.balance();
     }
 
-    /// All that is counted was handed over.
+    /// Sets `published` to the sum of its parts.
     pub(super) fn balance(&mut self) {
         self.published = self.sent + self.queued + self.dropped.values().sum::<u64>();
     }
 }
 
 impl Counters {
-    /// A peer is forgotten altogether.
+    /// Takes over the counts of a peer that is forgotten.
     pub(super) fn keep(&self, books: &PeerBooks) {
         add(&self.sent, books.sent);
         self.dropped.iter().zip(books.dropped).for_each(|(mine, count)| add(mine, count));
@@ -138,13 +140,13 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-/// One reading of each.
+/// One reading of each counter.
 fn read<const REASONS: usize>(counts: &[AtomicU64; REASONS]) -> [u64; REASONS] {
     counts.each_ref().map(|count| count.load(Ordering::Relaxed))
 }
 
 impl ClusterStats {
-    /// Publications that a peer wanted and didn't get, or that came and weren't handed on.
+    /// Publications that a peer subscribed to and didn't get, and those that arrived and weren't handed on.
     pub fn all_dropped(&self) -> u64 {
         let unwanted = self.dropped.get(DropReason::Unwanted.label()).copied().unwrap_or_default();
         self.dropped.values().sum::<u64>() - unwanted + self.unfit

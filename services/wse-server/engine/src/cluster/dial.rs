@@ -1,4 +1,4 @@
-//! Keeps a link with whoever is at an address: dials when there is none, less and less often while nobody answers.
+//! Keeps a link with the instance at an address: dials when there is none, less and less often while dialling fails.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,14 +20,14 @@ use crate::{
     lock::lock,
 };
 
-/// Addresses of one name that are tried.
+/// The most addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 8;
 
-/// When the next try is due.
+/// Decides when the next attempt is due.
 struct Pace {
     pauses: Pauses,
     breaker: Breaker,
-    /// From where the breaker counts time.
+    /// The start of the breaker's clock.
     started: Instant,
 }
 
@@ -42,14 +42,14 @@ impl Pace {
         self.breaker.success(self.started.elapsed());
     }
 
-    /// How long to wait before the next try.
+    /// Notes a failure. Returns how long to wait before the next attempt.
     fn failed(&mut self) -> Duration {
         let now = self.started.elapsed();
         self.breaker.failure(now);
         self.pauses.after_failure().max(self.breaker.refuses_for(now))
     }
 
-    /// Whether so much failed that nothing is tried for a while.
+    /// Whether so many attempts failed that none is made for a while.
     fn rests(&self) -> bool {
         self.breaker.state(self.started.elapsed()) == BreakerState::Open
     }
@@ -61,7 +61,8 @@ impl Pace {
     }
 }
 
-/// See the module. Ends when the instance stops, when it is its own address, or when a rumour proves to be none.
+/// Keeps a link with the instance at `address`. Ends when this instance stops, when the address is its own, or when an
+/// address that was learnt from another instance repeatedly fails.
 pub(super) async fn keep_linked(mesh: Arc<Mesh>, address: String) {
     let stop = mesh.stop.clone();
     tokio::select! {
@@ -76,7 +77,7 @@ async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
     loop {
         while let Some(link) = mesh.link_at(&address) {
             link.ended.cancelled().await;
-            // Whoever comes back needs a moment; and both ends shouldn't dial at once.
+            // A peer that restarts needs a moment, and both sides shouldn't dial at the same time.
             sleep(varied(first)).await;
         }
         pace.permission().await;
@@ -109,7 +110,11 @@ async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
     }
 }
 
-/// Tries all addresses of a name until one becomes a link.
+/// Tries the addresses of a name until one becomes a link.
+///
+/// # Errors
+/// The reason of the last attempt. An address that leads to this instance itself, or to one that has a link already,
+/// ends the attempts with that reason.
 async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
     let limit = mesh.config.timing.handshake;
     let late = |step: &'static str| move |_| Refused::new(RefuseReason::Timeout, format!("{step} took too long"));

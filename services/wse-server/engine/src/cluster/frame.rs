@@ -1,42 +1,42 @@
-//! What travels over a link: frames of the cluster protocol, version 1. Pure, and total: any bytes are a frame, the
-//! beginning of one, or an error.
+//! The frames on a link: the cluster protocol, version 1. Pure, and total: any bytes are a frame, the beginning of one,
+//! or an error.
 //!
-//! Four bytes of length (big endian), then eight of head (type, flags, two of the topic's length and four of the payload's,
-//! little endian), the topic, the payload, and behind it, if the flags say so, a stamp.
+//! A frame is four bytes of length (big endian), eight bytes of head (one of type, one of flags, two of the topic's
+//! length and four of the payload's, little endian), the topic, the payload, and a stamp if the flags say so.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::recovery::Position;
 
-/// The most that the length before a frame may say.
+/// The largest value of a frame's length field, in bytes.
 pub const LARGEST: usize = 1 << 20;
-/// The length before a frame.
+/// The size of the length field in front of a frame, in bytes.
 pub const LENGTH: usize = 4;
-/// Type, flags and lengths.
+/// The size of the head, in bytes: type, flags and lengths.
 pub const HEAD: usize = 8;
-/// Epoch and next offset, behind the payload.
+/// The size of a stamp after the payload, in bytes: epoch and next offset.
 const TRAILER: usize = 12;
 /// Flag: the payload is a zstd frame.
 pub const COMPRESSED: u8 = 0x01;
-/// Flag: there is a stamp behind the payload.
+/// Flag: a stamp follows the payload.
 pub const STAMPED: u8 = 0x02;
-/// Flag of [`Kind::Resync`]: it goes on with the list before it.
+/// Flag of [`Kind::Resync`]: it continues the list of the frame before it.
 pub const CONTINUED: u8 = 0x01;
 
-/// Declares types with the bytes that they are on the wire.
+/// Declares the types together with their bytes on the wire.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $byte:literal,)*) => {
-        /// What a frame is.
+        /// The type of a frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind { $($(#[$doc])* $name,)* }
 
         impl Kind {
-            /// `None`: a type that we don't know, to be skipped.
+            /// The type of a byte; `None` for an unknown type, whose frames are skipped.
             pub fn of(byte: u8) -> Option<Self> {
                 match byte { $($byte => Some(Self::$name),)* _ => None }
             }
 
-            /// As on the wire.
+            /// The byte on the wire.
             pub fn byte(self) -> u8 {
                 match self { $(Self::$name => $byte,)* }
             }
@@ -45,78 +45,79 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A publication.
+    /// A publication to the topic.
     Message = 0x01,
-    /// Are you there? With [`super::numbering`], what was sent so far.
+    /// A ping. With [`super::numbering`], it has the count of what was sent so far.
     Ping = 0x02,
-    /// I am. With [`super::numbering`], what has arrived so far.
+    /// The reply to a ping. With [`super::numbering`], it has the count of what has arrived so far.
     Pong = 0x03,
-    /// Who we are: the first frame.
+    /// The sender's version, name and capabilities: the first frame of each side.
     Hello = 0x04,
-    /// We are going.
+    /// The sender is leaving.
     Shutdown = 0x05,
-    /// From now on somebody here wants the topic, a name or a pattern.
+    /// The sender has subscribers for the topic, a name or a pattern, from now on.
     Subscribe = 0x06,
-    /// Nobody wants it any more.
+    /// The sender has no more subscribers for the topic.
     Unsubscribe = 0x07,
-    /// All that is wanted, one per line.
+    /// All topics that the sender has subscribers for, one per line.
     Resync = 0x08,
-    /// Where we can be reached, in the place of the topic.
+    /// The address of the sender, in the place of the topic.
     Announce = 0x09,
-    /// Where others can be reached.
+    /// The addresses of other instances.
     Addresses = 0x0A,
-    /// What happened to one user.
+    /// A change of one user's presence.
     PresenceUpdate = 0x0B,
-    /// All users.
+    /// The presence of all users.
     PresenceFull = 0x0C,
-    /// We let nobody in any more, and will go.
+    /// The sender admits no more clients and is about to leave.
     Drain = 0x0D,
-    /// How many messages came before the next one: an extension, see [`super::numbering`].
+    /// The number of messages before the next one: an extension, see [`super::numbering`].
     Count = 0x20,
 }
 
-/// A frame as it lies in a buffer.
+/// A frame, borrowed from a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its type; [`Kind::of`] knows which.
+    /// The byte of its type; [`Kind::of`] resolves it.
     pub kind: u8,
-    /// Its flags.
+    /// The flags, whose meaning depends on the type.
     pub flags: u8,
-    /// The topic, or what lies in its place.
+    /// The topic, or what takes its place.
     pub topic: &'a [u8],
-    /// The payload, as it came.
+    /// The payload as it arrived, possibly compressed.
     pub payload: &'a [u8],
-    /// The stamp behind it.
+    /// The stamp after the payload, if a publication has one.
     pub stamp: Option<Position>,
 }
 
-/// Why bytes are no frame. Nothing behind them can be read.
+/// Why bytes are not a frame. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Its length is none that a frame may have.
+    /// The length is outside the allowed range.
     #[error("a frame of {bytes} bytes: it has {HEAD} to {LARGEST}")]
     Size {
-        /// What it says.
+        /// The value of the length field.
         bytes: usize,
     },
     /// Topic and payload are longer than the frame.
     #[error("a frame of {bytes} bytes with {parts} bytes in it")]
     Parts {
-        /// Its length.
+        /// The frame's length, without the length field.
         bytes: usize,
-        /// Its parts' lengths.
+        /// The length of its parts.
         parts: usize,
     },
-    /// It says that it is compressed, and isn't, or holds more than [`LARGEST`] bytes.
+    /// The payload is marked as compressed but isn't, or it decompresses to more than [`LARGEST`] bytes.
     #[error("a payload that can't be decompressed to {LARGEST} bytes")]
     Compressed,
 }
 
-/// The frame at the beginning of `buffer` and how many bytes it takes; `None` if it isn't whole yet. What lies behind the
-/// parts of a frame is skipped, as is a type that nobody knows: a later version may put it there.
+/// Parses the frame at the beginning of `buffer`. Returns it with the number of bytes that it takes; `None` if it is
+/// incomplete. Bytes after the parts of a frame are skipped, and so are frames of an unknown type, because a later
+/// version may add them.
 ///
 /// # Errors
-/// As soon as the first bytes tell.
+/// A [`FrameError`] as soon as the first bytes are invalid.
 pub fn parse(buffer: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some((length, rest)) = buffer.split_first_chunk::<LENGTH>() else { return Ok(None) };
     let bytes = u32::from_be_bytes(*length) as usize;
@@ -140,7 +141,7 @@ pub fn parse(buffer: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     Ok(Some((Frame { kind: *kind, flags: *flags, topic, payload, stamp }, LENGTH + bytes)))
 }
 
-/// The wire has the offset of the message that comes next.
+/// Decodes a stamp. The wire has the offset of the next message, one more than the position.
 fn stamp(trailer: &[u8; TRAILER]) -> Position {
     let [e0, e1, e2, e3, offset @ ..] = *trailer;
     Position {
@@ -149,17 +150,17 @@ fn stamp(trailer: &[u8; TRAILER]) -> Position {
     }
 }
 
-/// How many bytes a frame takes, with its length.
+/// The size of a frame on the wire, in bytes, with its length field.
 pub fn size(topic: &[u8], payload: &[u8], stamp: Option<Position>) -> usize {
     LENGTH + HEAD + topic.len() + payload.len() + stamp.map_or(0, |_| TRAILER)
 }
 
-/// Whether a frame may hold these.
+/// Whether topic and payload fit into a frame, with a stamp.
 pub fn fits(topic: &[u8], payload: &[u8]) -> bool {
     topic.len() <= usize::from(u16::MAX) && HEAD + topic.len() + payload.len() + TRAILER <= LARGEST
 }
 
-/// Writes a frame behind what is there. What doesn't fit ([`fits`]) is the caller's to keep out.
+/// Appends a frame. The caller must check that it fits ([`fits`]).
 pub fn put(out: &mut BytesMut, kind: Kind, flags: u8, topic: &[u8], payload: &[u8], stamp: Option<Position>) {
     debug_assert!(fits(topic, payload));
     let bytes = size(topic, payload, stamp);
@@ -177,7 +178,7 @@ pub fn put(out: &mut BytesMut, kind: Kind, flags: u8, topic: &[u8], payload: &[u
     }
 }
 
-/// One frame on its own.
+/// Encodes one frame on its own.
 pub fn encode(kind: Kind, flags: u8, topic: &[u8], payload: &[u8]) -> bytes::Bytes {
     let mut out = BytesMut::with_capacity(size(topic, payload, None));
     put(&mut out, kind, flags, topic, payload, None);
@@ -205,7 +206,7 @@ mod tests {
     fn lengths_that_can_not_be_are_refused_before_anything_is_read_for_them() {
         assert_eq!(parse(&[0, 0x10, 0, 1]), Err(FrameError::Size { bytes: LARGEST + 1 }));
         assert_eq!(parse(&[0, 0, 0, 7]), Err(FrameError::Size { bytes: 7 }));
-        // What a TLS client says first.
+        // The first bytes of a TLS client.
         assert_eq!(parse(&[0x16, 3, 1, 2]), Err(FrameError::Size { bytes: 0x1603_0102 }));
         let too_long = b"\0\0\0\x08\x01\0\x01\0\0\0\0\0";
         assert_eq!(parse(too_long), Err(FrameError::Parts { bytes: 8, parts: 9 }));

@@ -1,4 +1,4 @@
-//! Who hears of whom: where instances say that they are reached, and who dials there.
+//! Exchange of addresses: instances announce where they are reached, and the others dial there.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::lock::lock;
 
 impl Mesh {
-    /// Dials an address from now on, if that is news.
+    /// Starts to dial an address if it is new. Returns whether it is.
     pub(super) fn dial(self: &Arc<Self>, address: &str, is_given: bool) -> bool {
         let is_news = lock(&self.addresses).add(address, is_given);
         if is_news {
@@ -22,13 +22,13 @@ impl Mesh {
         is_news
     }
 
-    /// A peer says where it is reached.
+    /// Handles a peer's announcement of its own address.
     pub(super) fn announced(self: &Arc<Self>, peer: &Arc<Peer>, address: &str) {
         if split(address).is_none() {
             return;
         }
         lock(&peer.state).address = Some(address.to_owned());
-        // First of all, so that nobody dials whom we have a link with.
+        // The claim comes before dialling, so that a peer that has a link isn't dialled.
         let is_news = self.gossips() && lock(&self.addresses).add(address, false);
         lock(&self.addresses).claimed(address, &peer.instance);
         if is_news {
@@ -37,7 +37,7 @@ impl Mesh {
         }
     }
 
-    /// A peer says where others are reached.
+    /// Handles a list of other instances' addresses from a peer.
     pub(super) fn heard_of(self: &Arc<Self>, addresses: &[String]) {
         if !self.gossips() {
             return;
@@ -48,7 +48,7 @@ impl Mesh {
         }
     }
 
-    /// Whether we go by what others say: those who say where they are reached themselves.
+    /// Whether this instance uses addresses from others: only if it announces its own.
     fn gossips(&self) -> bool {
         self.advertised.is_some()
     }
@@ -58,7 +58,7 @@ impl Mesh {
         self.tell_all(0, &frame::encode(Kind::Addresses, 0, b"", &list));
     }
 
-    /// Says where all are reached to all peers again.
+    /// Sends the list of all known addresses to all peers again.
     pub(super) fn gossip(&self) {
         self.tell_all(0, &self.directory());
     }

@@ -1,4 +1,4 @@
-//! How two instances introduce themselves: version, name and what each can do. Pure.
+//! The hello: the first frame of each side, with version, name and capabilities. Pure.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -6,38 +6,38 @@ use super::frame::{self, Frame, HEAD, Kind, LENGTH};
 
 const MAGIC: &[u8; 4] = b"WSE\0";
 const VERSION: u16 = 1;
-/// Longest name of an instance, in bytes.
+/// The longest name of an instance, in bytes.
 const LONGEST_ID: usize = 256;
-/// The longest frame that may come before we know who sends it.
+/// The largest frame that is accepted before the sender is known, in bytes.
 pub(super) const LONGEST: usize = 1024;
 
-/// Asks only for the topics that it wants.
+/// Capability: sends its subscriptions and gets only what it has subscribed to.
 pub(super) const ROUTING: u32 = 1;
-/// Understands payloads in zstd.
+/// Capability: reads payloads in zstd.
 pub(super) const COMPRESSION: u32 = 2;
-/// Tells who is there.
+/// Capability: exchanges presence.
 pub(super) const PRESENCE: u32 = 4;
-/// Understands stamps behind payloads.
+/// Capability: reads stamps after payloads.
 pub(super) const RECOVERY: u32 = 8;
-/// Ours, an extension: counts what it sends and what it gets, see [`super::numbering`].
+/// Capability, an extension of this implementation: counts what it sends and receives, see [`super::numbering`].
 pub(super) const NUMBERS: u32 = 1 << 16;
-/// Ours, an extension: texts are sent as subscribers get them, completed and stamped.
+/// Capability, an extension of this implementation: sends texts as subscribers get them, completed and stamped.
 pub(super) const STAMPS: u32 = 1 << 17;
 
-/// Ours, an extension: the dialler is not let in, there is a link already. Without this word it would learn of it only when
-/// it had taken the new link for the one that stays.
+/// An extension of this implementation: the dialler is refused, because there is a link already. Without this bit the
+/// dialler would learn of it only after it had replaced its other link by the new one.
 pub(super) const REFUSED: u32 = 1 << 18;
 
-/// What an instance says first.
+/// The content of a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// Its name: unique for as long as it lives.
+    /// The sender's name, unique for as long as the instance lives.
     pub(super) instance: String,
-    /// What it can do; what both can is done.
+    /// What the sender supports, as bits. A link uses what both sides support.
     pub(super) capabilities: u32,
 }
 
-/// Why it is none.
+/// Why a first frame is not a valid hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloError {
     #[error("the first frame is no hello: is this the cluster port of a WSE instance?")]
@@ -75,7 +75,7 @@ impl Hello {
         let (id, rest) = rest.split_at_checked(length).ok_or(HelloError::Other)?;
         let capabilities = rest.first_chunk().ok_or(HelloError::Other)?;
         let instance = std::str::from_utf8(id).map_err(|_| HelloError::Name)?;
-        // It is logged, and compared with ours.
+        // The name is logged, and compared with that of this instance.
         if instance.is_empty() || length > LONGEST_ID || !instance.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(HelloError::Name);
         }
@@ -83,7 +83,10 @@ impl Hello {
     }
 }
 
-/// The length of a first frame, from its first four bytes, if it may be so long.
+/// The length of a first frame, from its first four bytes.
+///
+/// # Errors
+/// [`HelloError::Other`] if it is outside the allowed range.
 pub(super) fn length(bytes: [u8; LENGTH]) -> Result<usize, HelloError> {
     let length = u32::from_be_bytes(bytes) as usize;
     (HEAD..=LONGEST).contains(&length).then_some(length).ok_or(HelloError::Other)

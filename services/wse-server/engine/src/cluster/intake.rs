@@ -1,5 +1,5 @@
-//! What came over a link: publications in runs to the fan-out here, everything else to whom it concerns. Total: whatever a
-//! peer sends is handed on, counted, or the end of its link.
+//! Handles what arrives over a link: publications go in runs to the subscribers here, control frames to the part that
+//! they concern. Total: every frame is handed on, counted, or ends its link.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -16,35 +16,35 @@ use super::{
 };
 use crate::{envelope, hub::Hub, links::Publication, lock::lock, topics};
 
-/// Publications that are handed over together.
+/// The most publications that are handed over together.
 const MESSAGES_AT_ONCE: usize = 1024;
-/// Bytes that may come out of compressed payloads before we look whether there is room for more.
+/// The bytes that compressed payloads may decompress to before the room for more is checked again.
 const STRETCHED_AT_ONCE: usize = 4 << 20;
 
-/// Reads what a peer sends.
+/// The receiving side of one link.
 pub(super) struct Intake {
     mesh: Arc<Mesh>,
     peer: Arc<Peer>,
     capabilities: u32,
     stretcher: Option<Stretcher>,
     pings: u64,
-    /// What it wants has changed.
+    /// The peer's subscriptions have changed since the routes were last forgotten.
     wants_else: bool,
-    /// It has begun to name its users.
+    /// The peer has begun to list its users.
     has_named: bool,
-    /// It is through.
+    /// The list of its users is complete.
     is_named: bool,
 }
 
-/// How far it got.
+/// How far [`Intake::take`] got.
 pub(super) struct Progress {
-    /// Bytes that were taken; none, if no frame is whole.
+    /// The bytes that were taken; 0 if no frame is complete.
     pub(super) used: usize,
-    /// The peer says that it goes.
+    /// The peer has announced that it is leaving.
     pub(super) has_left: bool,
 }
 
-/// Publications in a row for one topic.
+/// Successive publications to one topic.
 struct Run<'a> {
     topic: &'a str,
     publications: Vec<Publication<'a>>,
@@ -64,10 +64,10 @@ impl Intake {
         }
     }
 
-    /// Takes the whole frames at the beginning of `buffer`, as many as there is room for.
+    /// Takes the complete frames at the beginning of `buffer`, as many as there is room for.
     ///
     /// # Errors
-    /// Bytes that are no frame; what came before them was taken.
+    /// A [`FrameError`] if bytes are not a frame; the frames before them were taken.
     pub(super) fn take(
         &mut self,
         shared: &Hub,
@@ -133,7 +133,7 @@ impl Intake {
         run.publications.clear();
     }
 
-    /// The publication in a frame; nothing, if it is no text.
+    /// The publication in a frame; `None` if it isn't text.
     fn publication<'a>(
         &mut self,
         frame: &Frame<'a>,
@@ -151,7 +151,7 @@ impl Intake {
                 String::from_utf8(payload).ok().map(Cow::Owned)
             }
         };
-        // A peer of another make sends what was given to it.
+        // A peer of another implementation sends texts as its publishers passed them, without category.
         let is_whole = self.capabilities & STAMPS != 0;
         Ok(text.map(|text| match is_whole {
             true => Publication { text, stamp: frame.stamp },
@@ -159,7 +159,7 @@ impl Intake {
         }))
     }
 
-    /// One of the protocol's own frames. Returns whether the peer goes.
+    /// Handles a control frame. Returns whether the peer is leaving.
     fn control(&mut self, shared: &Hub, frame: &Frame<'_>, arrivals: &mut Arrivals) -> bool {
         let mesh = &Arc::clone(&self.mesh);
         let kind = Kind::of(frame.kind);
@@ -195,14 +195,15 @@ impl Intake {
                 tracing::info!(peer = self.peer.name(), ?kind, "it is going");
                 return kind == Some(Kind::Shutdown);
             }
-            // It has introduced itself already.
+            // The hello was read before the link was made; publications don't get here.
             Some(Kind::Hello | Kind::Message) => {}
             None => add(&mesh.counters.unknown_types, 1),
         }
         false
     }
 
-    /// A peer names its users at a link's beginning: at the first ping behind that, or the second one at all, it is through.
+    /// Handles a ping as the possible end of the user list: a peer lists its users at the start of a link, and the list
+    /// is complete at the first ping after it, or at the second ping if there was no list.
     fn naming_ends(&mut self, shared: &Hub) {
         self.pings += 1;
         if !self.is_named && (self.has_named || self.pings > 1) {
@@ -215,7 +216,7 @@ impl Intake {
         self.capabilities & NUMBERS != 0
     }
 
-    /// The peer says how much it has sent.
+    /// Compares the peer's count of what it has sent with what has arrived.
     fn compare(&self, frame: &Frame<'_>, arrivals: &mut Arrivals) {
         let Some(count) = Count::parse(frame.payload).filter(|_| self.numbers()) else { return };
         let Told { lost, is_whole } = arrivals.compare(count);
@@ -229,7 +230,7 @@ impl Intake {
         let mut interest = lock(&self.peer.interest);
         match Kind::of(frame.kind) {
             Some(Kind::Resync) => {
-                // Whatever isn't text names no topic.
+                // A line that isn't text can't name a topic.
                 let lines = String::from_utf8_lossy(frame.payload);
                 interest.resync(&lines, frame.flags & CONTINUED != 0);
             }
@@ -244,7 +245,7 @@ impl Intake {
     }
 }
 
-/// A text with its category, as subscribers get it.
+/// Completes a text with its category, as subscribers get it.
 fn completed(text: Cow<'_, str>) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => envelope::with_category(text),

@@ -1,7 +1,7 @@
-//! What one peer wants: names and patterns, as it says them. Pure.
+//! The subscriptions of one peer: names and patterns, as it reports them. Pure.
 //!
-//! Until a peer has said all that it wants, it gets everything; so does one that wants more than may be remembered: it loses
-//! nothing, and we lose no memory.
+//! A peer gets everything until it has sent its list. So does a peer with more subscriptions than may be remembered: it
+//! loses no message, and the memory stays bounded.
 
 use std::{
     collections::HashSet,
@@ -13,27 +13,27 @@ use std::{
 
 use crate::topics;
 
-/// Most topics that are remembered of one peer.
+/// The most names that are remembered of one peer.
 const MOST_TOPICS: usize = 1_000_000;
-/// Most patterns of one peer: each is compared with every new name.
+/// The most patterns of one peer: each is compared with every new name.
 const MOST_PATTERNS: usize = 4096;
-/// What a topic costs beside its name.
+/// The memory that a topic takes beside its name, in bytes.
 const TOPIC_BYTES: usize = 48;
-/// What all peers' topics together may take, in bytes.
+/// The most bytes that the subscriptions of all peers may take together.
 pub(super) const BUDGET: usize = 256 << 20;
 
-/// What all peers want takes so many bytes.
+/// How many bytes the subscriptions of all peers take, shared by their [`Interest`]s.
 pub(super) type Budget = Arc<AtomicUsize>;
 
-/// See the module.
+/// What one peer has subscribed to.
 #[derive(Debug)]
 pub(super) struct Interest {
-    /// It has said all that it wants.
+    /// Whether the peer has sent its list.
     is_known: bool,
-    /// It wants more than is remembered.
+    /// Whether the peer has more subscriptions than are remembered, so that it gets everything.
     is_boundless: bool,
     wanted: Wanted,
-    /// What it wanted before it began to say all anew: it may not be through with the list.
+    /// The subscriptions before the peer began to send its list again: the new list may be incomplete.
     before: Option<Wanted>,
     budget: Budget,
 }
@@ -60,18 +60,19 @@ impl Interest {
         Self { is_known: false, is_boundless: false, wanted: Wanted::default(), before: None, budget }
     }
 
-    /// Whether it gets what is published to this topic.
+    /// Whether the peer gets what is published to this topic.
     pub(super) fn wants(&self, topic: &str) -> bool {
         !self.is_known || self.says(topic)
     }
 
-    /// Whether it has said that it wants it. It may have said so, and not yet what else: the reference has no list to say
-    /// where nobody has subscribed when a link is made.
+    /// Whether the peer has reported a subscription to this topic. It may have done so before it has sent its list: an
+    /// instance of the reference has no list to send if it had no subscribers when the link was made.
     pub(super) fn says(&self, topic: &str) -> bool {
         self.is_boundless || self.wanted.has(topic) || self.before.as_ref().is_some_and(|before| before.has(topic))
     }
 
-    /// It wants a topic.
+    /// Adds a subscription. Beyond the limits, all are discarded and the peer gets everything. An invalid topic is
+    /// ignored.
     pub(super) fn add(&mut self, topic: &str) {
         if self.is_boundless || topics::check(topic).is_err() || self.wanted.list(topic).contains(topic) {
             return;
@@ -90,7 +91,7 @@ impl Interest {
         self.wanted.list(topic).insert(topic.into());
     }
 
-    /// It no longer wants a topic.
+    /// Removes a subscription; a topic that isn't subscribed is ignored.
     pub(super) fn remove(&mut self, topic: &str) {
         if self.wanted.list(topic).remove(topic) {
             let bytes = topic.len() + TOPIC_BYTES;
@@ -99,7 +100,7 @@ impl Interest {
         }
     }
 
-    /// It begins to say, one topic per line, all that it wants; or goes on with that.
+    /// Reads a list of all subscriptions, one topic per line. With `goes_on` it continues the previous one.
     pub(super) fn resync(&mut self, lines: &str, goes_on: bool) {
         if !goes_on {
             self.settle();
@@ -110,20 +111,20 @@ impl Interest {
         lines.split('\n').for_each(|topic| self.add(topic));
     }
 
-    /// It has said something else: so it is through with its list. Returns whether that changes anything.
+    /// Ends the list, because the peer has sent another frame. Returns whether that changes anything.
     pub(super) fn settle(&mut self) -> bool {
         let Some(before) = self.before.take() else { return false };
         self.budget.fetch_sub(before.bytes, Ordering::Relaxed);
         true
     }
 
-    /// It is gone, and wants nothing.
+    /// Removes all subscriptions, because the peer is gone: it gets nothing.
     pub(super) fn forget(&mut self) {
         self.clear();
         (self.is_known, self.is_boundless) = (true, false);
     }
 
-    /// It is back after it was forgotten, and has to say all again.
+    /// Expects a new list from a peer that is back after it was forgotten: it gets everything until then.
     pub(super) fn expect_all(&mut self) {
         self.is_known = false;
     }

@@ -1,5 +1,5 @@
-//! How a connection becomes a link: TLS if there is any, a hello from each end, and the mesh's consent. All of it has a
-//! deadline, and takes no memory to speak of.
+//! How a connection becomes a link: TLS if configured, a hello from each side, and admission by the mesh. The callers
+//! limit its time, and it takes little memory.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -19,12 +19,12 @@ use super::{
     peer::{Link, Side},
 };
 
-/// What the first byte of a TLS record is: a handshake, or an alert.
+/// The first byte of a TLS record: a handshake, or an alert.
 const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
-/// What a socket holds of what we write: beyond it a slow peer shows.
+/// The send buffer of a link's socket, in bytes: beyond it a slow peer becomes visible.
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 
-/// Why a connection became no link.
+/// Why a connection did not become a link.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) reason: RefuseReason,
@@ -55,7 +55,7 @@ impl From<HelloError> for Refused {
     }
 }
 
-/// Makes a connection that we dialled a link.
+/// Turns a connection that this instance dialled into a link.
 pub(super) async fn dialled(mesh: &Arc<Mesh>, address: &str, stream: TcpStream) -> Result<Link, Refused> {
     let remote = prepare(&stream).map_err(Refused::lost)?;
     match mesh.tls() {
@@ -67,7 +67,7 @@ pub(super) async fn dialled(mesh: &Arc<Mesh>, address: &str, stream: TcpStream) 
     }
 }
 
-/// The dialler speaks first.
+/// Exchanges hellos as the dialler, which sends its hello first.
 async fn introduce<S>(mesh: &Arc<Mesh>, address: &str, remote: SocketAddr, mut stream: S) -> Result<Link, Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -83,7 +83,7 @@ where
         .map_err(|(reason, _)| Refused::new(reason, reason.label()))
 }
 
-/// Makes a connection that somebody dialled a link.
+/// Turns a connection that another instance dialled into a link.
 pub(super) async fn accepted(mesh: &Arc<Mesh>, stream: TcpStream) -> Result<(), Refused> {
     let remote = prepare(&stream).map_err(Refused::lost)?;
     match mesh.tls() {
@@ -104,7 +104,7 @@ where
         return Ok(());
     };
     if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate | RefuseReason::Order) {
-        // So that the dialler knows whom it has a link with already.
+        // The reply tells the dialler with which instance it has a link already.
         let more = hello.capabilities & NUMBERS != 0;
         stream.write_all(&mesh.hello(if more { REFUSED } else { 0 })).await.map_err(Refused::lost)?;
         stream.shutdown().await.map_err(Refused::lost)?;
@@ -112,7 +112,10 @@ where
     Err(Refused::new(reason, reason.label()))
 }
 
-/// Lets a link in, if the mesh consents, and serves it.
+/// Asks the mesh to admit the link, and starts to serve it.
+///
+/// # Errors
+/// Returns the stream and the reason if the mesh refuses.
 fn enter<S>(
     mesh: &Arc<Mesh>,
     hello: &Hello,
@@ -149,7 +152,7 @@ async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Hello, Refus
     }
 }
 
-/// Sets a connection's options. Returns where the other end is.
+/// Sets a connection's socket options. Returns the address of the other side.
 fn prepare(stream: &TcpStream) -> std::io::Result<SocketAddr> {
     let keepalive = TcpKeepalive::new().with_time(std::time::Duration::from_secs(10));
     let keepalive = keepalive.with_interval(std::time::Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Publications that no peer got, the last of them kept for whoever asks why.
+//! Dead letters: the last publications that a peer didn't get, kept for the application to inspect.
 
 use std::{
     sync::{
@@ -18,16 +18,16 @@ use crate::{
     lock::lock,
 };
 
-/// A publication that a peer didn't get.
+/// A dead letter: a publication that a peer didn't get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterLetter {
-    /// What it was published to.
+    /// The topic that it was published to.
     pub topic: String,
-    /// Its text.
+    /// The publication's text, which is cut to one mebibyte if it didn't fit into a frame.
     pub payload: String,
-    /// Where the peer can be reached, or its name.
+    /// The peer's address, or its name if no address is known.
     pub peer: String,
-    /// Why it didn't get it.
+    /// The label of the reason why the peer didn't get it.
     pub reason: &'static str,
 }
 
@@ -55,14 +55,14 @@ pub(super) fn in_frames(frames: &[u8], peer: &str, reason: DropReason) -> impl I
     letters.into_iter()
 }
 
-/// See the module.
+/// The dead letters of all peers, within the limits of [`Last`].
 #[derive(Debug)]
 pub(super) struct DeadLetters {
     kept: Mutex<Last<ClusterLetter>>,
-    /// Dropped since the log was told last.
+    /// Dropped publications that the log hasn't reported yet.
     untold: AtomicU64,
     started: Instant,
-    /// The second, since the start, in which the log may be told again.
+    /// The second since the start from which the log may report again.
     next_told: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl DeadLetters {
         Self { kept: Mutex::default(), untold: AtomicU64::new(0), started, next_told: AtomicU64::new(0) }
     }
 
-    /// Publications were dropped; `letters` are the last of them. The log is told once a second at most.
+    /// Counts dropped publications and keeps `letters`, the last of them. The log reports them at most once a second.
     pub(super) fn add(&self, dropped: u64, letters: impl Iterator<Item = ClusterLetter>, reason: &str, peer: &str) {
         {
             let mut kept = lock(&self.kept);
@@ -89,7 +89,7 @@ impl DeadLetters {
         }
     }
 
-    /// Takes all that are kept, oldest first.
+    /// Takes all dead letters, oldest first.
     pub(super) fn take(&self) -> Vec<ClusterLetter> {
         lock(&self.kept).take().into()
     }

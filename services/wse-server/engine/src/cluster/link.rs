@@ -1,4 +1,4 @@
-//! One link: what waits for the peer is written, what it sends is read, until one of them ends.
+//! One link: writes what waits for the peer and reads what it sends, until either ends.
 
 use std::{
     io::{self, ErrorKind, IoSlice},
@@ -23,12 +23,12 @@ use super::{
 };
 use crate::{lock::lock, publications::Publications};
 
-/// What is read at once: a frame may be longer, and grows the buffer.
+/// How many bytes are read at once; a longer frame grows the buffer.
 const READ_BYTES: usize = 128 << 10;
-/// What is written at once.
+/// How many bytes of publications are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Why a link is over.
+/// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
 enum End {
     #[error("the peer closed it")]
@@ -51,7 +51,7 @@ enum End {
     Malformed(FrameError),
 }
 
-/// Serves a link until it is over. `first` is written before anything else.
+/// Serves a link until it ends. `first` is written before anything else.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     mesh: Arc<Mesh>,
     peer: Arc<Peer>,
@@ -67,8 +67,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
         tokio::select! {
             end = &mut reading => end,
             end = writing => match end {
-                // What is on its way from the peer is read: it stops writing as well. To hang up before that would make
-                // the kernel take back what was written.
+                // The rest of what the peer sent is read until it stops writing as well. Closing the socket earlier
+                // would make the kernel discard what was written.
                 end @ (End::Retired | End::Stopped) => timeout(mesh.config.timing.farewell, reading).await.unwrap_or(end),
                 end => end,
             },
@@ -95,7 +95,7 @@ async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut
                 Ok(progress) if progress.used == 0 => break,
                 Ok(progress) => {
                     buffer.advance(progress.used);
-                    // There may be more at once: pings and other links have their turn before that.
+                    // More may be buffered: pings and other links get their turn before it.
                     yield_now().await;
                 }
                 Err(error) => return End::Malformed(error),
@@ -118,7 +118,7 @@ async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer:
         let is_stopping = mesh.stop.is_cancelled();
         let is_pinging = Instant::now() >= next_ping;
         let Some((batch, ping)) = take(peer, link, is_pinging) else {
-            // The peer reads what was written to its end.
+            // Only the writing side is closed, so the peer reads everything that was written.
             let _ = writer.shutdown().await;
             return End::Retired;
         };
@@ -157,7 +157,7 @@ async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer:
     }
 }
 
-/// What is to be written next, with a ping behind it if it is time. `None`: another link has taken this one's place.
+/// What to write next, followed by a ping if one is due. `None` if another link has taken this one's place.
 fn take(peer: &Peer, link: &Link, is_pinging: bool) -> Option<(Batch, Option<Bytes>)> {
     let mut queue = lock(&peer.queue);
     let batch = queue.take(link.id, WRITE_BYTES)?;
@@ -169,7 +169,7 @@ fn take(peer: &Peer, link: &Link, is_pinging: bool) -> Option<(Batch, Option<Byt
     Some((batch, ping))
 }
 
-/// Publications that are being written: they count as backlog until then.
+/// Publications that are being written. They count as backlog until this is dropped.
 struct Written<'a> {
     bytes: usize,
     publications: &'a Publications,
@@ -181,15 +181,15 @@ impl Drop for Written<'_> {
     }
 }
 
-/// Writes all parts, as few writes as they take.
+/// Writes all parts, with as few writes as possible.
 ///
 /// # Errors
-/// The stream's, and `TimedOut` if the peer takes nothing for too long.
+/// The stream's error, or `TimedOut` if the peer takes nothing for `timing.dead`.
 async fn write_all<S: AsyncWrite>(mesh: &Mesh, writer: &mut WriteHalf<S>, parts: &[Bytes]) -> io::Result<()> {
     let stuck = |_| io::Error::from(ErrorKind::TimedOut);
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut left = &mut slices[..];
-    // Empty ones in front would be taken for a write of nothing.
+    // Skips empty slices in front, which would look like a write of zero bytes.
     IoSlice::advance_slices(&mut left, 0);
     while !left.is_empty() {
         let bytes = timeout(mesh.config.timing.dead, writer.write_vectored(left)).await.map_err(stuck)??;

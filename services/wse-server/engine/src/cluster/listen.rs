@@ -1,4 +1,4 @@
-//! The cluster port: strangers come in, are few at a time, and have a deadline.
+//! The cluster port: accepts connections. The number of pending handshakes and their time are limited.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use super::{
     mesh::Mesh,
 };
 
-/// Connections that haven't introduced themselves. One more, and the oldest of them makes way.
+/// The most connections that haven't sent their hello. One more closes the oldest of them.
 const MOST_STRANGERS: usize = 64;
-/// After an error of the listener's, which is a lack of descriptors or memory.
+/// The pause after a failed accept, which is due to a lack of descriptors or memory.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Accepts connections until it is dropped.
+/// Accepts connections until the future is dropped.
 pub(super) async fn serve(mesh: Arc<Mesh>, listener: TcpListener) {
     let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
     loop {

@@ -1,4 +1,5 @@
-//! All peers of an instance: who is let in, who of two links stays, what goes to whom, and who is given up.
+//! All peers of an instance: which connections are admitted, which of two links stays, what goes to which peer, and
+//! which peers are given up.
 
 mod wants;
 
@@ -30,17 +31,17 @@ use super::{
 };
 use crate::{clock, hub::Hub, links::ClusterStats, lock::lock, publications::Publications, random};
 
-/// Most links that others may dial.
+/// The most links that were dialled by others.
 const MOST_INBOUND: usize = 128;
 
-/// See the module.
+/// The peers of this instance and what they share: configuration, counters, subscriptions, addresses.
 pub(crate) struct Mesh {
-    /// Our name: a UUID of version 7, as text.
+    /// This instance's name: a UUID of version 7, as text.
     pub(super) instance: Arc<str>,
     pub(super) config: ClusterConfig,
-    /// What this instance can do.
+    /// The capabilities of this instance.
     capabilities: u32,
-    /// Where others reach us, for them to pass on.
+    /// The address of this instance that others pass on; `None` if none is configured.
     pub(super) advertised: Option<String>,
     pub(super) shared: Weak<Hub>,
     pub(super) publications: Publications,
@@ -55,7 +56,7 @@ pub(crate) struct Mesh {
     queue_limit: usize,
     next_link: AtomicU64,
     inbound: AtomicUsize,
-    /// Everything is to end.
+    /// Stops all tasks of the cluster.
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
@@ -96,12 +97,13 @@ impl Mesh {
         }
     }
 
-    /// What we say first; `more`: capabilities of this one hello.
+    /// Encodes this instance's hello; `more` are capabilities of this one hello.
     pub(super) fn hello(&self, more: u32) -> Bytes {
         Hello { instance: self.instance.to_string(), capabilities: self.capabilities | more }.encode()
     }
 
-    /// Somebody at an address says that there is a link already.
+    /// Returns why the instance at an address refused this one, from the hello with which it did so. Notes which
+    /// instance answered there.
     pub(super) fn refused_by(&self, hello: &Hello, address: &str) -> RefuseReason {
         if *hello.instance == *self.instance {
             return RefuseReason::Itself;
@@ -111,28 +113,32 @@ impl Mesh {
         RefuseReason::Duplicate
     }
 
-    /// What links are secured with now, if they are.
+    /// The current TLS settings for new links; `None` for links without TLS.
     pub(super) fn tls(&self) -> Option<Arc<Tls>> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All that are remembered.
+    /// All peers that are remembered.
     pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
         lock(&self.peers).values().cloned().collect()
     }
 
-    /// The link with whoever answered at an address last.
+    /// The link with the instance that answered at an address last.
     pub(super) fn link_at(&self, address: &str) -> Option<Link> {
         let instance = lock(&self.addresses).instance(address)?;
         let peer = lock(&self.peers).get(&instance).cloned()?;
         peer.link()
     }
 
-    /// Makes a link with whoever said `hello` the one with that peer.
+    /// Makes a connection the link with the peer that sent `hello`.
     ///
-    /// Of two links that both ends dialled, the one stays that the instance with the lower name dialled; both ends decide
-    /// so, whichever they hear of first. (With peers of another make that is so of each link.) Of two that the same end dialled, the first stays: the other end may have been told
-    /// two addresses of one instance.
+    /// Of two links that were dialled by different sides, the one that the instance with the lower name dialled stays.
+    /// Both sides decide so, whichever link they learn of first. With a peer of another implementation, the other link
+    /// is never admitted, even if it is the only one. Of two links that the same side dialled, the first stays, because
+    /// that side may know two addresses of one instance.
+    ///
+    /// # Errors
+    /// A [`RefuseReason`] if the connection doesn't become a link.
     pub(super) fn admit(
         &self,
         hello: &Hello,
@@ -147,11 +153,11 @@ impl Mesh {
             Side::Ours => *self.instance < *hello.instance,
             Side::Theirs => *hello.instance < *self.instance,
         };
-        // It would hang up at once, with all that was sent to it.
+        // A peer of another implementation would close such a link at once and lose all that was sent over it.
         if hello.capabilities & hello::NUMBERS == 0 && !is_lower {
             return Err(RefuseReason::Order);
         }
-        // First: somebody who is refused leaves nothing behind.
+        // This check is first, so that a refused connection leaves nothing behind.
         if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MOST_INBOUND {
             return Err(RefuseReason::Full);
         }
@@ -178,7 +184,7 @@ impl Mesh {
         Ok((peer, link))
     }
 
-    /// The peer of that name; nothing if there are too many.
+    /// The peer of that name, which is created if needed; `None` if there are too many.
     fn peer(&self, instance: &str) -> Option<Arc<Peer>> {
         let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get(instance) {
@@ -221,7 +227,8 @@ impl Mesh {
         tracing::info!(peer = peer.name(), instance = &*peer.instance, side = ?link.side, "linked");
     }
 
-    /// Notes who answers at an address. Whoever did before is gone: it has no other.
+    /// Notes which instance answers at an address. If another one did before, it has no other address and is given up,
+    /// unless it has a link.
     pub(super) fn answered(&self, address: Option<&str>, peer: &Peer) {
         let before = address.and_then(|address| lock(&self.addresses).answered(address, &peer.instance));
         let before = before.and_then(|before| lock(&self.peers).get(&before).cloned());
@@ -230,7 +237,7 @@ impl Mesh {
         }
     }
 
-    /// A link is over.
+    /// Cleans up after a link has ended.
     pub(super) fn ended(&self, peer: &Peer, link: &Link) {
         if link.side == Side::Theirs {
             self.inbound.fetch_sub(1, Ordering::Relaxed);
@@ -242,7 +249,7 @@ impl Mesh {
                 (state.link, state.left) = (None, Some(Instant::now()));
                 let mut queue = lock(&peer.queue);
                 queue.assign(None, Vec::new());
-                // Publishers don't wait for a peer that is away.
+                // Publishers don't wait for a peer without a link.
                 self.publications.settle(queue.bytes());
             }
             was_last && state.is_leaving
@@ -254,7 +261,7 @@ impl Mesh {
         link.ended.cancel();
     }
 
-    /// Gives up those that have been away for too long.
+    /// Gives up the peers that have been without a link for too long.
     pub(super) fn give_up_the_lost(&self) {
         let is_lost = |state: &State| state.left.is_some_and(|left| left.elapsed() >= self.config.timing.keep);
         for peer in self.peers() {
@@ -264,7 +271,7 @@ impl Mesh {
         }
     }
 
-    /// Keeps nothing for a peer any more, other than its numbers.
+    /// Discards everything of a peer without a link, except its counts.
     pub(super) fn give_up(&self, peer: &Peer) {
         let (chunks, unconfirmed) = {
             let mut state = lock(&peer.state);
@@ -288,7 +295,7 @@ impl Mesh {
         tracing::info!(peer = peer.name(), instance = &*peer.instance, "given up");
     }
 
-    /// Keeps the last of the publications that waited for a peer.
+    /// Keeps the last of the publications that waited for a peer as dead letters.
     fn bury(&self, peer: &Peer, chunks: &[Chunk], reason: DropReason) {
         let dropped = chunks.iter().map(|chunk| chunk.messages).sum();
         if dropped == 0 {
@@ -299,7 +306,7 @@ impl Mesh {
         self.letters.add(dropped, letters, reason.label(), &name);
     }
 
-    /// Keeps publications that found no room.
+    /// Keeps publications that were not queued as dead letters.
     pub(super) fn drop_now(
         &self,
         peer: &Peer,
@@ -312,14 +319,15 @@ impl Mesh {
         self.letters.add(dropped, letters.map(letter), reason.label(), &name);
     }
 
-    /// Says something to all peers that there is a link with.
+    /// Sends a control frame to all peers that have a link and the capability.
     pub(super) fn tell_all(&self, capability: u32, frame: &Bytes) {
         for peer in self.peers() {
             self.tell(&peer, capability, frame.clone());
         }
     }
 
-    /// Says something to one peer, if it can. Who is too far behind with such things begins anew.
+    /// Sends a control frame to one peer if it has the capability. If too many of them wait already, its link is cut
+    /// and the peer starts anew.
     pub(super) fn tell(&self, peer: &Peer, capability: u32, frame: Bytes) {
         let Some(link) = peer.link().filter(|link| link.capabilities & capability == capability) else { return };
         if lock(&peer.queue).push_control(frame) {
@@ -330,7 +338,7 @@ impl Mesh {
         }
     }
 
-    /// All is over: what still waits is dropped.
+    /// Drops what still waits, after all links have ended.
     pub(super) fn finish(&self) {
         for peer in self.peers() {
             let chunks = {
@@ -348,7 +356,7 @@ impl Mesh {
         self.routes.forget();
     }
 
-    /// The peers that there is a link with.
+    /// The peers that have a link, sorted by address.
     pub(super) fn told(&self) -> Vec<ClusterPeer> {
         let mut told: Vec<_> = self.peers().iter().filter_map(|peer| peer.told()).collect();
         told.sort_by(|one, other| one.address.cmp(&other.address));
@@ -371,19 +379,19 @@ impl Mesh {
         stats
     }
 
-    /// Whether what comes from peers has to wait: listeners here have more than enough.
+    /// Whether frames of peers have to wait, because subscribers here have too much to take.
     pub(super) fn is_congested(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.is_congested())
     }
 
-    /// Waits until listeners here have room.
+    /// Waits until subscribers here have room.
     pub(super) async fn room(&self) {
         while self.is_congested() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Frames that say who else there is.
+    /// Encodes the list of all known addresses of instances.
     pub(super) fn directory(&self) -> Bytes {
         let known: Vec<String> = self.peers().iter().filter_map(|peer| lock(&peer.state).address.clone()).collect();
         let addresses = self.advertised.iter().chain(&known).map(String::as_str);

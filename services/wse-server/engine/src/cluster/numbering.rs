@@ -1,25 +1,26 @@
-//! What was sent to a peer and what of it arrived: an extension of the protocol. Pure.
+//! Counts what was sent to a peer and what of it arrived: an extension of the protocol. Pure.
 //!
-//! Messages to one peer are numbered by counting: the number is not on the wire with each, but in a [`Kind::Count`] frame
-//! at a link's beginning, and in each ping. Numbers go on over all links between two instances. What is missing in them was
-//! sent and didn't arrive: it was on its way when a link broke. What a sender dropped it counts itself, and it has no
-//! number; but another session begins, so that the receiver knows that it hasn't got everything that was published.
+//! Messages to one peer are numbered by counting. The number is not on the wire with each message, but in a
+//! [`Kind::Count`] frame at the start of a link, and in each ping. Numbers continue over all links between two
+//! instances. A gap means that messages were sent and didn't arrive, because they were on their way when a link broke.
+//! Messages that a sender dropped are counted by the sender and have no number. Instead a new session begins, which
+//! shows the receiver that it hasn't got everything that was published.
 //!
 //! [`Kind::Count`]: super::frame::Kind::Count
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The payload of a count, and of pings and pongs where both sides number.
+/// The payload of a Count frame, and of pings and pongs if both sides support numbering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Messages before the next one; or that have arrived.
+    /// The number of messages before the next one, or that have arrived.
     pub number: u64,
-    /// The sender's session.
+    /// The sender's session, which changes whenever it drops messages for this peer.
     pub session: u32,
 }
 
 impl Count {
-    /// As on the wire.
+    /// Encodes the payload: the number, then the session, little endian.
     pub fn encode(self) -> Bytes {
         let mut out = BytesMut::with_capacity(12);
         out.put_u64_le(self.number);
@@ -27,7 +28,7 @@ impl Count {
         out.freeze()
     }
 
-    /// `None`: it is none.
+    /// Decodes a payload; `None` if it is too short.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let (number, rest) = payload.split_first_chunk()?;
         let session = rest.first_chunk()?;
@@ -35,38 +36,38 @@ impl Count {
     }
 }
 
-/// What the sender's word on how much it has sent means here.
+/// The result of comparing the sender's count with that of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    /// So many messages are not here and won't come.
+    /// How many messages didn't arrive and won't.
     pub(super) lost: u64,
-    /// Whether all that was published for us is here.
+    /// Whether everything that was published for this instance has arrived.
     pub(super) is_whole: bool,
 }
 
-/// What has arrived from a peer.
+/// The count of what has arrived from a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arrivals {
     count: Option<Count>,
 }
 
 impl Arrivals {
-    /// Messages arrived.
+    /// Counts messages that arrived.
     pub(super) fn add(&mut self, messages: u64) {
         if let Some(count) = &mut self.count {
             count.number = count.number.wrapping_add(messages);
         }
     }
 
-    /// The sender says what it has sent.
+    /// Compares with the count that the sender reports, and continues from that.
     pub(super) fn compare(&mut self, theirs: Count) -> Told {
         let Some(mine) = self.count.replace(theirs) else { return Told { lost: 0, is_whole: false } };
-        // Less than before: it has forgotten us, and counts anew.
+        // A lower number than before: the sender has forgotten this instance and counts anew.
         let lost = theirs.number.saturating_sub(mine.number);
         Told { lost, is_whole: theirs == mine }
     }
 
-    /// What to tell the sender; nothing before it has said anything.
+    /// The count to report to the sender; `None` before the sender has reported its own.
     pub(super) fn told(&self) -> Option<Count> {
         self.count
     }

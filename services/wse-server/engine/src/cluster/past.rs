@@ -1,4 +1,4 @@
-//! What other instances published, kept for clients that come back here: when that has to be forgotten, because some of it
+//! Publications of other instances that are kept for clients that reconnect here: discards them when some of them
 //! didn't arrive.
 
 use std::{sync::Arc, time::Instant};
@@ -7,21 +7,23 @@ use super::{mesh::Mesh, peer::Peer};
 use crate::{hub::Hub, recovery::Forgotten, topics};
 
 impl Mesh {
-    /// Something that a peer published didn't arrive, or may not have: what is kept of it has gaps that nobody sees.
+    /// Discards the kept publications of a peer, because some of them didn't arrive or may not have: clients could not
+    /// detect the gap.
     pub(super) fn lose(&self, peer: &Peer) {
         if let Some(recovery) = self.shared.upgrade().as_ref().and_then(|shared| shared.recovery.as_ref()) {
             recovery.forget_origin(&peer.instance);
         }
     }
 
-    /// Until when a topic that nobody here wants any more is still asked for, if it is.
+    /// Until when the subscription of a topic without subscribers here is kept for recovery; `None` if it ends at once.
     pub(super) fn linger(&self, topic: &str) -> Option<Instant> {
         let shared = self.shared.upgrade()?;
         let recovery = shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic))?;
         recovery.lingers(topic).map(|ttl| Instant::now() + ttl)
     }
 
-    /// What is published to a topic no longer comes: nobody finds what came before any more.
+    /// Discards the kept publications of a topic whose subscription ends: later ones no longer arrive. Returns what the
+    /// caller has to end without the lock.
     pub(super) fn forget_past(&self, topic: &str) -> Option<(Arc<Hub>, Forgotten)> {
         let shared = self.shared.upgrade()?;
         let forgotten = shared.recovery.as_ref()?.take_topic(topic);

@@ -1,4 +1,4 @@
-//! One other instance, for as long as we remember it: what it wants, what waits for it, and the link to it, if there is one.
+//! One other instance, for as long as it is remembered: its subscriptions, its queue, and its link if there is one.
 
 use std::{
     net::SocketAddr,
@@ -17,35 +17,36 @@ use super::{
 };
 use crate::lock::lock;
 
-/// See the module.
+/// A peer: another instance of the cluster.
 pub(super) struct Peer {
     pub(super) instance: Arc<str>,
     pub(super) state: Mutex<State>,
     pub(super) interest: Mutex<Interest>,
     pub(super) queue: Mutex<Queue>,
-    /// Something was put into the queue.
+    /// Signals that the queue has something to take.
     pub(super) wake: Notify,
-    /// Whoever reads from the peer has it: so a new link is read when the one before it was read to its end.
+    /// Locked by the task that reads from the peer, so that a new link is read only after the previous one was read to
+    /// its end.
     pub(super) arrivals: tokio::sync::Mutex<Arrivals>,
 }
 
-/// What changes when links come and go. Locked before the queue and the interest, never after.
+/// What changes when links come and go. It is locked before the queue and the subscriptions, never after.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) link: Option<Link>,
-    /// What both can do, of the link that there is or was last.
+    /// The capabilities of both sides, of the current or the last link.
     pub(super) capabilities: u32,
-    /// Where it was dialled, or says that it is reached.
+    /// The address at which the peer was dialled, or which it announced.
     pub(super) address: Option<String>,
-    /// When the last link ended; nothing while there is one.
+    /// When the last link ended; `None` while there is one.
     pub(super) left: Option<Instant>,
-    /// It has said that it goes.
+    /// The peer has announced that it is leaving.
     pub(super) is_leaving: bool,
-    /// Nothing is kept for it any more.
+    /// The peer was given up: its queue, subscriptions and users are discarded.
     pub(super) is_forgotten: bool,
     /// There has been a link before.
     pub(super) was_linked: bool,
-    /// What it has told us that arrived.
+    /// The count of what has arrived at the peer, as it last confirmed.
     pub(super) confirmed: Option<Count>,
 }
 
@@ -54,44 +55,44 @@ pub(super) struct State {
 pub(super) struct Link {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// Where the other end is.
+    /// The address of the other side's socket.
     pub(super) remote: SocketAddr,
-    /// What both can do.
+    /// The capabilities that both sides have.
     pub(super) capabilities: u32,
-    /// Wall-clock time in milliseconds.
+    /// When the link was made, in milliseconds since the Unix epoch.
     pub(super) connected_millis: u64,
-    /// Another link takes its place: what is being written is written, and what comes is read to its end.
+    /// Set when another link takes its place: the write in progress is completed, and the socket is read to its end.
     pub(super) retired: CancellationToken,
-    /// It is to end at once.
+    /// Set when the link has to end at once.
     pub(super) cut: CancellationToken,
-    /// It is over.
+    /// Set when the link has ended.
     pub(super) ended: CancellationToken,
 }
 
-/// Who dialled.
+/// The side that dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// We did.
+    /// This instance dialled.
     Ours,
-    /// The peer did.
+    /// The peer dialled.
     Theirs,
 }
 
-/// A peer as told to whoever asks.
+/// A peer that has a link, as reported to the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterPeer {
-    /// Where it is reached: as dialled or as it says, or else the other end of the link.
+    /// The address as dialled or as announced by the peer, or else that of the other side's socket.
     pub address: String,
-    /// Its name.
+    /// The peer's name, unique for as long as the instance lives.
     pub instance_id: String,
-    /// What both ends can do, as bits of the protocol's.
+    /// The capabilities that both sides have, as bits of the protocol.
     pub capabilities: u32,
-    /// When the link came about, in milliseconds since 1970.
+    /// When the link was made, in milliseconds since the Unix epoch.
     pub connected_at: u64,
 }
 
 impl Peer {
-    /// With room for `limit` bytes of publications.
+    /// Makes a peer whose queue holds at most `limit` bytes of publications.
     pub(super) fn new(instance: &str, limit: usize, budget: Budget) -> Self {
         Self {
             instance: instance.into(),
@@ -107,14 +108,14 @@ impl Peer {
         lock(&self.state).link.clone()
     }
 
-    /// How it is called in logs and lists.
+    /// The name in logs and lists: the address if it is known, else the instance's name.
     pub(super) fn name(&self) -> String {
         let state = lock(&self.state);
         let remote = state.link.as_ref().map(|link| link.remote.to_string());
         state.address.clone().or(remote).unwrap_or_else(|| self.instance.to_string())
     }
 
-    /// For the list of peers; nothing without a link.
+    /// The entry in the list of peers; `None` without a link.
     pub(super) fn told(&self) -> Option<ClusterPeer> {
         let address = self.name();
         let link = self.link()?;

@@ -1,4 +1,4 @@
-//! Who is there, told from instance to instance: each change as it happens, and everybody when a link comes about.
+//! Presence between instances: each change when it happens, and all users when a link is made.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     presence_change::{Change, Move},
 };
 
-/// How much of the list of everybody goes into one frame.
+/// How many bytes of the list of all users go into one frame.
 const PART_BYTES: usize = 256 << 10;
 
-/// The payload of an update: what happened, when (milliseconds, little endian), to whom, and what is said about them.
+/// The payload of an update: the change, its time (milliseconds, little endian), the user, and the user's data.
 fn encode(kind: Move, updated_at: u64, user: &str, data: &str) -> Bytes {
     let mut payload = BytesMut::with_capacity(11 + user.len() + data.len());
     payload.put_u8(match kind {
@@ -34,7 +34,7 @@ fn encode(kind: Move, updated_at: u64, user: &str, data: &str) -> Bytes {
     payload.freeze()
 }
 
-/// `None`: it is none.
+/// Decodes the payload of an update; `None` if it is invalid.
 fn parse(mut payload: &[u8]) -> Option<(Move, u64, &str, &str)> {
     let kind = match payload.try_get_u8().ok()? {
         0 => Move::Join,
@@ -48,7 +48,7 @@ fn parse(mut payload: &[u8]) -> Option<(Move, u64, &str, &str)> {
     Some((kind, updated_at, std::str::from_utf8(user).ok()?, std::str::from_utf8(data).ok()?))
 }
 
-/// Everybody as frames: topics that are too large for one are in several. One frame at least.
+/// Encodes all users as frames, at least one. A topic that is too large for one frame is split.
 fn frames(full: Full) -> Vec<Bytes> {
     let (mut frames, mut part, mut bytes) = (Vec::new(), Full::new(), 0);
     let mut flush = |part: &mut Full| {
@@ -72,7 +72,7 @@ fn frames(full: Full) -> Vec<Bytes> {
 }
 
 impl Mesh {
-    /// See [`crate::links::Carrier::tell_change`].
+    /// Implements [`crate::links::Carrier::tell_change`].
     pub(super) fn spread_change(&self, change: &Change) {
         let Some(kind) = change.elsewhere else { return };
         let payload = encode(kind, change.updated_at, &change.user, &change.data);
@@ -82,7 +82,7 @@ impl Mesh {
         }
     }
 
-    /// Names everybody who is here to a peer, and expects the same from it.
+    /// Sends the list of all users here to a peer, and expects the same from it.
     pub(super) fn introduce_users(&self, peer: &Peer) {
         let Some(shared) = self.shared.upgrade() else { return };
         let Some(presence) = &shared.presence else { return };
@@ -94,7 +94,7 @@ impl Mesh {
         });
     }
 
-    /// A peer's users have gone with it.
+    /// Removes the users of a peer that is gone.
     pub(super) fn lose_users(&self, peer: &Peer) {
         let Some(shared) = self.shared.upgrade() else { return };
         if let Some(presence) = &shared.presence {
@@ -103,7 +103,7 @@ impl Mesh {
     }
 }
 
-/// A peer tells of one of its users. Whatever makes no sense is skipped.
+/// Handles a change of one of the peer's users. An invalid update is skipped.
 pub(super) fn updated(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     let Some(presence) = &shared.presence else { return };
     let (Ok(topic), Some((kind, updated_at, user, data))) = (std::str::from_utf8(frame.topic), parse(frame.payload))
@@ -117,7 +117,7 @@ pub(super) fn updated(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     }
 }
 
-/// A peer names its users, or a part of them.
+/// Handles the list of the peer's users, or a part of it.
 pub(super) fn named(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     let Some(presence) = &shared.presence else { return };
     let full: Full = serde_json::from_slice(frame.payload).unwrap_or_default();
@@ -129,7 +129,7 @@ pub(super) fn named(shared: &Hub, origin: &Arc<str>, frame: &Frame<'_>) {
     }
 }
 
-/// A peer has named all its users.
+/// Ends the list of the peer's users: those that are not in it are removed.
 pub(super) fn all_named(shared: &Hub, origin: &str) {
     if let Some(presence) = &shared.presence {
         presence.end_naming(origin, |change| shared.tell_here(0, &change));

@@ -1,4 +1,5 @@
-//! From publishers to the peers' queues, on the publishers' threads: framed once, whoever gets it. Never waits.
+//! From publishers to the peers' queues, on the publishers' threads. Each publication is encoded once for all peers
+//! with the same capabilities. Never waits.
 
 use bytes::{Bytes, BytesMut};
 
@@ -16,7 +17,7 @@ use crate::{
     presence_change::Change,
 };
 
-/// What a peer must be able to read for frames to be written so.
+/// The capabilities that decide how frames are encoded.
 const VARIANTS: u32 = COMPRESSION | RECOVERY;
 
 impl Carrier for Mesh {
@@ -25,7 +26,7 @@ impl Carrier for Mesh {
         if routes.is_empty() {
             return self.counters.drop(DropReason::Unwanted, publications.len() as u64);
         }
-        // Those that fit together, those that don't apart: numbers are given in order.
+        // Split into runs that fit into a frame and runs that don't, because numbers are given in order.
         for run in publications.chunk_by(|one, other| fits(topic, one) == fits(topic, other)) {
             self.post(&routes, topic, run);
         }
@@ -51,7 +52,8 @@ fn fits(topic: &str, publication: &Publication<'_>) -> bool {
 }
 
 impl Mesh {
-    /// Puts publications that fit into a frame, all or none, into the peers' queues.
+    /// Puts a run of publications into the peers' queues, all or none. A run that doesn't fit into frames is dropped
+    /// and kept as dead letters.
     fn post(&self, routes: &[Route], topic: &str, run: &[Publication<'_>]) {
         let do_fit = fits(topic, &run[0]);
         let messages = run.len() as u64;
@@ -92,12 +94,12 @@ fn letters(topic: &str, run: &[Publication<'_>]) -> impl ExactSizeIterator<Item 
     run.iter().map(move |publication| (topic.to_owned(), beginning(&publication.text)))
 }
 
-/// As much of a text as would fit into a frame: it is kept, and may be as large as it likes.
+/// The part of a text that would fit into a frame: a dead letter keeps no more, however large the publication is.
 fn beginning(text: &str) -> String {
     text[..text.floor_char_boundary(LARGEST)].to_owned()
 }
 
-/// Publications as frames, back to back.
+/// Encodes publications as frames, back to back.
 fn encode(topic: &str, run: &[Publication<'_>], variant: u32) -> Bytes {
     let stamp = |publication: &Publication<'_>| publication.stamp.filter(|_| variant & RECOVERY != 0);
     let (topic, text) = (topic.as_bytes(), |publication: &Publication<'_>| publication.text.len());

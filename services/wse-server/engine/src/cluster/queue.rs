@@ -1,4 +1,4 @@
-//! What waits for one peer: the protocol's own frames first, then publications, bounded in bytes and numbered. Pure.
+//! What waits for one peer: control frames first, then publications, which are bounded in bytes and numbered. Pure.
 
 use std::collections::VecDeque;
 
@@ -9,28 +9,29 @@ use super::{
     numbering::Count,
 };
 
-/// Publications are joined up to this size, so that a flood of small ones is few pieces.
+/// Publications are joined into chunks of up to this size, in bytes, so that a flood of small ones is few pieces.
 const JOINED_BYTES: usize = 64 << 10;
-/// Longer ones are shared with the other peers' queues instead of copied.
+/// Publications of at least this size, in bytes, are shared with the other peers' queues instead of copied.
 const COPIED_BYTES: usize = 4 << 10;
-/// How much of the protocol's own frames may wait for a peer that doesn't read.
+/// The most bytes of control frames that may wait for a peer that doesn't read.
 const MOST_CONTROL_BYTES: usize = 8 << 20;
 
-/// Publications in a row, framed.
+/// Successive publications, framed back to back.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) messages: u64,
     pub(super) bytes: Bytes,
 }
 
-/// The last chunk, while more fits on it.
+/// The last chunk, to which more is appended.
 #[derive(Debug, Default)]
 struct Open {
     messages: u64,
     bytes: BytesMut,
 }
 
-/// See the module.
+/// The frames that wait for one peer. The peer's current link takes them; without a link, publications stay until the
+/// peer is given up.
 #[derive(Debug)]
 pub(super) struct Queue {
     control: VecDeque<Bytes>,
@@ -39,11 +40,11 @@ pub(super) struct Queue {
     open: Open,
     bytes: usize,
     limit: usize,
-    /// What has been taken.
+    /// The count of the publications that were taken.
     taken: Count,
-    /// The link that takes from here.
+    /// The id of the link that takes from this queue; `None` if the peer has no link.
     owner: Option<u64>,
-    /// What the taker has told the peer last; nothing yet on this link.
+    /// The count that the owner reported to the peer last; `None` if it hasn't on this link.
     told: Option<Count>,
     books: PeerBooks,
 }
@@ -51,16 +52,16 @@ pub(super) struct Queue {
 /// What a link writes next.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// The protocol's own frames.
+    /// Control frames, which are written first.
     pub(super) control: Vec<Bytes>,
-    /// Behind them, publications in a row.
+    /// Chunks of publications, which follow.
     pub(super) chunks: Vec<Chunk>,
-    /// To be told before them.
+    /// The count to report to the peer before the publications, if it has changed.
     pub(super) count: Option<Count>,
 }
 
 impl Batch {
-    /// Whether there is nothing to be written.
+    /// Whether there is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.control.is_empty() && self.chunks.is_empty() && self.count.is_none()
     }
@@ -69,14 +70,14 @@ impl Batch {
         self.chunks.iter().map(|chunk| chunk.messages).sum()
     }
 
-    /// Bytes of publications.
+    /// The bytes of the publications.
     pub(super) fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes.len()).sum()
     }
 }
 
 impl Queue {
-    /// With room for `limit` bytes of publications.
+    /// Makes a queue for at most `limit` bytes of publications.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             control: VecDeque::new(),
@@ -92,12 +93,12 @@ impl Queue {
         }
     }
 
-    /// What became of all that was for the peer and no longer waits.
+    /// The outcome of the peer's publications that no longer wait.
     pub(super) fn books(&self) -> &PeerBooks {
         &self.books
     }
 
-    /// Puts framed publications in, all or none. Returns whether there was room.
+    /// Adds framed publications, all or none. Returns whether there was room; without room they are counted as dropped.
     pub(super) fn push(&mut self, frames: &Bytes, messages: u64) -> bool {
         if self.bytes + frames.len() > self.limit {
             self.miss(DropReason::Overflow, messages);
@@ -117,13 +118,13 @@ impl Queue {
         true
     }
 
-    /// Publications for the peer are not sent to it.
+    /// Counts publications for the peer that are not sent to it, and starts a new session.
     pub(super) fn miss(&mut self, reason: DropReason, messages: u64) {
         self.books.drop(reason, messages);
         self.taken.session = self.taken.session.wrapping_add(1);
     }
 
-    /// Whether nothing waits: whoever takes from here may be asleep.
+    /// Whether nothing waits, so that the link may be asleep.
     pub(super) fn is_idle(&self) -> bool {
         self.bytes == 0 && self.control.is_empty()
     }
@@ -135,7 +136,8 @@ impl Queue {
         }
     }
 
-    /// Puts one of the protocol's own frames in, if a link takes them. Returns false if that is too far behind.
+    /// Adds a control frame; without a link it is discarded. Returns false if too many bytes of control frames wait
+    /// already.
     pub(super) fn push_control(&mut self, frame: Bytes) -> bool {
         if self.owner.is_none() {
             return true;
@@ -148,7 +150,8 @@ impl Queue {
         true
     }
 
-    /// From now on `link` takes from here, these frames first; or nobody.
+    /// Makes `link` the owner of the queue, with `greeting` as its first control frames; `None` leaves the queue
+    /// without an owner.
     pub(super) fn assign(&mut self, link: Option<u64>, greeting: Vec<Bytes>) {
         self.owner = link;
         self.told = None;
@@ -160,8 +163,8 @@ impl Queue {
         self.owner
     }
 
-    /// Takes up to `most` bytes of publications, one chunk at least if there is any, and all frames of the protocol's own.
-    /// `None`: another link takes them now.
+    /// Takes all control frames and up to `most` bytes of publications, but at least one chunk if there is any. Returns
+    /// `None` if another link owns the queue.
     pub(super) fn take(&mut self, link: u64, most: usize) -> Option<Batch> {
         if self.owner != Some(link) {
             return None;
@@ -186,12 +189,12 @@ impl Queue {
         Some(batch)
     }
 
-    /// What has been taken: what a ping behind it tells.
+    /// The count of what was taken, which a ping written after it reports.
     pub(super) fn taken(&self) -> Count {
         self.taken
     }
 
-    /// Gives up all publications. From here on there is another session.
+    /// Discards all publications and starts a new session. Returns them.
     pub(super) fn give_up(&mut self, reason: DropReason) -> Vec<Chunk> {
         self.close();
         self.bytes = 0;
@@ -199,12 +202,12 @@ impl Queue {
         self.chunks.drain(..).collect()
     }
 
-    /// Bytes of publications.
+    /// The bytes of publications that wait.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Publications that wait.
+    /// The number of publications that wait.
     pub(super) fn messages(&self) -> u64 {
         self.open.messages + self.chunks.iter().map(|chunk| chunk.messages).sum::<u64>()
     }

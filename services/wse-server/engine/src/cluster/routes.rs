@@ -1,4 +1,5 @@
-//! Which peers get what is published to a topic, remembered while nobody comes, goes or wants something else.
+//! Which peers get what is published to a topic. Results are cached until a peer comes, goes or changes its
+//! subscriptions.
 
 use std::{
     collections::HashMap,
@@ -11,34 +12,34 @@ use std::{
 use super::peer::Peer;
 use crate::lock::lock;
 
-/// Names that are remembered. A publisher that invents names all the time makes them be looked for again.
+/// The most names in the cache. A publisher that keeps inventing names causes them to be looked up again.
 const REMEMBERED_NAMES: usize = 4096;
 
 /// A peer that gets a publication.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) peer: Arc<Peer>,
-    /// What both can do.
+    /// The capabilities of both sides.
     pub(super) capabilities: u32,
 }
 
-/// See the module.
+/// The cache of routes by topic.
 #[derive(Default)]
 pub(super) struct Routes {
     remembered: Mutex<HashMap<Box<str>, Arc<[Route]>>>,
-    /// Counts what made them be forgotten.
+    /// Counts the changes that emptied the cache.
     changes: AtomicU64,
 }
 
 impl Routes {
-    /// Something changed: nothing of this is true any more.
+    /// Empties the cache, because something changed.
     pub(super) fn forget(&self) {
         let mut remembered = lock(&self.remembered);
         self.changes.fetch_add(1, Ordering::SeqCst);
         remembered.clear();
     }
 
-    /// The routes of a topic, found among `peers` if they aren't remembered.
+    /// The routes of a topic, from the cache or else found among `peers`.
     pub(super) fn of(&self, topic: &str, peers: impl FnOnce() -> Vec<Arc<Peer>>) -> Arc<[Route]> {
         let changes = {
             let remembered = lock(&self.remembered);
@@ -54,7 +55,7 @@ impl Routes {
         };
         let routes: Arc<[Route]> = wanting.map(route).collect();
         let mut remembered = lock(&self.remembered);
-        // What changed meanwhile may not be in these.
+        // The result isn't cached if something changed while it was computed.
         if self.changes.load(Ordering::SeqCst) == changes {
             if remembered.len() >= REMEMBERED_NAMES {
                 remembered.clear();

@@ -1,4 +1,5 @@
-//! TLS of links: both ends show a certificate and verify the other's; the dialler checks the name that it dialled too.
+//! TLS of links: both sides present a certificate and verify the other's. The dialler also checks the name that it
+//! dialled.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::config::{TlsError, TlsFiles, split};
 
-/// What links are secured with from now on.
+/// The TLS settings of new links.
 pub(super) struct Tls {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
@@ -47,14 +48,14 @@ impl Tls {
         Ok(Self { connector: Arc::new(client).into(), acceptor: Arc::new(server).into() })
     }
 
-    /// Secures a link that we dialled.
+    /// Secures a connection that this instance dialled.
     pub(super) async fn connect(&self, address: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         let host = split(address).map_or(address, |(host, _)| host).to_owned();
         let name = ServerName::try_from(host).map_err(std::io::Error::other)?;
         Ok(self.connector.connect(name, stream).await?.into())
     }
 
-    /// Secures a link that somebody dialled.
+    /// Secures a connection that another instance dialled.
     pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         Ok(self.acceptor.accept(stream).await?.into())
     }
@@ -62,7 +63,7 @@ impl Tls {
 
 const AUTHORITY: &str = "the certificates of the authorities that sign the instances' certificates, in PEM";
 
-/// TLS 1.3 alone: both ends are instances of today.
+/// Restricts TLS to version 1.3, which every instance supports.
 fn versions<S: rustls::ConfigSide>(
     builder: rustls::ConfigBuilder<S, rustls::WantsVersions>,
 ) -> rustls::ConfigBuilder<S, rustls::WantsVerifier> {

@@ -1,4 +1,4 @@
-//! What is wanted here, and the list of it on the wire.
+//! The subscriptions of this instance, and their list on the wire.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 
 use super::frame::{self, CONTINUED, Kind};
 
-/// How much of a list goes into one frame.
+/// How many bytes of the list go into one frame.
 const PART_BYTES: usize = 64 << 10;
 
-/// Topics that somebody here wants.
+/// The topics that have subscribers here, or had until recently.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
-    /// Each with when it ends, if it is only still asked for.
+    /// The time at which each subscription ends, if it is kept only for recovery; `None` while there are subscribers.
     pub(super) topics: BTreeMap<Arc<str>, Option<Instant>>,
 }
 
 impl Wants {
-    /// Returns whether that is news.
+    /// Adds a topic. Returns whether it is new.
     pub(super) fn add(&mut self, topic: &str) -> bool {
         match self.topics.get_mut(topic) {
             Some(end) => {
@@ -28,7 +28,7 @@ impl Wants {
         }
     }
 
-    /// The list as frames, the first of which takes the place of what was said before.
+    /// Encodes the list as frames. The first one replaces the list that was sent before.
     pub(super) fn frames(&self) -> Vec<Bytes> {
         let (mut frames, mut part) = (Vec::new(), String::new());
         let frame = |part: &str, flags| frame::encode(Kind::Resync, flags, b"", part.as_bytes());

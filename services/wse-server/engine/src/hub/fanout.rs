@@ -1,4 +1,4 @@
-//! Publications on their way to those who listen here.
+//! The path of publications to the subscribers of this instance.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::{
 };
 
 impl Hub {
-    /// Publishes what came from another instance to a topic's subscribers here. Never waits: who calls it looks whether there
-    /// is room ([`Hub::is_congested`]) before.
+    /// Publishes what arrived from another instance to a topic's subscribers here. Never waits: the caller checks
+    /// beforehand whether there is room ([`Hub::is_congested`]).
     pub(crate) fn receive(&self, topic: &str, publications: &[Publication<'_>]) {
         self.hand_out(topic, publications, Mailbox::put_now);
     }
 
-    /// The same, and keeps what `origin` stamped for those who come back.
+    /// Does the same as [`Hub::receive`], and keeps what `origin` stamped for clients that reconnect.
     pub(crate) fn receive_and_keep(&self, origin: &Arc<str>, topic: &str, publications: &[Publication<'_>]) {
         let Some(recovery) = &self.recovery else { return self.receive(topic, publications) };
         let epoch = |publication: &Publication<'_>| publication.stamp.map(|stamp| stamp.epoch);
@@ -33,18 +33,19 @@ impl Hub {
                     let frame = frame::encode(Opcode::Text, text.as_bytes());
                     log.follow(stamp.map_or(0, |stamp| stamp.offset), frame, recovery.config.buffer_size);
                 }
-                // With the log locked: who asks for the past gets the rest behind it.
+                // The log stays locked: a client that recovers gets the rest after what it missed.
                 self.receive(topic, run);
             });
         }
     }
 
-    /// Whether listeners here have so much to take that what comes from elsewhere has to wait.
+    /// Whether subscribers here have so much to take that publications from other instances have to wait.
     pub(crate) fn is_congested(&self) -> bool {
         self.publications.is_full_here() || self.mailboxes.iter().any(Mailbox::is_full)
     }
 
-    /// Hands messages to the shards of a topic's subscribers: for each listener, and for one member of each queue group.
+    /// Hands messages to the shards of a topic's subscribers: to each subscriber, and to one member of each queue
+    /// group.
     pub(crate) fn hand_out(
         &self,
         topic: &str,
@@ -60,7 +61,7 @@ impl Hub {
                 put(&self.mailboxes[shard], Command::Publish(target, chunk.clone()));
             }
         }
-        // Each message has its turn; those of the first were taken with the audience.
+        // Each message has its own turn in the groups; the members for the first one were picked with the audience.
         let mut picks = audience.picks;
         for (index, text) in texts.enumerate() {
             if index > 0 {
@@ -76,7 +77,7 @@ impl Hub {
         }
     }
 
-    /// Texts as frames back to back, which count as backlog while anyone has them.
+    /// Encodes texts as frames back to back. They count as backlog for as long as they are in memory.
     pub(crate) fn framed<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> Chunk {
         let length: usize = texts.clone().map(|text| text.len() + frame::MAXIMAL_HEADER).sum();
         let (mut frames, mut messages) = (BytesMut::with_capacity(length), 0);

@@ -1,4 +1,4 @@
-//! Who came and who went, told to those whom it concerns.
+//! Distribution of presence changes to subscribers, the application and other instances.
 
 use super::Hub;
 use crate::{
@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Hub {
-    /// What tells of a change that `connection` made: a topic's subscribers, the application and other instances.
+    /// Returns the function that reports changes made by `connection` to a topic's subscribers, the application and
+    /// other instances.
     pub(crate) fn herald(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
         move |change| {
             self.links.tell_change(&change);
@@ -18,10 +19,10 @@ impl Hub {
         }
     }
 
-    /// Tells a topic's subscribers here, and by way of a shard the application, of a change.
+    /// Reports a change to a topic's subscribers here and, through shard `shard`, to the application.
     pub(crate) fn tell_here(&self, shard: usize, change: &Change) {
         if let Some(event) = change.event() {
-            // Without waiting: presence is locked, and it may be a shard that tells.
+            // Never waits: presence is locked, and the caller may be a shard.
             let publication = Publication { text: event.message().into(), stamp: None };
             self.hand_out(&event.topic, &[publication], Mailbox::put_now);
             let kind = match event.kind {
@@ -33,7 +34,7 @@ impl Hub {
         }
     }
 
-    /// A connection is gone, and with it its subscriptions and its user's presence.
+    /// Removes the subscriptions and the presence of a connection that is closed.
     pub(crate) fn end_subscriptions(&self, connection: ConnectionKey) {
         self.topics.leave(connection);
         if let Some(presence) = &self.presence {

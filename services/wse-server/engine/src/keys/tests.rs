@@ -1,4 +1,5 @@
-//! Keys are made as the tests start: none lies in the repository. Tokens of an independent implementation are the Python tests'.
+//! Keys are generated when the tests start: the repository contains none. The Python tests check tokens of an
+//! independent implementation.
 
 use aws_lc_rs::{
     encoding::{AsDer, PublicKeyX509Der},
@@ -17,7 +18,7 @@ use crate::{
 
 const SECRET: &[u8] = b"bench-secret-key-for-testing-only";
 
-/// An issuer's key pair, and what it hands out.
+/// An issuer's key pair, and the tokens that it issues.
 struct Pair {
     algorithm: JwtAlgorithm,
     signing: EncodingKey,
@@ -41,7 +42,7 @@ fn rsa() -> Pair {
     let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
     Pair {
         algorithm: JwtAlgorithm::Rs256,
-        // The library signs with what PKCS #8 wraps, behind 26 bytes of version, algorithm and lengths.
+        // The library signs with the content of PKCS #8, which follows 26 bytes of version, algorithm and lengths.
         signing: EncodingKey::from_rsa_der(&private.as_ref()[26..]),
         public_pem: to_pem("PUBLIC KEY", public.as_ref()),
         private_pem: to_pem("PRIVATE KEY", private.as_ref()),
@@ -121,7 +122,7 @@ fn a_public_key_taken_for_a_secret_verifies_nothing() {
     for pair in [rsa(), p256()] {
         let forged = by_secret(None, pair.public_pem.as_bytes());
         assert!(!admits(&gate(vec![pair.key()]), &forged));
-        // Nor where a secret is in use beside it, whose algorithm the token then rightly names.
+        // The same holds with a secret beside it, even though the token then names the secret's algorithm correctly.
         let both = gate(vec![pair.key(), JwtKey::secret(SECRET).unwrap()]);
         assert!(!admits(&both, &forged) && admits(&both, &by_secret(None, SECRET)));
     }

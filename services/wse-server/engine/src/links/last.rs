@@ -1,19 +1,19 @@
-//! The last publications that did not get to others, within bounds.
+//! A bounded list of the last publications that did not reach other instances.
 
 use std::collections::VecDeque;
 
-/// How many are kept.
+/// The most items that are kept.
 pub(crate) const KEPT: usize = 1000;
-/// How many bytes of them.
+/// The most bytes that are kept.
 pub(crate) const KEPT_BYTES: usize = 16 << 20;
 
-/// What takes memory while it is kept.
+/// An item with a known size.
 pub(crate) trait Weight {
-    /// How much, in bytes.
+    /// The memory that the item takes, in bytes.
     fn bytes(&self) -> usize;
 }
 
-/// See the module.
+/// The most recent items, at most [`KEPT`] of them and [`KEPT_BYTES`] bytes. The oldest are discarded first.
 #[derive(Debug)]
 pub(crate) struct Last<T> {
     kept: VecDeque<T>,
@@ -27,7 +27,7 @@ impl<T> Default for Last<T> {
 }
 
 impl<T: Weight> Last<T> {
-    /// Keeps one more, and at least this one.
+    /// Adds an item and discards the oldest beyond the limits. The newest is kept even if it is too large by itself.
     pub(crate) fn push(&mut self, one: T) {
         self.bytes += one.bytes();
         self.kept.push_back(one);
@@ -36,7 +36,7 @@ impl<T: Weight> Last<T> {
         }
     }
 
-    /// Takes all that are kept, oldest first.
+    /// Takes all items, oldest first.
     pub(crate) fn take(&mut self) -> VecDeque<T> {
         std::mem::take(self).kept
     }

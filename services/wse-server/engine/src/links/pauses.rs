@@ -1,13 +1,13 @@
-//! The pauses between tries to reach somebody who doesn't answer: longer and longer, and different for each who tries.
+//! The pauses between attempts to reach an address that doesn't answer: they grow, and differ between instances.
 
 use std::time::Duration;
 
-/// How much longer the next pause is.
+/// The factor by which the next pause is longer.
 const GROWTH: f64 = 1.5;
-/// By how much pauses vary, so that instances don't try in step.
+/// The part by which a pause varies in both directions, so that instances don't retry in step.
 const JITTER: f64 = 0.2;
 
-/// The next pause, from the first to the longest.
+/// An exponential backoff, from the first pause to the longest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pauses {
     next: Duration,
@@ -20,12 +20,12 @@ impl Pauses {
         Self { next: first, first, longest }
     }
 
-    /// Somebody answered: it begins with the first again.
+    /// Starts again with the first pause, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// The pause after one more try that failed, before it is [`varied`].
+    /// The pause after another failed attempt; the caller varies it with [`varied`].
     pub(crate) fn after_failure(&mut self) -> Duration {
         let pause = self.next;
         self.next = pause.mul_f64(GROWTH).min(self.longest);
@@ -33,17 +33,17 @@ impl Pauses {
     }
 }
 
-/// A pause a little longer or shorter than that.
+/// Varies a pause at random by up to a fifth.
 pub(crate) fn varied(pause: Duration) -> Duration {
     varied_by(pause, chance())
 }
 
-/// `chance`: from 0 to 1.
+/// `chance` is from 0 to 1.
 fn varied_by(pause: Duration, chance: f64) -> Duration {
     pause.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0))
 }
 
-/// Some number from 0 to 1; it needs to be different for different instances, not to be secret.
+/// A random number from 0 to 1. It must differ between instances and need not be secret.
 fn chance() -> f64 {
     let bits = crate::random::id(0).as_u128() as u32;
     f64::from(bits) / f64::from(u32::MAX)

@@ -1,82 +1,82 @@
-//! What went to other instances and came from them, as it is told.
+//! The counters of the links to other instances, as they are reported.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What went to other instances and came from them: `/stats/links`. Ways that aren't used are null.
+/// The page `/stats/links`: publications to and from other instances. A transport that isn't used is null.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
-    /// Over the cluster's links.
+    /// Publications over the cluster's links.
     pub cluster: Option<ClusterStats>,
-    /// Through Redis.
+    /// Publications through Redis.
     pub redis: Option<RedisStats>,
 }
 
-/// The cluster's page of `/stats/links`.
+/// The cluster's part of `/stats/links`. Publications to other instances count once per peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterStats {
-    /// Of the publications that the engine handed over, those handed to a socket.
+    /// Publications to peers that were handed to a socket.
     pub sent: u64,
-    /// Of these, those for a peer that then was given up without having told that they arrived.
+    /// Part of `sent`: publications to a peer that was given up before it confirmed their arrival.
     pub unconfirmed: u64,
-    /// Publications that came.
+    /// Publications that arrived from peers.
     pub received: u64,
-    /// Of these, those that were handed to the fan-out here.
+    /// Part of `received`: publications that were handed to the subscribers here.
     pub delivered: u64,
-    /// Of these, those that weren't: they were no text for a topic.
+    /// Part of `received`: publications that were not handed on, because they aren't text or their topic is invalid.
     pub unfit: u64,
-    /// Publications that peers sent and that didn't come.
+    /// Publications that peers sent and that didn't arrive.
     pub lost: u64,
-    /// Bytes written to links, as sockets get them (before TLS).
+    /// Bytes written to links, before TLS.
     pub bytes_sent: u64,
-    /// Bytes read from links.
+    /// Bytes read from links, after TLS.
     pub bytes_received: u64,
-    /// Links with a peer that had one before.
+    /// Links with a peer that had a link before.
     pub reconnects: u64,
-    /// Frames of types that nobody knows.
+    /// Frames of unknown types.
     pub unknown_types: u64,
-    /// Links that ended because of what came over them.
+    /// Links that ended because of a malformed frame.
     pub malformed: u64,
-    /// Publications that the engine handed over, each once per peer that it is for, or once if it is for none: it
-    /// was sent, was dropped, or waits.
+    /// Publications for other instances, each counted once per peer that it is for, or once if it is for none: `sent`,
+    /// `dropped` and `queued` together.
     pub published: u64,
     /// Publications that a peer didn't get, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Links that didn't come about, by reason.
+    /// Links that were not established, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Publications that wait in queues.
+    /// Publications that wait in the peers' queues.
     pub queued: u64,
-    /// Peers that there is a link with.
+    /// Peers that have a link.
     pub peers: u64,
-    /// Publications in the dead-letter list.
+    /// Publications in the list of dead letters.
     pub dead_letters: u64,
 }
 
-/// What became of publications through Redis, in both directions.
+/// The Redis part of `/stats/links`: publications in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisStats {
-    /// Whether both connections are there: 1 or 0.
+    /// 1 if both connections to Redis are established, else 0.
     pub connected: u64,
-    /// Publications that were to go out: `sent`, `dropped` and `queued` together, at every moment.
+    /// Publications for other instances: `sent`, `dropped` and `queued` together, in every reading.
     pub published: u64,
-    /// Those that Redis gave to at least one other.
+    /// Part of `published`: publications that Redis passed on to at least one other instance.
     pub sent: u64,
-    /// Those that it did not, by reason.
+    /// Part of `published`: publications that Redis did not pass on, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Those of which nobody knows yet.
+    /// Part of `published`: publications whose outcome is not known yet.
     pub queued: u64,
-    /// What came of others, each once.
+    /// Publications of other instances that arrived, each counted once.
     pub received: u64,
-    /// Of these, what was handed to whoever listens here.
+    /// Part of `received`: publications that were handed to the subscribers here.
     pub delivered: u64,
-    /// What is missing between them, by their numbers.
+    /// Publications that are missing, by the gaps in their numbers.
     pub lost: u64,
-    /// What came more often than once.
+    /// Publications that arrived again.
     pub duplicates: u64,
-    /// What was no text, or had a header that can't be read.
+    /// Messages that aren't text or whose header can't be read.
     pub malformed: u64,
-    /// How often a connection was made again, of either kind.
+    /// How often either connection was established again.
     pub reconnects: u64,
     /// Publications that Redis refused.
     pub publish_errors: u64,

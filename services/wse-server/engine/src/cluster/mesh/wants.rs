@@ -1,4 +1,4 @@
-//! What is wanted here, as peers are told it: in the order in which it changes, and now and then all of it.
+//! Reports the subscriptions of this instance to its peers: each change in order, and at intervals the whole list.
 
 use std::time::Instant;
 
@@ -13,9 +13,9 @@ use crate::{
 };
 
 impl Mesh {
-    /// See [`crate::links::Carrier::want`].
+    /// Implements [`crate::links::Carrier::want`].
     pub(in crate::cluster) fn want_topic(&self, topic: &str, wanted: bool) {
-        // Locked until the peers' queues have it: a list of everything comes before or behind, not between.
+        // Locked until the peers' queues have the frame: a whole list comes before or after a change, not in between.
         let mut wants = lock(&self.wants);
         if wanted {
             if wants.add(topic) {
@@ -34,7 +34,7 @@ impl Mesh {
         }
     }
 
-    /// Ends what was only still asked for.
+    /// Ends the subscriptions that were kept only for recovery and whose time is over.
     pub(in crate::cluster) fn end_lingering(&self) {
         let now = Instant::now();
         let mut forgotten = Vec::new();
@@ -49,7 +49,7 @@ impl Mesh {
                 self.tell_all(ROUTING, &frame::encode(Kind::Unsubscribe, 0, topic.as_bytes(), b""));
             }
         }
-        // Without the lock: who works on these may wait for it.
+        // Without the lock, because a thread that works on these logs may wait for it.
         for (shared, forgotten) in forgotten {
             if let Some(recovery) = &shared.recovery {
                 recovery.end(forgotten);
@@ -57,7 +57,7 @@ impl Mesh {
         }
     }
 
-    /// Says all that is wanted to all peers again.
+    /// Sends the list of all subscriptions to all peers again.
     pub(in crate::cluster) fn resync(&self) {
         let wants = lock(&self.wants);
         for frame in wants.frames() {
@@ -65,7 +65,8 @@ impl Mesh {
         }
     }
 
-    /// From now on a peer's queue is that of `link`, whose first frames say what we want and who we are.
+    /// Makes `link` the owner of the peer's queue. Its first frames report this instance's subscriptions and address,
+    /// and the known addresses.
     pub(super) fn greet(&self, peer: &Peer, link: &Link) {
         let wants = lock(&self.wants);
         let mut greeting = if link.capabilities & ROUTING != 0 { wants.frames() } else { Vec::new() };
