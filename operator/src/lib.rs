@@ -1,11 +1,11 @@
-//! `ladder`: climbs a plan, checks the books, keeps the results.
+//! `ladder`: climbs a plan against services, checks the books and stores the results in a bundle.
 //!
-//! In the order in which data walks: [`plan`] (file → checked plan, with [`registry`] and [`roles`]) → [`climb`] (the one
-//! sequence; [`step`] says what comes next) → [`backend`] (services and workers; [`outside`]: a service that runs already)
-//! → [`driver`] (one trial, and what its workers talk to) → [`judge`]
-//! (what a trial is worth: pure) → [`store`] (the bundle) →
-//! [`print`], [`watcher`], [`report`] and [`assert`]. [`rejudge`] judges again what the store kept; [`contract`] calls the program
-//! that checks a service's protocol.
+//! The modules, in the order in which data passes them: [`plan`] (plan file → checked plan, with [`registry`] and
+//! [`roles`]) → [`climb`] (runs the trials in sequence; [`step`] decides the next step) → [`backend`] (starts services
+//! and workers; [`outside`] handles a service that already runs) → [`driver`] (conducts one trial and serves its
+//! workers) → [`judge`] (computes validity and verdict; pure) → [`store`] (writes the bundle) → [`print`], [`watcher`],
+//! [`report`] and [`assert`]. [`rejudge`] judges a stored trial again. [`contract`] calls the program that checks a
+//! service's protocol.
 
 pub mod assert;
 pub mod backend;
