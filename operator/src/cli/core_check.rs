@@ -37,7 +37,8 @@ pub(super) enum CoreCheck {
 /// The flag that turns the check off.
 pub(super) const LEAVE_OUT: &str = "--no-conformance";
 
-/// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that
+/// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that does
+/// not pass as failed.
 /// breaks its contract as failed.
 pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: &mut Run) -> anyhow::Result<()> {
     if check == CoreCheck::Never || !run.searches.is_empty() {
