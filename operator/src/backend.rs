@@ -1,4 +1,5 @@
-//! The interface to whatever starts services and workers and reads their resource use. The climb knows only this trait.
+//! The interface through which services and workers are started and their resource use is read. The climb knows only
+//! this trait.
 //!
 //! [`local`] runs processes on this machine; a backend in another crate can run them elsewhere. Everything that crosses
 //! the trait is plain data, and workers find the coordinator by its address.

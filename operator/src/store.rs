@@ -61,7 +61,7 @@ pub enum Error {
     Schema {
         /// The file with the newer schema.
         path: PathBuf,
-        /// The schema's version and the newest one that is known.
+        /// Carries the schema version in the file.
         source: SchemaTooNew,
     },
 }
