@@ -1,9 +1,10 @@
-//! `ladder-kubernetes`: climbs a plan inside a cluster, and reaches into one from outside.
+//! `ladder-kubernetes`: climbs a plan inside a cluster, and accesses a run in a cluster from outside.
 //!
-//! In the cluster, in the order in which things happen: [`serve`] (the sequence) reads [`cluster_file`], holds the [`lease`], and
-//! climbs with [`backend`], which acts through [`api`], looks through [`seen`], notes what it changes in the [`journal`], and
-//! judges what it sees by [`ends`] and [`trouble`] (pure, like [`quantity`]). [`evidence`] runs beside a service. [`live`] is
-//! what [`web`] and [`metrics`] show, and [`events`] tells the cluster. From outside: [`remote`].
+//! In the cluster, in the order of the steps: [`serve`] (the sequence) reads [`cluster_file`], holds the [`lease`], and
+//! climbs with [`backend`]. The backend changes the cluster through [`api`], observes it through [`seen`], records its
+//! changes in the [`journal`], and classifies what it observes with [`ends`] and [`trouble`] (pure, like [`quantity`]).
+//! [`evidence`] runs beside a service. [`live`] holds the status that [`web`] and [`metrics`] serve, and [`events`]
+//! writes Kubernetes Events. From outside: [`remote`].
 
 pub mod api;
 pub mod backend;
