@@ -195,7 +195,7 @@ impl RunningService {
         Self { child, started }
     }
 
-    /// Asks for `/stats` until it says what is waited for.
+    /// Polls `/stats` until `is` returns true; panics after [`PATIENCE`].
     pub(crate) fn stats_when(&self, what: &str, is: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
         let begun = Instant::now();
         loop {
@@ -208,14 +208,14 @@ impl RunningService {
         }
     }
 
-    /// The most memory that it ever held, in bytes.
+    /// The peak resident memory of the service, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.started.pid)).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Ends it as the contract says; returns whether it went in peace.
+    /// Sends SIGTERM and returns whether the service exits with success within five seconds, as the contract requires.
     pub(crate) fn terminate(mut self) -> bool {
         kill_process(Pid::from_raw(self.started.pid as i32).unwrap(), Signal::TERM).unwrap();
         let begun = Instant::now();
@@ -231,7 +231,7 @@ impl RunningService {
 
 impl Drop for RunningService {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is the usual case.
+        // Both calls fail when the process has ended, which is the usual case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
