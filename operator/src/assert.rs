@@ -45,7 +45,7 @@ impl Standing {
 pub struct Asserted {
     /// Id of the trial. A search has an id with process and repeat 0.
     pub trial: TrialId,
-    /// The standing.
+    /// Whether the trial passed, failed or is not usable.
     pub standing: Standing,
     /// The measured figure, or why the trial is not usable.
     pub words: String,

@@ -36,7 +36,7 @@ pub enum Error {
     NotReady {
         /// Name of the service, or of the workers.
         name: String,
-        /// What happened instead.
+        /// What happened instead, such as the end of the process.
         reason: String,
         /// The last lines of its standard error, each on its own line; empty if there are none.
         log: String,
@@ -59,7 +59,7 @@ pub enum Error {
     Usage {
         /// What was read: CPU time or memory.
         what: &'static str,
-        /// The process id.
+        /// Id of the process that was read.
         pid: u32,
         /// The operating system's error.
         source: std::io::Error,
@@ -75,7 +75,7 @@ pub enum Error {
     Elsewhere {
         /// The operation that failed.
         what: String,
-        /// The reported reason.
+        /// The reason, as the remote system reported it.
         reason: String,
     },
     /// Another party removed or changed a process or pod that was started, so the measurement says nothing about the
@@ -126,14 +126,14 @@ pub struct Serving {
     pub versions: BTreeMap<String, String>,
 }
 
-/// Workers to start.
+/// A set of workers to start.
 #[derive(Clone, Debug)]
 pub struct WorkersSpec {
     /// Name of the worker program.
     pub program: String,
     /// The first trial that the workers load.
     pub trial: TrialId,
-    /// Number of workers.
+    /// Number of workers to start.
     pub count: u32,
     /// Address of the coordinator, `http://host:port`.
     pub coordinator: String,
@@ -154,7 +154,7 @@ impl From<Error> for stage::Error {
 /// Where services and workers run, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub struct Whereabouts {
-    /// The machines.
+    /// The machines on which services and workers run.
     pub machines: Vec<Environment>,
     /// The CPUs of each role, as text.
     pub cpu_roles: BTreeMap<String, String>,

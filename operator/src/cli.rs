@@ -93,7 +93,7 @@ enum PlanCommand {
 
 #[derive(Debug, Args)]
 struct Check {
-    /// Plan files.
+    /// The plan files to check.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The registry of services.

@@ -59,13 +59,13 @@ pub struct Climb<'a, B> {
     pub backend: B,
     /// Serves the workers' requests.
     pub coordinator: &'a Coordinator,
-    /// Writes the bundle.
+    /// The run's bundle on disk.
     pub store: Store,
     /// The run's state, as `run.json` keeps it.
     pub run: Run,
     /// The command that climbs the plan again; the options that select a trial are appended.
     pub again: String,
-    /// Gets progress reports.
+    /// Receives the progress of the climb, for the terminal or the live page.
     pub watcher: &'a dyn Watcher,
     /// When the climb was requested, in nanoseconds since the Unix epoch.
     pub asked_at_unix_ns: u64,
@@ -110,8 +110,8 @@ impl<B: Backend> Climb<'_, B> {
     /// changed.
     ///
     /// # Errors
-    /// When the bundle can't be written: a measurement that can't be stored is useless. A new call resumes at the same
-    /// trial.
+    /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
+    /// call resumes at the same trial. [`Error::Diverged`] when the bundle's trials are those of another search.
     pub async fn climb(&mut self, stop: &mut Stop) -> Result<End, Error> {
         self.note(TimelineStep::Prepare, None, self.asked_at_unix_ns);
         let climbed = self.all_trials(stop).await;

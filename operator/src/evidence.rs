@@ -17,9 +17,9 @@ pub enum Error {
     Version {
         /// Name of the service.
         service: String,
-        /// The version command.
+        /// The version command of the registry.
         command: String,
-        /// What happened.
+        /// Why the command gave no version.
         reason: String,
     },
 }

@@ -59,7 +59,7 @@ pub enum Error {
     Unreachable {
         /// Address of the service.
         url: String,
-        /// What happened.
+        /// The error of the connection, or the exceeded deadline.
         reason: String,
     },
     /// The counters can't be read at the metrics address.
@@ -69,9 +69,9 @@ pub enum Error {
     Counters {
         /// Address of the service.
         url: String,
-        /// The metrics address.
+        /// The address from which the counters were requested.
         metrics_address: String,
-        /// What happened.
+        /// The error of the request, or the exceeded deadline.
         reason: String,
     },
     /// The metrics address of the service can't be determined.

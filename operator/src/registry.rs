@@ -104,7 +104,7 @@ fn open_and_closed() -> Vec<LoadModel> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inference {
-    /// One-line description.
+    /// Description of the simulator, in one line.
     pub description: String,
     /// The program and its arguments; `{bin}` stands for the folder of the `ladder` binary.
     pub command: Vec<String>,
@@ -120,7 +120,7 @@ pub struct Inference {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// One-line description.
+    /// Description of the service, in one line.
     pub description: String,
     /// Name of the service's protocol.
     pub protocol: String,

@@ -57,7 +57,7 @@ pub enum Error {
     /// A histogram can't be decoded.
     #[error("{path}: a histogram can't be read: {reason}")]
     Histogram {
-        /// The trial's folder.
+        /// Path of the trial's folder.
         path: PathBuf,
         /// The decoder's error.
         reason: histogram::Error,

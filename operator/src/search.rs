@@ -28,9 +28,9 @@ mod target;
 /// The loads and goals of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The smallest load.
+    /// The smallest load that may be measured.
     pub from: u32,
-    /// The largest load.
+    /// The largest load that may be measured.
     pub to: u32,
     /// The goals; at least one.
     pub goals: Vec<Goal>,
@@ -122,7 +122,7 @@ pub enum Outcome {
 pub enum Fault {
     /// The generator could not offer the load.
     Generator,
-    /// Another cause.
+    /// Any cause but the generator, such as an interruption.
     Other,
 }
 
@@ -132,7 +132,7 @@ pub const ATTEMPTS: usize = 3;
 /// The next step of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Measure a trial.
+    /// Measure a trial at this load and of this duration.
     Measure {
         /// The load of the trial.
         load: u32,

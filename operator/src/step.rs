@@ -38,7 +38,7 @@ fn tier_of(entry: &TrialEntry) -> u32 {
 pub struct TierKey {
     /// Name of the worker program.
     pub program: String,
-    /// Workload and variant.
+    /// Workload and variant of the trials.
     pub ladder: (String, String),
     /// The trial's load; 0 where connections are kept.
     pub tier: u32,
@@ -93,9 +93,9 @@ pub struct Seen {
 /// The next step of a climb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Stop all workers of the trial's set.
+    /// Stop the workers that run.
     StopWorkers,
-    /// Stop the service's processes.
+    /// Stop the service that runs.
     StopService,
     /// Record in the store that the trial has started.
     Begin {
@@ -106,7 +106,7 @@ pub enum Step {
     StartService,
     /// Start the workers that the trial needs.
     StartWorkers,
-    /// Run the trial.
+    /// Run the trial and judge it.
     Measure,
     /// End the climb: every trial has ended, or a signal stopped it.
     End,

@@ -40,7 +40,7 @@ pub enum Error {
     /// A new run would overwrite an existing one.
     #[error("run \"{id}\" exists in {results}; resume it with --resume {id}, or give another --run-id")]
     Exists {
-        /// The run's id.
+        /// The run id that is taken.
         id: String,
         /// The folder that holds the bundles.
         results: PathBuf,
@@ -111,7 +111,7 @@ impl Store<Disk> {
 }
 
 impl<F: Files> Store<F> {
-    /// The bundle's folder.
+    /// Path of the bundle's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

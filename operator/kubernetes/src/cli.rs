@@ -37,7 +37,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// The plan file.
+    /// Path of the plan file.
     #[arg(long)]
     plan: PathBuf,
     /// The file that the chart generated from the plan (cluster.yaml).

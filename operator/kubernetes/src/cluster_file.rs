@@ -52,7 +52,7 @@ pub struct ClusterFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterService {
-    /// One-line description.
+    /// Description of the service, in one line.
     pub description: String,
     /// Name of the service's protocol.
     pub protocol: String,
@@ -68,7 +68,7 @@ pub struct ClusterService {
     /// Environment variables from the chart's values; those of the ladder are added.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// The service's image.
+    /// The container image of the service.
     pub image: String,
 }
 
@@ -76,9 +76,9 @@ pub struct ClusterService {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterInference {
-    /// One-line description.
+    /// Description of the simulator, in one line.
     pub description: String,
-    /// The simulator's image.
+    /// The container image of the simulator.
     pub image: String,
 }
 
@@ -88,9 +88,9 @@ pub struct ClusterInference {
 pub struct Target {
     /// Name of the service.
     pub service: String,
-    /// The ladder's workload.
+    /// Workload of the ladder in which the Deployment serves.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder in which the Deployment serves.
     pub variant: String,
     /// Name of the Deployment.
     pub deployment: String,
@@ -116,7 +116,7 @@ pub struct CompanionTarget {
     pub name: String,
     /// Name of the Deployment.
     pub deployment: String,
-    /// The companion's image.
+    /// The container image of the companion.
     pub image: String,
     /// Ports of the pod.
     pub ports: CompanionPorts,
@@ -157,7 +157,7 @@ pub struct InferencePorts {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ports {
-    /// Port for clients.
+    /// Port of the WebSocket endpoint, for clients.
     pub ws: u16,
     /// Port of `/readyz` and `/stats`.
     pub metrics: u16,
@@ -171,11 +171,11 @@ pub struct Ports {
 pub struct TierJob {
     /// Name of the service that they load.
     pub service: String,
-    /// The ladder's workload.
+    /// Workload of the ladder that the workers climb.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder that the workers climb.
     pub variant: String,
-    /// The tier.
+    /// The tier whose load the workers offer.
     pub tier: u32,
     /// Name of the workers' Job.
     pub job: String,
@@ -188,9 +188,9 @@ fn one() -> i32 {
 /// The plan and the cluster file, checked together.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// The cluster file.
+    /// The cluster file, as it was read.
     pub cluster: ClusterFile,
-    /// The plan.
+    /// The plan, checked against the cluster file's services.
     pub plan: Plan,
     /// The registry that the climb uses, made from the cluster file.
     pub registry: Registry,
@@ -216,7 +216,7 @@ impl Orders {
     /// Checks a plan against the cluster file. For a resumed run it is the plan that the run began with.
     ///
     /// # Errors
-    /// All mistakes.
+    /// All mistakes in the plan and in the cluster file.
     pub fn check(
         wire: WirePlan,
         plan_path: &Path,

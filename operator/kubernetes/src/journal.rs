@@ -9,7 +9,7 @@ use std::{
 use operator::store::files::{Disk, Files, replace};
 use serde::{Deserialize, Serialize};
 
-/// One original value.
+/// The original value of an object that the operator changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Found {
@@ -24,7 +24,7 @@ pub enum Found {
     Job {
         /// Name of the Job.
         name: String,
-        /// The original suspension.
+        /// Whether the Job was suspended originally.
         suspend: bool,
     },
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// Version of ws-ladder.
     pub version: String,
-    /// Whether the plan and the cluster file are valid and the results can be written.
+    /// Whether the plan and the cluster file are valid, the results can be written and the coordinator listens.
     pub ready: bool,
     /// Why the operator isn't ready, one line for each reason.
     pub not_ready: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Status {
     pub state: State,
     /// The state as a message for users, with what they can do.
     pub words: String,
-    /// The last failure.
+    /// The last failure since the operator started.
     pub last_problem: Option<Problem>,
     /// The current tier: `service/workload/variant/tier`.
     pub tier: Option<String>,
@@ -73,7 +73,7 @@ pub enum State {
     Stopping,
 }
 
-/// A failure.
+/// A failure, as the status reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Time of the failure, in RFC 3339 format.

@@ -1,4 +1,4 @@
-//! `serve`: the operator.
+//! `ladder serve`: the operator, which climbs a plan inside a cluster.
 //!
 //! Its sequence: read the plan and the cluster file, open the ports, acquire the Lease, restore what an earlier
 //! operator left changed, decide, climb. After the climb it keeps running, so that the results can be read.

@@ -1,5 +1,5 @@
 //! Checks the core of a service's contract before its first trial and after its last one in `ladder run`. The figures
-//! of a service that breaks its protocol are not comparable.
+//! of a service that breaks its protocol are not usable.
 
 use std::{
     fs,
@@ -39,7 +39,6 @@ pub(super) const LEAVE_OUT: &str = "--no-conformance";
 
 /// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that does
 /// not pass as failed.
-/// breaks its contract as failed.
 pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: &mut Run) -> anyhow::Result<()> {
     if check == CoreCheck::Never || !run.searches.is_empty() {
         return Ok(());

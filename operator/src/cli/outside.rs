@@ -25,7 +25,8 @@ pub(super) struct Flags {
     url: Option<String>,
     /// Address of that service's metrics port (its METRICS_PORT).
     ///
-    /// Without it ladder looks for other ports on which the process at a loopback address listens.
+    /// Without it, and only for a loopback address, ladder tries the other ports on which the service's process
+    /// listens.
     #[arg(long, value_name = "HOST:PORT", requires = "url")]
     metrics: Option<String>,
     /// Address of a `ladder evidence` that runs beside the service and reports its CPU and memory.

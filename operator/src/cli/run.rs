@@ -45,8 +45,7 @@ pub(super) struct Run {
     /// Resume an interrupted run with the plan that it started with.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<String>,
-    /// Don't check whether services keep the core of their contract, neither before their first trial nor after their
-    /// last.
+    /// Skip the check of each service's contract (its core) before its first trial and after its last.
     #[arg(long)]
     no_conformance: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use driver::service_client::ServiceClient;
 /// Longest wait for a port that may not speak HTTP at all.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A listening socket.
+/// A listening TCP socket, with its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Listening {
     address: SocketAddr,

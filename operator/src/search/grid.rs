@@ -27,7 +27,7 @@ impl Grid {
         self.0[place]
     }
 
-    /// The last place.
+    /// The place of the largest load.
     pub fn last(&self) -> usize {
         self.0.len() - 1
     }

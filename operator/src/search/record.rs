@@ -34,7 +34,7 @@ impl Bounds {
 pub(super) struct Record(BTreeMap<usize, Vec<Measured>>);
 
 impl Record {
-    /// Adds a trial.
+    /// Adds a valid trial at a place.
     pub(super) fn add(&mut self, place: usize, trial: Measured) {
         self.0.entry(place).or_default().push(trial);
     }

@@ -93,7 +93,7 @@ impl Operator {
         serde_json::from_slice(&body).with_context(|| format!("{path} is not what this version of ladder understands"))
     }
 
-    /// Requests a file.
+    /// Requests a file, and returns the response before its body is read.
     ///
     /// # Errors
     /// When the operator can't be reached or doesn't respond with 200.

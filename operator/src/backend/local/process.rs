@@ -38,7 +38,7 @@ const BANNER_LINES: usize = 100;
 pub enum Stdout {
     /// It is read for the ready line.
     Lines,
-    /// It is discarded.
+    /// It is discarded (`/dev/null`).
     Nowhere,
 }
 
@@ -49,11 +49,11 @@ pub struct Launch {
     pub name: String,
     /// A path relative to `folder`, or a name on `PATH`.
     pub program: String,
-    /// The program's arguments.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<String>,
     /// Environment variables, added to our own environment.
     pub env: BTreeMap<String, String>,
-    /// The working directory.
+    /// The working directory of the process.
     pub folder: PathBuf,
     /// The CPUs on which the process may run.
     pub cpus: Vec<usize>,
@@ -78,7 +78,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the process.
+    /// Starts the process on its CPUs and in its cgroup.
     pub fn start(launch: Launch) -> Result<Self, Error> {
         let spawn = |source| Error::Spawn { program: launch.program.clone(), source };
         let log = File::options().create(true).append(true).open(&launch.log).map_err(spawn)?;
