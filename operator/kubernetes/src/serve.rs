@@ -1,7 +1,7 @@
 //! `ladder serve`: the operator, which climbs a plan inside a cluster.
 //!
-//! Its sequence: read the plan and the cluster file, open the ports, acquire the Lease, restore what an earlier
-//! operator left changed, decide, climb. After the climb it keeps running, so that the results can be read.
+//! Its sequence: open the ports, read and check the plan and the cluster file, acquire the Lease, restore what an
+//! earlier operator left changed, decide, climb. After the climb it keeps running, so that the results can be read.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
