@@ -81,11 +81,11 @@ pub struct Ladder {
     pub load: Load,
     /// Format and size of the messages.
     pub message: Message,
-    /// Environment variables of the service, added to those in the registry.
+    /// Environment variables of the service; they override those in the registry.
     pub service_env: BTreeMap<String, String>,
     /// Number of processes of the service.
     pub replicas: u32,
-    /// Environment variables of the inference service, added to those in the registry.
+    /// Environment variables of the inference service; they override those in the registry.
     pub inference_env: BTreeMap<String, String>,
     /// Names of the services that climb this ladder, in order.
     pub services: Vec<String>,

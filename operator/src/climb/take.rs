@@ -140,7 +140,7 @@ impl<B: Backend> Climb<'_, B> {
         Ok(())
     }
 
-    /// Environment variables of a trial's service, added to those that it inherits.
+    /// Environment variables of a trial's service: the registry's, overridden by the ladder's. It inherits others.
     fn service_env(&self, trial: &TrialId) -> BTreeMap<String, String> {
         let mut env = self.registry.services[&trial.service].env.clone();
         if let Some(ladder) = self.plan.ladder_of(trial) {
