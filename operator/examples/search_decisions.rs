@@ -1,7 +1,7 @@
 //! The capacity search as a program, for the test that compares it with MLRsearch (`analysis/tests/test_search.py`).
 //!
-//! Reads one line of settings and then, after each decision that it writes, one line with the loss ratios of the trial
-//! it asked for.
+//! Reads one line of settings from standard input. After each decision that it writes to standard output, it reads one
+//! line with the loss ratios of the trial that it asked for.
 
 use std::io::{self, BufRead, Write};
 

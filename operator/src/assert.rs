@@ -1,6 +1,6 @@
-//! `ladder assert`: verdicts as an exit code and as JUnit XML, for a pipeline.
+//! `ladder assert`: turns verdicts into an exit code and JUnit XML, for a pipeline.
 //!
-//! A trial that could not be used outweighs one that failed: it says nothing about the service at all.
+//! An invalid trial outweighs a failed one, because it says nothing about the service.
 
 use std::{fmt::Write, path::Path};
 
@@ -13,24 +13,24 @@ use bench_format::{
 
 use crate::{print, store};
 
-/// How a trial or a whole run stands.
+/// The result of a trial or a whole run, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// Valid, and passed its objectives if it has any.
     Pass,
-    /// Valid, but an objective doesn't hold.
+    /// Valid, but an objective was missed.
     Fail,
     /// Invalid, not measured, or unreadable.
     Invalid,
 }
 
 impl Standing {
-    /// 0, 1 or 2.
+    /// The exit code: 0 for pass, 1 for fail, 2 for invalid.
     pub fn exit_code(self) -> u8 {
         self as u8
     }
 
-    /// In a word.
+    /// The name in the output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -40,24 +40,24 @@ impl Standing {
     }
 }
 
-/// One trial's standing, with why.
+/// The standing of one trial, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asserted {
-    /// The trial.
+    /// Id of the trial. A search has an id with process and repeat 0.
     pub trial: TrialId,
-    /// How it stands.
+    /// Whether the trial passed, failed or is not usable.
     pub standing: Standing,
-    /// What was seen, or why it can't be used.
+    /// The measured figure, or why the trial is not usable.
     pub words: String,
 }
 
-/// The standing of a run from its `run.json` alone.
+/// The standing of a run, from its `run.json` only.
 pub fn of_run(run: &Run) -> Standing {
     let trials = run.trials.iter().filter(|entry| entry.search.is_none()).map(|entry| of_state(&entry.state));
     trials.chain(run.searches.iter().map(of_search)).max().unwrap_or(Standing::Invalid)
 }
 
-/// The standing of a search: its own trials fail by design, what counts is that something is confirmed.
+/// The standing of a search. Its own trials fail by design; it passes if a load is confirmed.
 fn of_search(search: &Search) -> Standing {
     match &search.found {
         Some(found) if found.confirmed.is_some() => Standing::Pass,
@@ -66,7 +66,7 @@ fn of_search(search: &Search) -> Standing {
     }
 }
 
-/// A search as a line among trials: under the load that it is about.
+/// A search as a line among trials. Its tier is the load that was confirmed, failed, or could not be measured.
 fn asserted_search(search: &Search) -> Asserted {
     let Search { service, workload, variant, found } = search;
     let load = |found: &SearchFound| found.confirmed.or(found.first_solid_fail).or(found.given_up_at);
@@ -82,7 +82,7 @@ fn asserted_search(search: &Search) -> Asserted {
     Asserted { trial, standing: of_search(search), words }
 }
 
-/// The standing that a state in `run.json` claims.
+/// The standing of a trial's state in `run.json`.
 pub fn of_state(state: &TrialState) -> Standing {
     match state {
         TrialState::Finished { validity: Validity::Valid, passed: Some(false) } => Standing::Fail,
@@ -91,10 +91,10 @@ pub fn of_state(state: &TrialState) -> Standing {
     }
 }
 
-/// Every trial of a bundle. What `run.json` says and what `result.json` says must agree.
+/// The standing of every trial of a bundle. A trial whose `run.json` and `result.json` disagree is invalid.
 ///
 /// # Errors
-/// When the bundle has no `run.json` that can be understood.
+/// When the bundle's `run.json` is missing or can't be parsed.
 pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     let run = store::read_run(folder)?;
     let tiers = run.trials.iter().filter(|entry| entry.search.is_none());
@@ -111,7 +111,8 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     Ok(asserted.chain(run.searches.iter().map(asserted_search)).collect())
 }
 
-/// Figures of a service that broke its contract after them don't count; nothing where it kept it, or nobody looked.
+/// Invalid, with the reason, if the service broke its contract after its trials; `None` where it kept the contract or
+/// was not checked.
 fn of_contract(folder: &Path, service: &str) -> Option<(Standing, String)> {
     let after = match store::read_contract(folder, service) {
         Ok(file) => file?.after?,
@@ -153,7 +154,7 @@ fn objectives_that_fail(result: &bench_format::result::TrialResult) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// A line per trial.
+/// One line of text per trial.
 pub fn lines(asserted: &[Asserted]) -> String {
     let mut text = String::new();
     for Asserted { trial, standing, words } in asserted {
@@ -163,12 +164,12 @@ pub fn lines(asserted: &[Asserted]) -> String {
     text
 }
 
-/// The standing of all of them together; nothing at all is no pass.
+/// The worst standing; invalid for an empty list.
 pub fn worst(asserted: &[Asserted]) -> Standing {
     asserted.iter().map(|trial| trial.standing).max().unwrap_or(Standing::Invalid)
 }
 
-/// JUnit XML: a suite per ladder of a service; a trial that fails is a failure, one that can't be used an error.
+/// JUnit XML with a test suite for each ladder of a service. A failed trial is a failure, an invalid one an error.
 pub fn junit(run: &str, asserted: &[Asserted]) -> String {
     let count = |trials: &[&Asserted], standing| trials.iter().filter(|trial| trial.standing == standing).count();
     let suite_of = |trial: &TrialId| format!("{}/{}/{}", trial.service, trial.workload, trial.variant);
@@ -203,7 +204,8 @@ pub fn junit(run: &str, asserted: &[Asserted]) -> String {
     xml + "</testsuites>\n"
 }
 
-/// Text for XML, in attributes too. Control characters other than white space have no place in XML 1.0.
+/// Escapes text for XML content and attributes. XML 1.0 doesn't allow control characters other than white space, so
+/// they are replaced.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,7 +1,8 @@
-//! What starts services and workers and reads their clocks. The climb knows only this trait.
+//! The interface through which services and workers are started and their resource use is read. The climb knows only
+//! this trait.
 //!
-//! [`local`] runs processes on this machine. A backend in a crate of its own can run them elsewhere: everything that
-//! crosses here is plain data, and workers find the coordinator by its address.
+//! [`local`] runs processes on this machine; a backend in another crate can run them elsewhere. Everything that crosses
+//! the trait is plain data, and workers find the coordinator by its address.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -16,68 +17,69 @@ use crate::{
 pub mod local;
 pub mod outside;
 
-/// Longest wait for a service's ready line and its ready path, and for workers that run to register.
+/// Longest wait for a service's ready line and its ready path, and for running workers to register.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Why something could not be started, stopped or read.
+/// Why a service or workers could not be started, stopped or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program can't be run.
+    /// The program can't be executed.
     #[error("failed to run {program}")]
     Spawn {
-        /// The program.
+        /// The program, or its path.
         program: String,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// It ran but never said that it is ready.
+    /// The process was started but did not become ready.
     #[error("{name} did not become ready: {reason}{log}")]
     NotReady {
-        /// The service or the workers.
+        /// Name of the service, or of the workers.
         name: String,
-        /// What happened instead.
+        /// What happened instead, such as the end of the process.
         reason: String,
-        /// The last lines of its standard error, on lines of their own.
+        /// The last lines of its standard error, each on its own line; empty if there are none.
         log: String,
     },
-    /// The worker program isn't there.
+    /// The worker program is neither beside `ladder` nor on `PATH`.
     #[error("no program \"{0}\" beside ladder or on PATH; build it: cargo build --release -p {0}")]
     NoWorker(String),
-    /// A CPU share can't be given.
+    /// A CPU share can't be set.
     #[error("failed to give {role} {cpus} CPUs: {reason}")]
     Cpu {
-        /// The role.
+        /// The role that the share is for.
         role: String,
-        /// CPUs.
+        /// The share, in CPUs.
         cpus: f64,
-        /// Why.
+        /// Why it can't be set.
         reason: String,
     },
-    /// The process can't be read any more.
+    /// The resource use of a process can't be read, usually because it is gone.
     #[error("failed to read {what} of process {pid}: is it gone?")]
     Usage {
-        /// What was to be read.
+        /// What was read: CPU time or memory.
         what: &'static str,
-        /// The process.
+        /// Id of the process that was read.
         pid: u32,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Asked about a service that isn't running.
+    /// An operation needs a running service, and none is running.
     #[error("no service is running")]
     NoService,
-    /// A version is not known.
+    /// The version of a program is unknown.
     #[error(transparent)]
     Evidence(#[from] evidence::Error),
-    /// What runs things elsewhere refused or didn't answer.
+    /// A remote system, such as the Kubernetes API, refused a request or didn't respond.
     #[error("failed to {what}: {reason}")]
     Elsewhere {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What it said.
+        /// The reason, as the remote system reported it.
         reason: String,
     },
-    /// Somebody else took away or changed what was started: nothing that was measured says anything about the service.
+    /// Another party removed or changed a process or pod that was started, so the measurement says nothing about the
+    /// service.
     #[error("{0}")]
     Interrupted(String),
 }
@@ -85,61 +87,61 @@ pub enum Error {
 /// A service to start.
 #[derive(Clone, Debug)]
 pub struct ServiceSpec {
-    /// Its name in the registry.
+    /// Name of the service in the registry.
     pub name: String,
-    /// The first trial that it serves.
+    /// The first trial that the service serves.
     pub trial: TrialId,
-    /// Its entry in the registry.
+    /// The service's entry in the registry.
     pub service: Service,
-    /// The registry's environment and the ladder's, merged.
+    /// Environment variables: those of the registry merged with those of the ladder.
     pub env: BTreeMap<String, String>,
-    /// How many processes of it, behind one ready line.
+    /// Number of processes of the service, behind one ready line.
     pub replicas: u32,
-    /// Where its standard error goes.
+    /// The file that gets the service's standard error.
     pub log: PathBuf,
-    /// What stands behind it; absent where nothing does.
+    /// The inference service to start with it; absent where the service needs none.
     pub inference: Option<InferenceSpec>,
 }
 
-/// An inference simulator to start before its service. It lives as long as that: a fresh service finds a fresh one, whose
-/// random choices begin anew.
+/// An inference simulator to start before its service. It lives as long as the service, so that a fresh service gets a
+/// fresh simulator whose random sequence starts anew.
 #[derive(Clone, Debug)]
 pub struct InferenceSpec {
-    /// Its name in the registry.
+    /// Name of the inference service in the registry.
     pub name: String,
-    /// Its entry in the registry.
+    /// The entry in the registry.
     pub inference: Inference,
-    /// The registry's environment, the run's seed and the ladder's, merged.
+    /// Environment variables: those of the registry and the ladder, and the run's seed.
     pub env: BTreeMap<String, String>,
-    /// Where its standard error goes.
+    /// The file that gets the standard error.
     pub log: PathBuf,
 }
 
 /// A service that was started.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// Where it listens.
+    /// The addresses and the process id of the ready line.
     pub started: Started,
-    /// Versions of what runs, by program.
+    /// Versions of the programs that run, by program.
     pub versions: BTreeMap<String, String>,
 }
 
-/// Workers to start.
+/// A set of workers to start.
 #[derive(Clone, Debug)]
 pub struct WorkersSpec {
-    /// The program's name.
+    /// Name of the worker program.
     pub program: String,
-    /// The first trial that they load.
+    /// The first trial that the workers load.
     pub trial: TrialId,
-    /// How many.
+    /// Number of workers to start.
     pub count: u32,
-    /// The coordinator, `http://host:port`.
+    /// Address of the coordinator, `http://host:port`.
     pub coordinator: String,
-    /// The folder into which each writes `<index>.log`.
+    /// The folder into which each worker's standard error is written, as `<index>.log`.
     pub logs: PathBuf,
 }
 
-/// A trial asks what was used; that somebody else took it away is told apart from all else.
+/// Keeps an interruption distinguishable from other errors when a trial reads resource use.
 impl From<Error> for stage::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -149,28 +151,28 @@ impl From<Error> for stage::Error {
     }
 }
 
-/// What is known by now of where things ran.
+/// Where services and workers run, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub struct Whereabouts {
-    /// Machines.
+    /// The machines on which services and workers run.
     pub machines: Vec<Environment>,
-    /// Which CPUs each role has.
+    /// The CPUs of each role, as text.
     pub cpu_roles: BTreeMap<String, String>,
 }
 
-/// Starts and stops what a trial needs. One service and one set of workers at a time.
+/// Starts and stops what a trial needs: one service and one set of workers at a time.
 #[expect(async_fn_in_trait, reason = "the climb is generic over it and runs on one thread")]
 pub trait Backend: Stage {
     /// Starts a service and returns when it accepts connections.
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error>;
-    /// Stops the service, if one runs. What runs it may take a moment longer to go; the next start waits for that.
+    /// Stops the service, if one runs. Its pod may take a moment longer to go; the next start waits for that.
     async fn stop_service(&mut self);
-    /// Starts workers; they come to the coordinator by themselves.
+    /// Starts workers. They register with the coordinator by themselves.
     async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error>;
-    /// Stops the workers, if any run; as for the service.
+    /// Stops the workers, if any run, in the same way as the service.
     async fn stop_workers(&mut self);
-    /// Leaves everything that was changed as it was found. Called at the end of a climb, however it ended.
+    /// Restores everything that the climb changed. Called once, at the end of a climb, however it ended.
     async fn put_back(&mut self) -> Result<(), Error>;
-    /// Where things run.
+    /// The machines and CPUs that services and workers use.
     fn whereabouts(&self) -> Whereabouts;
 }

@@ -1,4 +1,5 @@
-//! The command line, and what each subcommand does in order. A table of contents: the work is in the modules.
+//! The command line of `ladder`: parses the arguments and calls one function per subcommand. The work itself is in the
+//! modules.
 
 use std::{
     env,
@@ -27,7 +28,7 @@ mod outside;
 mod run;
 mod search;
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(name = "ladder", version, about = "Climbs a plan, checks the books, keeps the results")]
 struct Arguments {
@@ -37,46 +38,47 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Climb a plan on this machine and keep a bundle.
+    /// Climb a plan on this machine and write a bundle.
     ///
-    /// Exit code 0: all trials are valid and passed (or have no objectives); 1: one failed; 2: one is invalid or could
-    /// not be measured, or a service breaks the contract of its protocol; 130 or 143: stopped by a signal, to be resumed.
+    /// Exit code 0: every trial is valid and passed (or has no objectives); 1: a trial failed; 2: a trial is invalid or
+    /// could not be measured, or a service breaks the contract of its protocol; 130 or 143: stopped by a signal, can be
+    /// resumed.
     Run(run::Run),
-    /// Search the largest load that meets the objectives, and keep a bundle.
+    /// Search for the largest load that meets the objectives, and write a bundle.
     ///
-    /// Exit code 0: a load is confirmed for every service; 1: for one nothing is; 2: a search ended without valid
-    /// trials; 130 or 143: stopped by a signal, to be resumed with `ladder run --resume`.
+    /// Exit code 0: a load is confirmed for every service; 1: no load is confirmed for at least one service; 2: a
+    /// search ended without valid trials; 130 or 143: stopped by a signal, can be resumed with `ladder run --resume`.
     Search(search::Search),
-    /// Look at plans without climbing them.
+    /// Inspect plans without climbing them.
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Check services against the contract of their protocol, case by case.
     ///
-    /// Exit code 0: no case failed; 1: one did; 2: something could not be checked.
+    /// Exit code 0: no case failed; 1: a case failed; 2: something could not be checked.
     Conformance(conformance::Conformance),
-    /// Judge again what a trial, or each trial of a bundle, left, and write its result.
+    /// Judge a stored trial, or each finished trial of a bundle, again and write its result.
     ///
-    /// Exit code 0: all of it is valid; 2: something is invalid; 1: something can't be judged, and why.
+    /// Exit code 0: everything is valid; 2: a trial is invalid; 1: a trial could not be judged (the reason is printed).
     Judge(judge::Judge),
     /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
     ///
     /// With --url or --release it asserts on a run in a cluster.
     Assert(Assert),
-    /// Climb inside a cluster: what the chart's operator runs.
+    /// Climb inside a cluster: the command of the chart's operator.
     #[command(disable_help_flag = true)]
     Serve(Elsewhere),
-    /// Say how a run in a cluster stands.
+    /// Print the status of a run in a cluster.
     #[command(disable_help_flag = true)]
     Status(Elsewhere),
     /// Fetch a bundle from a cluster.
     #[command(disable_help_flag = true)]
     Fetch(Elsewhere),
-    /// Tell what a service beside it in a pod uses.
+    /// Report the CPU and memory use of a service in the same pod.
     #[command(disable_help_flag = true)]
     Evidence(Elsewhere),
 }
 
-/// Arguments that `ladder-kubernetes` reads.
+/// Arguments that are passed on to `ladder-kubernetes` unparsed.
 #[derive(Debug, Args)]
 struct Elsewhere {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -85,13 +87,13 @@ struct Elsewhere {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
-    /// Name every mistake in plan files, with its place and the way out.
+    /// List every mistake in plan files, each with its place and how to fix it.
     Check(Check),
 }
 
 #[derive(Debug, Args)]
 struct Check {
-    /// Plan files.
+    /// The plan files to check.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The registry of services.
@@ -108,7 +110,7 @@ struct Assert {
     junit: Option<PathBuf>,
 }
 
-/// Runs the command line.
+/// Parses the process's arguments, runs the subcommand and returns its exit code.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
     if elsewhere::asserts_elsewhere(&words) {

@@ -1,7 +1,7 @@
-//! The climb: trial after trial, with the service and the workers that each needs. The one sequence.
+//! The climb: runs the trials one after the other, each with the service and the workers that it needs.
 //!
-//! [`step::next`] decides what comes next; here it is done ([`take`] takes the steps towards a result), and the store
-//! is told before and after.
+//! [`step::next`] decides the next step and this module executes it ([`take`] executes the steps towards a result). The
+//! store is written before and after each trial, so that an interrupted run can be resumed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -32,10 +32,10 @@ mod take;
 /// Why a climb ended before its last trial.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bundle can't be written.
+    /// The bundle can't be written or read.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The bundle's trials are those of another search.
+    /// The bundle's trials are not those that the plan's search would have chosen.
     #[error(transparent)]
     Diverged(#[from] crate::search::Diverged),
 }
@@ -45,31 +45,31 @@ pub enum Error {
 pub enum End {
     /// No trial is left.
     Finished,
-    /// Somebody asked us to stop; the run can be resumed.
+    /// A signal stopped the climb; the run can be resumed.
     Stopped(StopSignal),
 }
 
-/// Everything that a climb works with.
+/// State and collaborators of a climb.
 pub struct Climb<'a, B> {
-    /// What to climb.
+    /// The plan to climb.
     pub plan: &'a Plan,
-    /// How services are found.
+    /// Looks up services and protocols by name.
     pub registry: &'a Registry,
-    /// What starts services and workers.
+    /// Starts and stops services and workers.
     pub backend: B,
-    /// What workers talk to.
+    /// Serves the workers' requests.
     pub coordinator: &'a Coordinator,
-    /// Where everything is kept.
+    /// The run's bundle on disk.
     pub store: Store,
-    /// How far the run is.
+    /// The run's state, as `run.json` keeps it.
     pub run: Run,
-    /// The command that climbs the plan again; what picks one trial is added.
+    /// The command that climbs the plan again; the options that select a trial are appended.
     pub again: String,
-    /// Who is told how it goes.
+    /// Receives the progress of the climb, for the terminal or the live page.
     pub watcher: &'a dyn Watcher,
-    /// When somebody asked for this climb, unix nanoseconds.
+    /// When the climb was requested, in nanoseconds since the Unix epoch.
     pub asked_at_unix_ns: u64,
-    /// A trial that was measured but could not be written: it is written when the climb is taken up again.
+    /// A trial that was measured but could not be written; it is written when the climb resumes.
     pub unsaved: Option<Box<Unsaved>>,
 }
 
@@ -87,34 +87,35 @@ impl<B: fmt::Debug> fmt::Debug for Climb<'_, B> {
     }
 }
 
-/// What runs at the moment.
+/// What runs at the moment, and what was learned since the climb began.
 #[derive(Default)]
 struct Running {
     service: Option<(ProcessKey, Started)>,
-    /// Its metrics port, and what is remembered of its process.
+    /// Client of the service's metrics port, with the state it keeps about the service's processes.
     client: Option<ServiceClient>,
     workers: Option<TierKey>,
-    /// The trial that was begun, by its place in the run.
+    /// Index of the trial that was begun, in the run's list.
     begun: Option<usize>,
-    /// Something went wrong with what runs: it is not used again.
+    /// A failure occurred while the current processes ran, so they must not be used for another trial.
     tainted: bool,
     failed_starts: BTreeMap<String, u32>,
-    /// How often the trial at hand was interrupted.
+    /// Number of times that the current trial was interrupted.
     interruptions: u32,
-    /// What a search's trials showed, by their place in the run.
+    /// Summaries of the finished trials of a search, by their index in the run's list.
     briefs: BTreeMap<usize, Brief>,
 }
 
 impl<B: Backend> Climb<'_, B> {
-    /// Climbs until no trial is left or somebody asks us to stop. Whatever happens, the backend puts back what it
+    /// Climbs until no trial is left or a signal stops the climb. In every case the backend then restores what it
     /// changed.
     ///
     /// # Errors
-    /// When the bundle can't be written: what can't be kept isn't worth measuring. Climbing again goes on where it was.
+    /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
+    /// call resumes at the same trial. [`Error::Diverged`] when the bundle's trials are those of another search.
     pub async fn climb(&mut self, stop: &mut Stop) -> Result<End, Error> {
         self.note(TimelineStep::Prepare, None, self.asked_at_unix_ns);
         let climbed = self.all_trials(stop).await;
-        // The backend says itself what it could not put back.
+        // The backend itself reports what it could not restore.
         let _ = self.backend.put_back().await;
         self.coordinator.finish();
         climbed
@@ -213,7 +214,7 @@ impl<B: Backend> Climb<'_, B> {
         self.save_run()
     }
 
-    /// Writes the trial that could not be written before, if there is one.
+    /// Writes the trial that could not be written before, if there is one. Returns whether there was one.
     fn save_unsaved(&mut self) -> Result<bool, Error> {
         let Some(unsaved) = &self.unsaved else { return Ok(false) };
         let Unsaved { index, measured, judged } = &**unsaved;
@@ -242,21 +243,21 @@ impl<B: Backend> Climb<'_, B> {
         Ok(End::Finished)
     }
 
-    /// Tells that a step begins, and returns when.
+    /// Reports to the watcher that a step begins, and returns its start in nanoseconds since the Unix epoch.
     fn announce(&self, step: TimelineStep, index: Option<usize>) -> u64 {
         self.watcher.step(step, index.map(|index| &self.run.trials[index].trial));
         clock::unix_ns()
     }
 
-    /// Puts a step that is over into the timeline.
+    /// Appends a finished step to the timeline.
     fn note(&self, step: TimelineStep, index: Option<usize>, start_unix_ns: u64) {
         let trial = index.map(|index| self.run.trials[index].trial.clone());
         let entry = TimelineEntry { step, trial, start_unix_ns, end_unix_ns: clock::unix_ns() };
-        // No figure depends on it; a store that can't be written says so at the next file that counts.
+        // No figure depends on the timeline. If the store can't be written, the next file that matters reports it.
         let _ = self.store.append_to_timeline(&entry);
     }
 
-    /// Keeps what is known of machines; one is known by its name.
+    /// Adds machines to the run that are not in it yet; the host name identifies a machine.
     fn note_machines(&mut self, found: impl IntoIterator<Item = Environment>) {
         for machine in found {
             if !self.run.machines.iter().any(|known| known.host == machine.host) {

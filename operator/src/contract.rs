@@ -1,5 +1,5 @@
-//! How the program that checks a protocol's contract is called: for a service, on a level, with the exceptions that the
-//! registry declares.
+//! Builds the call of the program that checks a protocol's contract: for a service, at a level, with the exceptions
+//! that the registry declares.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::registry::{Registry, Service, worker_program};
 
-/// Services of the harness's own tests: what is wrong with them is wanted.
+/// Prefix of services for the harness's own tests. They break the contract on purpose.
 pub const SELF_TEST: &str = "self-test-";
 
 /// How much of the contract is checked.
@@ -19,7 +19,7 @@ pub const SELF_TEST: &str = "self-test-";
 pub enum Level {
     /// What a measurement needs, and what an application decides through its library.
     Core,
-    /// All of it.
+    /// The whole contract.
     #[default]
     Strict,
 }
@@ -33,20 +33,21 @@ impl fmt::Display for Level {
     }
 }
 
-/// A conformance program is neither beside `ladder` nor on `PATH`.
+/// The conformance program is neither beside `ladder` nor on `PATH`.
 #[derive(Debug, thiserror::Error)]
 #[error("no program \"{0}\" beside ladder or on PATH; build it: cargo build --release -p stt-bench")]
 pub struct NoProgram(String);
 
-/// Where a conformance program is.
+/// The path of a conformance program.
 ///
 /// # Errors
-/// When it is nowhere.
+/// When it is neither beside `ladder` nor on `PATH`.
 pub fn find(program: &str) -> Result<PathBuf, NoProgram> {
     worker_program(program).ok_or_else(|| NoProgram(program.into()))
 }
 
-/// The command that checks a service: the program starts it itself. `results` are options that keep what was found.
+/// The command that checks a service. The program starts the service itself. `results` are the options that make it
+/// write its results.
 pub fn command(
     path: &Path,
     registry: &Registry,

@@ -1,4 +1,4 @@
-//! What a run says about itself: the commit, the versions, the machine. Reads, never changes.
+//! Facts about a run that its bundle records: commit and versions. Reads only.
 
 use std::{
     path::Path,
@@ -9,22 +9,22 @@ use crate::registry::Service;
 
 pub mod lines;
 
-/// Why a version is not known. No version, no measurement.
+/// Why a version is unknown. A program without a version is not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The version command can't be run.
+    /// The version command is missing, fails or prints nothing.
     #[error("failed to ask {service} for its version with `{command}`: {reason}")]
     Version {
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// Its version command.
+        /// The version command of the registry.
         command: String,
-        /// What happened.
+        /// Why the command gave no version.
         reason: String,
     },
 }
 
-/// The commit of a checkout, with `+changes` when tracked files differ from it; empty outside a checkout.
+/// The commit of a checkout, with `+changes` when `git status` lists changes; empty outside a checkout.
 pub fn commit(root: &Path) -> String {
     let Ok(commit) = output(root, &["git", "rev-parse", "HEAD"]) else {
         return String::new();
@@ -35,10 +35,10 @@ pub fn commit(root: &Path) -> String {
     }
 }
 
-/// What a program of the registry says its version is; `version` is the command that asks it.
+/// The version that a program of the registry prints; `version` is the command that prints it.
 ///
 /// # Errors
-/// When its version command is missing, fails or says nothing.
+/// When the version command is missing, fails or prints nothing.
 pub fn version(root: &Path, name: &str, version: &[String]) -> Result<String, Error> {
     let words: Vec<&str> = version.iter().map(String::as_str).collect();
     let failed = |reason| Error::Version { service: name.into(), command: words.join(" "), reason };
@@ -51,14 +51,14 @@ pub fn version(root: &Path, name: &str, version: &[String]) -> Result<String, Er
     }
 }
 
-/// The version of the Python that runs a service; absent where it isn't Python.
+/// The version of the Python interpreter that runs a service; `None` where the command is not Python.
 pub fn python_version(root: &Path, service: &Service) -> Option<String> {
     let program = service.command.first()?;
     let name = Path::new(program).file_name()?.to_str()?;
     if name.starts_with("python") { output(root, &[program, "--version"]).ok() } else { None }
 }
 
-/// The first line that a command prints.
+/// The first line that a command prints, or why there is none.
 fn output(root: &Path, words: &[&str]) -> Result<String, String> {
     let [program, arguments @ ..] = words else { return Err("it is empty".into()) };
     let path = if program.contains('/') { root.join(program) } else { program.into() };

@@ -1,4 +1,4 @@
-//! `ladder`: climbs a plan, checks the books, keeps the results.
+//! `ladder`: climbs a plan, checks the books and stores the results. The work is in the library.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,10 @@
-//! A service that somebody else started: its address as it is given on the command line, what of a plan can't be done with it,
-//! and how it is looked at before it is climbed.
+//! A service that ladder did not start: parses its address, removes what a plan can't do with it, and checks it before
+//! the climb.
 //!
-//! Its books are read as any service's are: without its counters nothing is measured. What only the one who starts a service
-//! knows or sets (its environment, its CPUs, a fresh process) is not pretended: a ladder that needs it is left out in words,
-//! and the service's CPU time and memory are absent from the results unless a program beside it tells them ([`evidence_client`]).
+//! Its books are read like those of any service: without its counters nothing is measured. Its environment, its CPUs
+//! and a fresh process are under the control of the party that starts it. A ladder that needs them is left out with a
+//! message, and CPU time and memory are absent from the results unless an evidence agent beside the service reports
+//! them ([`evidence_client`]).
 
 use std::time::Duration;
 
@@ -23,88 +24,89 @@ use tokio::{
 
 pub mod counters;
 
-/// Longest wait for a connection to the service, and for each answer that is no reading.
+/// Longest wait for a connection to the service, and for each response of its metrics port before the climb.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two questions whether it is ready.
+/// Interval between two checks whether the service is ready.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Why a service that somebody else started can't be climbed.
+/// Why a service that already runs can't be climbed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address can't be used.
     #[error("--url {text}: {reason}; give ws://HOST:PORT{path}")]
     Address {
-        /// As it was given.
+        /// The address as given.
         text: String,
         /// What is wrong with it.
         reason: String,
         /// The path of the service's protocol.
         path: String,
     },
-    /// One address and not one service.
+    /// The address belongs to one service, but the plan climbs none or several.
     #[error("--url is the address of one service, and the plan climbs {0}; name one with --service")]
     Services(String),
-    /// The plan's CPU share can't be given.
+    /// The plan sets a fraction of a CPU, which ladder can't enforce for a service that already runs.
     #[error(
         "cpu.service.cpus {0}: the share of a service that runs already is not ladder's to set; give a whole number, and \
          hold the service to a share where it is started"
     )]
     Share(f64),
-    /// No ladder is left.
+    /// No ladder of the plan can be climbed.
     #[error("nothing is left to climb with --url: {0}")]
     NothingLeft(String),
-    /// Nobody answers.
+    /// No connection to the service is possible.
     #[error("failed to reach {url}: {reason}; is the service started, and does it listen there?")]
     Unreachable {
-        /// Its address.
+        /// Address of the service.
         url: String,
-        /// What happened.
+        /// The error of the connection, or the exceeded deadline.
         reason: String,
     },
-    /// Its counters are not where they should be.
+    /// The counters can't be read at the metrics address.
     #[error(
         "failed to read the counters of {url} at http://{metrics_address}: {reason}; give its METRICS_PORT with --metrics"
     )]
     Counters {
-        /// Its address.
+        /// Address of the service.
         url: String,
-        /// Where they were looked for.
+        /// The address from which the counters were requested.
         metrics_address: String,
-        /// What happened.
+        /// The error of the request, or the exceeded deadline.
         reason: String,
     },
-    /// Its counters can't be found.
+    /// The metrics address of the service can't be determined.
     #[error(
         "failed to find the counters of {url}, without which nothing is measured: {reason}; give --metrics HOST:PORT"
     )]
     NoCounters {
-        /// Its address.
+        /// Address of the service.
         url: String,
-        /// Why.
+        /// Why it can't be determined.
         reason: String,
     },
-    /// What tells its CPU and memory doesn't.
+    /// The evidence agent doesn't report the service's CPU and memory.
     #[error("{0}; is `ladder evidence` started there, where it sees the service's process?")]
     Evidence(#[from] evidence_client::Error),
-    /// It is another service.
+    /// The counters are those of another service.
     #[error("{url} is {found} and not {wanted}, say its counters; give --service {found}, or the other's address")]
     Other {
-        /// Its address.
+        /// Address of the service.
         url: String,
-        /// What it says it is.
+        /// Name of the service in the counters.
         found: String,
-        /// What was to be climbed.
+        /// Name of the service that the plan climbs.
         wanted: String,
     },
-    /// No version, no measurement.
+    /// The service reports no version. A service without a version is not measured.
     #[error("{0}: its /stats names no version; without one nothing is measured")]
     NoVersion(String),
 }
 
-/// Reads an address; the path is that of the service's protocol, and may be left out.
+/// Parses an address. A missing path is replaced by that of the service's protocol.
 ///
 /// # Errors
-/// When it is no address of a WebSocket service of that protocol.
+/// [`Error::Address`] when it is not the address of a WebSocket service of that protocol, or has a part that workers
+/// set themselves.
 pub fn address(text: &str, path: &str) -> Result<Url, Error> {
     let wrong = |reason: String| Error::Address { text: text.into(), reason, path: path.into() };
     let mut url = Url::parse(text).map_err(|error| wrong(format!("no address: {error}")))?;
@@ -128,14 +130,14 @@ pub fn address(text: &str, path: &str) -> Result<Url, Error> {
 
 /// `host:port` of an address.
 pub fn authority(url: &Url) -> String {
-    // `ws` has a port that goes without saying.
+    // `ws` has a default port.
     format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default())
 }
 
-/// Takes out of a plan what can't be done with a service that runs already; what was changed, in words.
+/// Removes from a plan what can't be done with a service that already runs. Returns a message for each change.
 ///
 /// # Errors
-/// When nothing is left, or what is left can't be done either.
+/// When the plan doesn't climb exactly one service, sets a fraction of a CPU, or has no ladder left.
 pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Error> {
     if wire.services.len() != 1 {
         return Err(Error::Services(wire.services.join(", ")));
@@ -160,7 +162,7 @@ pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Erro
     Ok(words)
 }
 
-/// Why a ladder can't be climbed with a service that runs already.
+/// Why a ladder can't be climbed with a service that already runs; `None` if it can.
 fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> {
     let not_read = |objective: &Objective| {
         let of_usage = [Figure::ServiceCpuSecondsPerMillion, Figure::ServiceBytesPerConnection];
@@ -178,10 +180,10 @@ fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> 
     ladder.objectives.iter().any(not_read).then_some("it has an objective on CPU or memory, which are not read")
 }
 
-/// Waits until the service takes connections and answers as the one that is wanted; its version.
+/// Waits until the service accepts connections and its counters name the expected service. Returns its version.
 ///
 /// # Errors
-/// When it doesn't, or is another.
+/// When the service or its counters can't be reached, it is another service, it has no version, or it isn't ready.
 pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
     let Outside { url, metrics_address, evidence_address } = outside;
     reach(url).await?;
@@ -210,10 +212,11 @@ pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
     Ok(stats.version)
 }
 
-/// Looks again as long as nobody answers, which may be because it is still being started.
+/// Repeats [`look`] until `patience` is over, as long as the service or its ports can't be reached: it may still be
+/// starting.
 ///
 /// # Errors
-/// As [`look`], of the last time.
+/// The error of the last attempt.
 pub async fn look_patiently(outside: &Outside, wanted: &str, patience: Duration) -> Result<String, Error> {
     let deadline = Instant::now() + patience;
     loop {

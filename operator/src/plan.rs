@@ -1,7 +1,8 @@
-//! A plan, checked: what every later step works from.
+//! A checked plan: the input of every later step.
 //!
-//! A [`WirePlan`] mirrors the file. [`read`] turns text into one, [`check`] turns it once into a [`Plan`] or into all
-//! that is wrong with it; only the checked one travels. No files other than the plan's are read here.
+//! A [`WirePlan`] mirrors the file. [`read`] parses the text into one, and [`check`] validates it once: the result is a
+//! [`Plan`] or a list of all mistakes. Later steps only see the checked plan. No file other than the plan file is read
+//! here.
 
 use std::{
     collections::BTreeMap,
@@ -24,14 +25,14 @@ use crate::{plan::check::Surroundings, registry::Registry};
 pub mod check;
 pub mod read;
 
-/// Something in a plan that has to change before it can be climbed.
+/// A mistake that keeps a plan from being climbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file.
+    /// Path of the plan file.
     pub file: PathBuf,
-    /// Where in it: a field (`ladders[1].tiers`) or `line 3, column 5`; empty for the file as a whole.
+    /// Place in the file: a field (`ladders[1].tiers`) or `line 3, column 5`; empty for the file as a whole.
     pub place: String,
-    /// What is wrong with which value, and the way out.
+    /// What is wrong with which value, and how to fix it.
     pub message: String,
 }
 
@@ -43,66 +44,66 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All that is wrong with a plan; at least one mistake.
+/// All mistakes in a plan; at least one.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Mistakes(pub Vec<Mistake>);
 
-/// A plan whose every field can be used as it is.
+/// A plan whose fields are validated and resolved.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// As it was read; this is what `run.json` keeps.
+    /// The plan file's content; `run.json` keeps it.
     pub wire: WirePlan,
-    /// Workers of each tier.
+    /// Number of workers in each tier.
     pub workers: u32,
-    /// Longest wait for what is in flight after the window.
+    /// Longest wait after the window for messages that are in flight.
     pub drain: Duration,
-    /// CPU given to each role.
+    /// CPUs of each role.
     pub cpu: CpuShapes,
-    /// CPU given to the inference behind the services; absent where no service has any.
+    /// CPUs of the inference service behind the gateways; absent when no service of the plan has one.
     pub inference: Option<CpuShape>,
-    /// When a trial is invalid.
+    /// Thresholds beyond which a trial is invalid.
     pub validity: Thresholds,
-    /// In climbing order.
+    /// The ladders in climbing order.
     pub ladders: Vec<Ladder>,
 }
 
-/// One ladder, with everything that it takes from the plan resolved.
+/// One ladder, with the defaults of the plan applied.
 #[derive(Clone, Debug)]
 pub struct Ladder {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// What tells it from other ladders of the workload.
+    /// Distinguishes this ladder from other ladders of the same workload.
     pub variant: String,
-    /// Rising.
+    /// Load levels, in rising order.
     pub tiers: Vec<u32>,
-    /// How load is offered, over all workers.
+    /// The load that is offered, summed over all workers.
     pub load: Load,
-    /// What the messages are.
+    /// Format and size of the messages.
     pub message: Message,
-    /// On top of the registry's environment.
+    /// Environment variables of the service; they override those in the registry.
     pub service_env: BTreeMap<String, String>,
-    /// Processes of the service.
+    /// Number of processes of the service.
     pub replicas: u32,
-    /// On top of the registry's environment of the inference behind the service.
+    /// Environment variables of the inference service; they override those in the registry.
     pub inference_env: BTreeMap<String, String>,
-    /// The services that climb it, in order.
+    /// Names of the services that climb this ladder, in order.
     pub services: Vec<String>,
-    /// Trials for each tier.
+    /// Number of trials for each tier.
     pub repeats: u32,
-    /// Load before the window: until all of it is offered, and the plan's warm-up after that.
+    /// Time before the window: the ramp until the full load is offered, and the plan's warm-up after it.
     pub warmup: Duration,
-    /// The same for services that need longer than the plan says, by name.
+    /// Longer warm-up times of services that need more than the plan gives, by service name.
     pub longer_warmups: BTreeMap<String, Duration>,
-    /// The measured window.
+    /// Length of the measured window.
     pub window: Duration,
-    /// Whether raw rows are kept.
+    /// Whether workers keep raw samples.
     pub samples: bool,
-    /// What a trial must reach.
+    /// What a trial must reach to pass.
     pub objectives: Vec<Objective>,
-    /// What is searched for in place of the tiers.
+    /// The search that the ladder runs in `ladder search`; absent when it has none.
     pub search: Option<WireSearch>,
-    /// Connections, where a trial's load is a rate.
+    /// Number of connections; set only when a trial's load is a rate.
     pub connections: Option<u32>,
 }
 
@@ -110,15 +111,15 @@ impl Plan {
     /// Reads and checks a plan file.
     ///
     /// # Errors
-    /// With all mistakes that could be told apart.
+    /// All mistakes that the parser can separate, or all mistakes in the values.
     pub fn load(path: &Path, registry: &Registry, surroundings: &Surroundings) -> Result<Self, Mistakes> {
         Self::check(read::read(path)?, path, registry, surroundings)
     }
 
-    /// Checks a plan that was read before; `path` is for messages.
+    /// Checks a plan that is already parsed; `path` appears in messages.
     ///
     /// # Errors
-    /// With all mistakes.
+    /// All mistakes in the values.
     pub fn check(
         wire: WirePlan,
         path: &Path,
@@ -146,8 +147,8 @@ impl Plan {
 
     /// All trials in climbing order.
     ///
-    /// With a fresh process per repeat the services take turns inside each repeat (A B A B), so that what drifts over
-    /// minutes touches all of them alike. With a process per tier a service's repeats stay together.
+    /// With a fresh process per repeat, the services alternate inside each repeat (A B A B), so that a drift over
+    /// minutes affects all of them alike. With one process per tier, a service's repeats stay together.
     pub fn trials(&self) -> Vec<TrialId> {
         let mut trials = Vec::new();
         for ladder in &self.ladders {
@@ -174,7 +175,7 @@ impl Plan {
         trials
     }
 
-    /// All searches, in order: the services of a ladder one after another.
+    /// All searches that `only` selects, in order: the services of a ladder one after another.
     pub fn searches(&self, only: &Only) -> Vec<Search> {
         let mut searches = Vec::new();
         for ladder in self.ladders.iter().filter(|ladder| ladder.search.is_some()) {
@@ -192,17 +193,17 @@ impl Plan {
         searches
     }
 
-    /// Seconds of warm-up and window over all trials: the least that a climb takes.
+    /// Sum of warm-up and window over all trials, in seconds: the shortest time that a climb takes.
     pub fn seconds(&self) -> f64 {
         let of = |trial: &TrialId| {
             let ladder = self.ladder_of(trial);
             ladder.map_or(0.0, |ladder| (ladder.warmup_of(&trial.service) + ladder.window).as_secs_f64())
         };
-        // The sum of nothing is -0.
+        // `Iterator::sum` of an empty iterator is -0.0.
         self.trials().iter().map(of).fold(0.0, |sum, seconds| sum + seconds)
     }
 
-    /// The ladder that a trial belongs to.
+    /// The ladder that a trial belongs to; `None` for a trial of another plan.
     pub fn ladder_of(&self, trial: &TrialId) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.workload == trial.workload && ladder.variant == trial.variant)
     }
@@ -215,7 +216,7 @@ impl Ladder {
         let ramp = Duration::from_secs_f64(wire.load.ramp_seconds());
         let warmup = ramp + Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds));
         let needs = |name: &String| Some((name.clone(), ramp + registry.services.get(name)?.warmup()));
-        // What is sent before the window of a load that ends by itself is missing in it.
+        // A load that ends by itself has no warm-up: messages sent before the window would be missing in it.
         let longer = services.iter().filter(|_| !wire.load.ends_by_itself()).filter_map(needs);
         let longer_warmups = longer.filter(|(_, needed)| *needed > warmup).collect();
         Self {
@@ -241,12 +242,12 @@ impl Ladder {
 }
 
 impl Ladder {
-    /// Load before the window of a service.
+    /// Time before the window for a service: the ladder's warm-up, or a longer one that this service needs.
     pub fn warmup_of(&self, service: &str) -> Duration {
         self.longer_warmups.get(service).copied().unwrap_or(self.warmup)
     }
 
-    /// The ladder as a trial climbs it: a search's has a window of its own, and its load may be a rate.
+    /// The ladder as a trial climbs it. A search's trial has its own window, and its load may be a rate.
     pub fn for_trial(&self, entry: &TrialEntry) -> Self {
         let mut ladder = self.clone();
         if let (Some(purpose), Some(search)) = (&entry.search, &self.search) {
@@ -260,7 +261,8 @@ impl Ladder {
     }
 }
 
-/// Climbs other services than the plan's. A ladder that is for certain services keeps those of them that are left.
+/// Replaces the plan's services. A ladder that names its services keeps those that are among the new ones, and is
+/// removed when none is left.
 pub fn replace_services(wire: &mut WirePlan, services: &[String]) {
     wire.services = services.to_vec();
     wire.ladders.retain_mut(|ladder| {
@@ -270,17 +272,17 @@ pub fn replace_services(wire: &mut WirePlan, services: &[String]) {
     });
 }
 
-/// Which of a plan's trials to climb: `workload[/variant[/tier]]`; none means all.
+/// Selects trials by `workload[/variant[/tier]]`; empty selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Only(pub Vec<String>);
 
 impl Only {
-    /// Whether a trial is among them.
+    /// Whether the selection contains a trial.
     pub fn takes(&self, trial: &TrialId) -> bool {
         self.takes_path(&format!("{}/{}/{}", trial.workload, trial.variant, trial.tier))
     }
 
-    /// Whether a whole ladder is among them.
+    /// Whether the selection contains a whole ladder.
     pub fn takes_ladder(&self, workload: &str, variant: &str) -> bool {
         self.takes_path(&format!("{workload}/{variant}"))
     }

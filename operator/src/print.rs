@@ -1,4 +1,4 @@
-//! What a person sees on the terminal: a line per trial while it climbs, a table at the end.
+//! Output for the terminal: a line per trial during the climb, a table at the end.
 
 use bench_format::{
     histogram::milliseconds,
@@ -13,15 +13,15 @@ use std::path::Path;
 
 pub mod search;
 
-/// Characters of the longest cell of a table.
+/// Limit of the length of a failure reason in a table cell, in characters.
 const LONGEST_CELL: usize = 90;
 
-/// One trial in a line.
+/// One line for a trial.
 pub fn line(result: &TrialResult) -> String {
     format!("{}: {}", result.trial, words(result))
 }
 
-/// What a line says of its trial.
+/// The standing of a trial, the party that bound it, and its key figure.
 pub fn words(result: &TrialResult) -> String {
     let mut words = standing(result);
     if let Some(bound_by) = result.bound_by {
@@ -44,10 +44,10 @@ pub fn standing(result: &TrialResult) -> String {
     }
 }
 
-/// The figure that a workload is about, with its load model where it isn't open.
+/// The main figure of a workload, with the load model where it is a closed loop.
 pub fn key_figure(result: &TrialResult) -> String {
     let figures = &result.figures;
-    // A flood that the generator bound says only what the service carries at least.
+    // If the generator bound the trial, the figure is only a lower bound of what the service can carry.
     let at_least = match result.bound_by {
         Some(BoundBy::Generator | BoundBy::Both) => ">= ",
         _ => "",
@@ -78,7 +78,7 @@ pub fn key_figure(result: &TrialResult) -> String {
     }
 }
 
-/// What sessions are judged by: the age of the newest and the oldest audio of each reply, and what failed.
+/// The figures of sessions: the age of the newest and the oldest audio of each reply, and the failures.
 fn sessions(result: &TrialResult) -> String {
     let age = |name: &str, label: &str| {
         let percentiles = result.percentiles.get(name);
@@ -117,7 +117,7 @@ pub fn table(bundle: &Path, run: &Run) -> String {
     align(std::iter::once(head).chain(rows).collect())
 }
 
-/// What was spent between trials, at most.
+/// The longest time between trials, by kind of transition.
 pub fn overhead(overhead: &Overhead) -> String {
     let Overhead { before_first, within_process, within_tier, between_tiers } = *overhead;
     let known = [
@@ -157,7 +157,7 @@ fn align(rows: Vec<[String; 5]>) -> String {
     text
 }
 
-/// The word that the bundle uses for a value.
+/// The name that the bundle uses for a value.
 fn snake<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -166,7 +166,7 @@ fn name(bound_by: BoundBy) -> String {
     snake(&bound_by)
 }
 
-/// What fits into a table; the whole of it was printed when it happened, and is in `run.json`.
+/// Shortens a text for a table cell. The full text was printed when it occurred and is in `run.json`.
 fn shorten(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(LONGEST_CELL) {
@@ -175,7 +175,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Three digits that matter: `980`, `12.3 k`, `4.56 M`.
+/// A number with three significant digits: `980`, `12.3 k`, `4.56 M`.
 fn count(value: f64) -> String {
     let (scaled, unit) = match value {
         value if value >= 1e6 => (value / 1e6, " M"),

@@ -1,6 +1,6 @@
-//! `services/services.toml`: how each service is found and started, and which program loads its protocol.
+//! `services/services.toml`: how each service is started, and which worker program loads its protocol.
 //!
-//! Paths in it are relative to the root of the checkout, the parent of the folder that holds it.
+//! Paths in the file are relative to the root of the checkout, which is the parent of the folder that holds the file.
 
 use std::{
     collections::BTreeMap,
@@ -19,64 +19,65 @@ pub use error::Error;
 mod build;
 mod error;
 
-/// The registry, checked.
+/// The registry file's content, validated.
 #[derive(Clone, Debug)]
 pub struct Registry {
-    /// Where commands run: the root of the checkout.
+    /// The root of the checkout, in which commands run.
     pub root: PathBuf,
-    /// By name.
+    /// The protocols, by name.
     pub protocols: BTreeMap<String, Protocol>,
-    /// What stands behind services, by name.
+    /// The inference services behind gateways, by name.
     pub inference: BTreeMap<String, Inference>,
-    /// By name.
+    /// The services, by name.
     pub services: BTreeMap<String, Service>,
 }
 
-/// What loads services of a protocol.
+/// A protocol: the program and the settings with which its services are loaded.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Protocol {
-    /// The worker program.
+    /// Name of the worker program.
     pub worker: String,
-    /// Workloads that it knows.
+    /// Workloads that the worker supports.
     pub workloads: Vec<String>,
-    /// Message formats that it knows.
+    /// Message formats that the worker supports.
     #[serde(default)]
     pub formats: Vec<String>,
-    /// Ways of offering load that it knows.
+    /// Load models that the worker supports.
     #[serde(default = "open_and_closed")]
     pub loads: Vec<LoadModel>,
-    /// The inference simulator that stands behind its services.
+    /// Name of the inference service behind services of this protocol.
     #[serde(default)]
     pub inference: Option<String>,
-    /// Variables of its services whose values workers are told: what answers depend on, and so what they verify.
+    /// Environment variables of the service whose values are passed to workers: those that determine the expected
+    /// replies.
     #[serde(default)]
     pub told: Vec<String>,
-    /// The path at which its services speak WebSocket, for addresses on the command line.
+    /// Path of the WebSocket endpoint, used to complete addresses on the command line.
     #[serde(default)]
     pub path: Option<String>,
-    /// The program that tests services of it for conformance.
+    /// Name of the program that tests services of this protocol for conformance.
     #[serde(default)]
     pub conformance: Option<String>,
-    /// The plan that a service of it climbs when none is named.
+    /// Name of the plan that a service of this protocol climbs when none is given.
     #[serde(default)]
     pub plan: Option<String>,
 }
 
-/// How load is offered, in the words of a plan's `load.model`.
+/// The load models; the values of a plan's `load.model`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadModel {
-    /// A schedule says when each message is due.
+    /// Messages are sent at the times of a schedule.
     Open,
-    /// The next message waits for the answer to the last.
+    /// The next message waits for the reply to the last.
     Closed,
     /// Sessions that send at the protocol's own pace.
     Sessions,
 }
 
 impl LoadModel {
-    /// That of a load.
+    /// The model of a load.
     pub fn of(load: &Load) -> Self {
         match load {
             Load::Open { .. } => Self::Open,
@@ -85,7 +86,7 @@ impl LoadModel {
         }
     }
 
-    /// As a plan spells it.
+    /// The name that a plan uses.
     pub fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -99,63 +100,64 @@ fn open_and_closed() -> Vec<LoadModel> {
     vec![LoadModel::Open, LoadModel::Closed]
 }
 
-/// An inference simulator: what a speech-to-text gateway asks for transcripts.
+/// An inference simulator, which a speech-to-text gateway asks for transcripts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inference {
-    /// In a line.
+    /// Description of the simulator, in one line.
     pub description: String,
     /// The program and its arguments; `{bin}` stands for the folder of the `ladder` binary.
     pub command: Vec<String>,
-    /// Prints the version; no version, no measurement.
+    /// The command that prints the version. A program without a version is not measured.
     #[serde(default)]
     pub version: Vec<String>,
-    /// Its environment, on top of ladder's own.
+    /// Environment variables, added to ladder's own.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }
 
-/// One service.
+/// A service of the registry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// In a line.
+    /// Description of the service, in one line.
     pub description: String,
-    /// Its protocol.
+    /// Name of the service's protocol.
     pub protocol: String,
     /// The program and its arguments; `{bin}` stands for the folder of the `ladder` binary.
     pub command: Vec<String>,
-    /// Prints the version; no version, no measurement.
+    /// The command that prints the version. A service without a version is not measured.
     #[serde(default)]
     pub version: Vec<String>,
-    /// Its environment, on top of ladder's own.
+    /// Environment variables, added to ladder's own.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// What its books can answer.
+    /// Which counters the service keeps.
     #[serde(default)]
     pub books: BookKeeping,
-    /// Whether its protocol is checked around each trial.
+    /// Whether a worker checks the protocol around each trial.
     #[serde(default)]
     pub protocol_check: ProtocolCheck,
-    /// The entry whose program this one starts, too: it takes build, image and exceptions of that one where it has none.
+    /// Name of the entry that starts the same program. This entry takes `build`, `image` and `exceptions` from it where
+    /// it has none.
     #[serde(default)]
     pub like: Option<String>,
-    /// At least so long it is loaded before each window: some runtimes need longer than others until they are at full speed.
+    /// Least load time before each window, in seconds. Some runtimes need longer than others to reach full speed.
     #[serde(default)]
     pub warmup_seconds: Option<f64>,
-    /// How it is built and tested; tools read it.
+    /// How the service is built and tested; read by tools.
     #[serde(default)]
     pub build: Option<Build>,
-    /// How its image is made; tools read it.
+    /// How the service's image is built; read by tools.
     #[serde(default)]
     pub image: Option<Image>,
-    /// What it does instead, by the case of its protocol's conformance test that it is known to fail.
+    /// Conformance cases that the service is known to fail, each with what the service does instead.
     #[serde(default)]
     pub exceptions: BTreeMap<String, String>,
 }
 
 impl Service {
-    /// At least so long it is loaded before each window.
+    /// Least load time before each window; zero when the entry sets none.
     pub fn warmup(&self) -> Duration {
         self.warmup_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
     }
@@ -165,10 +167,10 @@ impl Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtocolCheck {
-    /// Before the load and after it, where the workload has a check.
+    /// Check before and after the load, where the workload has a check.
     #[default]
     AroundTheLoad,
-    /// Never: the service only swallows what it is sent, and whoever reads its figures knows it.
+    /// Never check: the service only reads what it is sent, and its figures have to be interpreted accordingly.
     None,
 }
 
@@ -185,7 +187,7 @@ impl Registry {
     /// Reads and checks a registry file.
     ///
     /// # Errors
-    /// When the file can't be read or something in it can't be used.
+    /// When the file can't be read or parsed, or a value in it is unknown or unusable.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let read = |source| Error::Read { path: path.into(), source };
         let text = fs::read_to_string(path).map_err(read)?;
@@ -238,12 +240,12 @@ impl Registry {
     /// The protocol of a service of this registry.
     ///
     /// # Panics
-    /// When the service isn't of this registry: loading checked that its protocol is there.
+    /// When the service is not from this registry. For its own services, loading has checked that the protocol exists.
     pub fn protocol_of(&self, service: &Service) -> &Protocol {
         self.protocols.get(&service.protocol).expect("checked when the registry was loaded")
     }
 
-    /// What stands behind a service of this registry, with its name; absent where nothing does.
+    /// The inference service behind a service of this registry, with its name; `None` where the service needs none.
     pub fn inference_of(&self, service: &Service) -> Option<(&str, &Inference)> {
         let name = self.protocol_of(service).inference.as_deref()?;
         Some((name, self.inference.get(name)?))
@@ -254,7 +256,7 @@ fn names<T>(known: &BTreeMap<String, T>) -> String {
     known.keys().cloned().collect::<Vec<_>>().join(", ")
 }
 
-/// Puts the folder of the binaries into commands; nothing when there is no command.
+/// Replaces `{bin}` by the folder of the binaries; `None` when the command is empty.
 fn complete(command: &mut [String], version: &mut [String], bin: &Path) -> Option<()> {
     for word in command.iter_mut().chain(version) {
         *word = word.replace("{bin}", &bin.to_string_lossy());
@@ -262,13 +264,13 @@ fn complete(command: &mut [String], version: &mut [String], bin: &Path) -> Optio
     (!command.is_empty()).then_some(())
 }
 
-/// The folder of the running binary; tests run from `deps` inside it.
+/// The folder of the running binary. Tests run in its `deps` subfolder, so this is stripped.
 pub fn own_folder() -> PathBuf {
     let folder = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_path_buf)).unwrap_or_default();
     if folder.ends_with("deps") { folder.parent().map(Path::to_path_buf).unwrap_or_default() } else { folder }
 }
 
-/// Where a worker program is: beside this binary, else what `PATH` says.
+/// The path of a program: beside this binary, otherwise on `PATH`; `None` when it is in neither.
 pub fn worker_program(name: &str) -> Option<PathBuf> {
     let beside = own_folder().join(name);
     if beside.is_file() {

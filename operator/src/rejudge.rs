@@ -1,4 +1,4 @@
-//! Judges trials again from what they left on disk: `trial.json`, `workers/<n>.json`, `service.json`.
+//! Judges trials again from their files on disk: `trial.json`, `workers/<n>.json`, `service.json`.
 
 use std::{
     fs, io,
@@ -22,44 +22,44 @@ use crate::store::{
 /// Why a trial can't be judged again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It has no `trial.json`.
+    /// The folder has no `trial.json`.
     #[error(
         "{0} has no trial.json, so nothing says what the trial is judged by: a ws-ladder from before schema 2 measured it, or \
          the path is no trial's folder; its result.json stands as it is"
     )]
     NoTrialFile(PathBuf),
-    /// A file can't be read or written.
+    /// A file or folder can't be read or written.
     #[error("failed to {verb} {path}")]
     File {
-        /// What was tried.
+        /// The failed operation, as a verb for the message.
         verb: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file can't be parsed.
     #[error("{path}: {reason}")]
     Parse {
-        /// The file.
+        /// The file that can't be parsed.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         reason: serde_json::Error,
     },
     /// A newer program wrote a file.
     #[error("{path}: {reason}")]
     Schema {
-        /// The file.
+        /// The file with the newer schema.
         path: PathBuf,
-        /// How new.
+        /// Carries the schema version in the file.
         reason: SchemaTooNew,
     },
-    /// A histogram can't be read.
+    /// A histogram can't be decoded.
     #[error("{path}: a histogram can't be read: {reason}")]
     Histogram {
-        /// The trial's folder.
+        /// Path of the trial's folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The decoder's error.
         reason: histogram::Error,
     },
     /// The bundle can't be opened or written.
@@ -70,7 +70,8 @@ pub enum Error {
 /// Judges the trial in a folder and writes its `result.json`.
 ///
 /// # Errors
-/// When a file can't be read or is not what it should be; the `result.json` that is there then stays.
+/// When a file can't be read or parsed, or `result.json` can't be written; the existing `result.json` is then
+/// unchanged.
 pub fn trial(folder: &Path) -> Result<TrialResult, Error> {
     let path = folder.join("trial.json");
     if !path.is_file() {
@@ -93,7 +94,8 @@ pub fn trial(folder: &Path) -> Result<TrialResult, Error> {
     Ok(judged.result)
 }
 
-/// Judges all finished trials of a bundle and puts their states into `run.json`. `each` is told of every one, as it is judged.
+/// Judges all finished trials of a bundle and writes their states into `run.json`. Calls `each` for every trial as soon
+/// as it is judged.
 ///
 /// # Errors
 /// When the bundle can't be opened or written. A trial that can't be judged keeps its state.
@@ -117,7 +119,7 @@ pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) 
     Ok(store.save_run(&run)?)
 }
 
-/// The state of a trial that left a result.
+/// The state of a trial that has a result.
 pub fn state_of(result: &TrialResult) -> TrialState {
     let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
     TrialState::Finished {
@@ -126,7 +128,7 @@ pub fn state_of(result: &TrialResult) -> TrialState {
     }
 }
 
-/// What the workers uploaded, by index.
+/// The workers' results, sorted by the worker's index.
 fn uploads(folder: &Path) -> Result<Vec<WorkerResult>, Error> {
     let failed = |source| Error::File { verb: "read", path: folder.into(), source };
     let mut uploads = Vec::new();
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A trial's folder, as the store leaves it, but for its result.
+    /// A trial's folder as the store writes it, but without `result.json`.
     fn folder() -> TempDir {
         let (folder, measured) = (tempfile::tempdir().unwrap(), measured());
         let write = |name: &str, text: Vec<u8>| fs::write(folder.path().join(name), text).unwrap();
@@ -181,7 +183,7 @@ mod tests {
         let folder = folder();
         let mut service = measured().service;
         let reading = service.readings.before.as_mut().unwrap();
-        // Read without care, this is 1.4834568670000001.
+        // A parser with imprecise float rounding reads this as 1.4834568670000001.
         reading.stats.uptime_seconds = 1.483456867;
         fs::write(folder.path().join("service.json"), serde_json::to_vec(&service).unwrap()).unwrap();
         trial(folder.path()).unwrap();

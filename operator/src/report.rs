@@ -1,4 +1,4 @@
-//! The report that the analysis makes of a bundle, at the end of a run.
+//! Runs the analysis that makes the report of a bundle, at the end of a run.
 
 use std::{
     env,
@@ -9,10 +9,11 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// Makes the report and returns where it is. `command` is split at blanks, and the bundle is its last argument.
+/// Makes the report and returns its path. `command` is split at white space, and the bundle is appended as its last
+/// argument.
 ///
 /// # Errors
-/// When the command is missing or fails.
+/// When the command is empty, can't be executed or fails.
 pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
     let mut words = command.split_whitespace();
     let program = words.next().context("the report command is empty")?;
@@ -30,7 +31,7 @@ pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf
     Ok(bundle.join("report").join("report.html"))
 }
 
-/// The analysis of this checkout and the types that it reads with first, then what was there.
+/// `PYTHONPATH` with this checkout's analysis and its generated types first, then the inherited value.
 fn python_path(root: &Path) -> OsString {
     let mut path = root.join("analysis").into_os_string();
     path.push(":");

@@ -1,29 +1,29 @@
-//! Which CPUs each role runs on. Pure.
+//! Assigns CPUs to the roles of a trial. Pure.
 //!
-//! The service under test comes first and shares its CPUs with nobody while there are enough; the inference behind it
-//! gets its own where one is left for the workers, else it shares the service's; workers take what is left; `ladder`
-//! itself, which sleeps during a window, sits beside the last worker. What has to be shared is said.
+//! The service under test comes first and gets its own CPUs while there are enough. The inference service gets its own
+//! if that leaves some for the workers; otherwise it shares the service's. Workers take the rest. `ladder`, which
+//! sleeps during a window, shares the last worker's CPU. Shared CPUs are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bench_format::plan::{CpuShape, CpuShapes};
 
-/// The CPUs of each role.
+/// The CPUs of each role, by their kernel numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roles {
-    /// The service under test.
+    /// CPUs of the service under test.
     pub service: Vec<usize>,
-    /// The inference behind it; empty where there is none.
+    /// CPUs of the inference service; empty where there is none.
     pub inference: Vec<usize>,
-    /// Each worker.
+    /// CPUs of each worker, by its index.
     pub workers: Vec<Vec<usize>>,
-    /// `ladder` and its coordinator.
+    /// CPU of `ladder` and its coordinator.
     pub ladder: Vec<usize>,
 }
 
 impl Roles {
-    /// Shares the CPUs on which this process may run out; `allowed` isn't empty and `workers` isn't 0. `inference` is the
-    /// shape of what stands behind the services, if anything does.
+    /// Assigns the CPUs on which this process may run. `allowed` must not be empty and `workers` must not be 0.
+    /// `inference` is the CPU share of the inference service, if there is one.
     pub fn assign(allowed: &[usize], shapes: &CpuShapes, inference: Option<CpuShape>, workers: u32) -> Self {
         let whole = |cpus: f64| (cpus.ceil() as usize).clamp(1, allowed.len());
         let (service, mut rest) = allowed.split_at(whole(shapes.service.cpus));
@@ -35,7 +35,7 @@ impl Roles {
                 (behind, rest) = (own.to_vec(), left);
             }
         }
-        // Nothing left: the load shares the service's last CPU, and the trial says so.
+        // No CPU is left: the load shares the service's last CPU, and the trial reports it.
         let rest = if rest.is_empty() { &allowed[allowed.len() - 1..] } else { rest };
         let each = whole(shapes.worker.cpus).min(rest.len());
         let worker = |index: usize| {
@@ -50,25 +50,26 @@ impl Roles {
         }
     }
 
-    /// CPUs that all workers have together; less than their sum where they share.
+    /// Number of CPUs that all workers have together; less than the sum of their shares where they overlap.
     pub fn worker_cpus(&self) -> usize {
         self.workers.iter().flatten().collect::<BTreeSet<_>>().len()
     }
 
-    /// Why the service doesn't have its CPUs to itself; absent when it has. Inference beside it is no reason: what it uses
-    /// is read, and `inference_shares` says how much there is for both.
+    /// Why the service doesn't have its CPUs to itself; `None` when it has. Sharing with inference is not a reason,
+    /// because the use of inference is read and `inference_shares` gives the total of both.
     pub fn service_shares(&self) -> Option<String> {
         let shared = shared(&self.service, self.workers.iter().flatten());
         (!shared.is_empty()).then(|| format!("service and workers share CPU {}", list(&shared)))
     }
 
-    /// CPUs that service and inference have together, where they share some.
+    /// Number of CPUs of service and inference together, if they share some.
     pub fn inference_shares(&self) -> Option<usize> {
         let together: BTreeSet<_> = self.service.iter().chain(&self.inference).collect();
         (!shared(&self.service, &self.inference).is_empty()).then_some(together.len())
     }
 
-    /// For the evidence: `service: 0 shared(inference)`, `worker: 1`, `ladder: 1 shared(worker)`.
+    /// The CPUs of each role as text for `run.json`: `service: 0 shared(inference)`, `worker: 1`, `ladder: 1
+    /// shared(worker)`.
     pub fn in_words(&self) -> BTreeMap<String, String> {
         let workers: BTreeSet<usize> = self.workers.iter().flatten().copied().collect();
         let workers: Vec<usize> = workers.into_iter().collect();
@@ -93,13 +94,13 @@ impl Roles {
     }
 }
 
-/// The CPUs of a role that others have too.
+/// The CPUs of a role that others use too.
 fn shared<'a>(role: &[usize], others: impl IntoIterator<Item = &'a usize>) -> Vec<usize> {
     let others: BTreeSet<&usize> = others.into_iter().collect();
     role.iter().filter(|cpu| others.contains(cpu)).copied().collect()
 }
 
-/// `0-2,5`, as the kernel lists CPUs.
+/// A CPU list in the kernel's format: `0-2,5`.
 fn list(cpus: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {

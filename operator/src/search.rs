@@ -1,13 +1,14 @@
-//! Capacity search: finished trials in order → the next trial, or the bounds that were found. Pure.
+//! Capacity search: decides the next trial from the finished ones, or returns the bounds that were found. Pure.
 //!
 //! An implementation of the controller of MLRsearch (draft-ietf-bmwg-mlrsearch-15): several goals share trials, short
 //! trials come before long ones, and a load is classified from all its trials. [`next`] replays the whole search over
-//! the trials that there are, so that a search that is taken up again decides the same. In the order of the flow:
+//! the finished trials, so that a resumed search decides the same. In the order of the flow:
 //!
 //! [`losses`] (objectives as goals, results as losses) → [`grid`] (loads as places) → [`target`] (a goal as a chain of
-//! targets) → [`tally`] (trials at a load → what it is) → [`record`] (→ relevant bounds) → [`pursuit`] with [`limits`]
-//! (→ what one goal would measure) → [`replay`] (→ what is measured). What is found is then confirmed with trials as
-//! long as the objectives need them: [`confirm`]. A run's search is both, one after the other: [`course`].
+//! targets) → [`tally`] (classifies a load from its trials) → [`record`] (relevant bounds) → [`pursuit`] with
+//! [`limits`] (the trial that one goal nominates) → [`replay`] (the trial that is measured). The bounds are then
+//! confirmed with trials of the length that the objectives need: [`confirm`]. [`course`] runs both parts, one after the
+//! other.
 //!
 //! `analysis/tests/test_search.py` compares every decision with those of MLRsearch on PyPI.
 
@@ -24,21 +25,21 @@ mod replay;
 mod tally;
 mod target;
 
-/// What a search looks for.
+/// The loads and goals of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The smallest load.
+    /// The smallest load that may be measured.
     pub from: u32,
-    /// The largest load.
+    /// The largest load that may be measured.
     pub to: u32,
-    /// At least one.
+    /// The goals; at least one.
     pub goals: Vec<Goal>,
-    /// Where it begins.
+    /// Where the search begins.
     pub start: Start,
 }
 
 impl Settings {
-    /// The loads that may be measured: as far apart as the narrowest goal asks.
+    /// The loads that may be measured. Adjacent loads differ by the width of the narrowest goal.
     pub fn grid(&self) -> Grid {
         Grid::new(self.from, self.to, self.unit())
     }
@@ -51,37 +52,37 @@ impl Settings {
 /// Where a search begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// At the smallest load, in growing strides: a service never sees a load far above its capacity.
+    /// At the smallest load, in growing strides, so that a service never gets a load far above its capacity.
     #[default]
     Low,
-    /// At the largest load and what came through of it, as RFC 2544 and MLRsearch do: fewer trials where overload does
-    /// no harm.
+    /// At the largest load and the throughput that it achieved, as RFC 2544 and MLRsearch do. Needs fewer trials where
+    /// overload does no harm.
     High,
 }
 
-/// A loss ratio, and how sure of it the search has to be.
+/// A loss ratio, and the precision and certainty that the search needs for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// A trial that loses more is bad.
+    /// A trial with a higher loss ratio is bad.
     pub loss_ratio: f64,
-    /// Share of the duration at a load that may be bad: 0.5 asks for the median.
+    /// Share of the duration at a load that may be bad; 0.5 selects the median.
     pub exceed_ratio: f64,
-    /// How narrow the interval between the bounds has to be, as a share of the upper one.
+    /// Largest width of the interval between the bounds, as a share of the upper one.
     pub width: f64,
     /// Duration of the shortest trials, in seconds.
     pub initial_trial_seconds: f64,
     /// Duration of a full trial, in seconds.
     pub final_trial_seconds: f64,
-    /// Duration over all trials at a load that decides what it is, in seconds.
+    /// Sum of the trial durations at a load that is enough to classify it, in seconds.
     pub duration_sum_seconds: f64,
-    /// How many targets with shorter sums and wider intervals come before.
+    /// Number of preceding targets, which have shorter duration sums and wider intervals.
     pub preceding_targets: u32,
-    /// By how much an interval grows while it holds no bound.
+    /// Factor by which an interval grows while one bound is missing.
     pub expansion: usize,
 }
 
 impl Goal {
-    /// A goal with the durations that MLRsearch recommends: 21 trials of a second.
+    /// A goal with the durations that MLRsearch recommends: 21 trials of one second.
     pub fn of_loss(loss_ratio: f64, width: f64) -> Self {
         Self {
             loss_ratio,
@@ -96,83 +97,83 @@ impl Goal {
     }
 }
 
-/// One trial of a search, in the order in which they were measured.
+/// One trial of a search. Trials are listed in the order in which they were measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Its load.
+    /// The load of the trial.
     pub load: u32,
-    /// Its duration.
+    /// Duration of the trial, in seconds.
     pub seconds: f64,
-    /// What it showed.
+    /// The trial's losses, or why it is invalid.
     pub outcome: Outcome,
 }
 
-/// What a trial showed.
+/// The outcome of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The loss ratio for each goal.
+    /// The loss ratio for each goal, in the order of the goals.
     Measured(Vec<f64>),
-    /// No measurement.
+    /// The trial is invalid and has no losses.
     Invalid(Fault),
 }
 
-/// Who is to blame for an invalid trial.
+/// The cause of an invalid trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The generator could not offer the load.
     Generator,
-    /// Something else.
+    /// Any cause but the generator, such as an interruption.
     Other,
 }
 
-/// A trial that is invalid so often, one after another, is not tried again.
+/// Number of attempts at a trial: after so many invalid ones in a row, it is not tried again.
 pub const ATTEMPTS: usize = 3;
 
-/// What comes next.
+/// The next step of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// A trial.
+    /// Measure a trial at this load and of this duration.
     Measure {
-        /// At this load.
+        /// The load of the trial.
         load: u32,
-        /// For so long.
+        /// Duration of the trial, in seconds.
         seconds: f64,
     },
-    /// Nothing: this was found.
+    /// The search is finished.
     Found(Found),
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// For each goal.
+    /// The bounds of each goal, in the order of the goals.
     pub goals: Vec<GoalFound>,
-    /// The load at which the generator was the limit: whatever is above was not searched.
+    /// The smallest load that the generator could not offer; loads above it were not searched.
     pub generator_limit: Option<u32>,
-    /// The load at which trials stayed invalid for another reason: the bounds are what was known by then.
+    /// The load at which trials stayed invalid for another cause. The bounds are those known by then.
     pub given_up_at: Option<u32>,
 }
 
 /// The relevant bounds of one goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GoalFound {
-    /// The largest load that meets it, below the upper bound; absent when the smallest load doesn't.
+    /// The largest load that meets the goal, below the upper bound; absent when the smallest load doesn't meet it.
     pub lower: Option<u32>,
-    /// The smallest load that doesn't; absent when the largest that was searched does.
+    /// The smallest load that doesn't meet the goal; absent when the largest searched load meets it.
     pub upper: Option<u32>,
-    /// What came through at the lower bound: load × (1 - loss ratio at the quantile).
+    /// Throughput at the lower bound: load × (1 - loss ratio at the quantile).
     pub conditional_throughput: Option<f64>,
 }
 
-/// The trials aren't those that this search would have measured: another program or other settings made them.
+/// The trials are not those that this search would have measured: another program or other settings made them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("trial {number} of the search is {seen}, but the search asks for {wanted}; start a new run")]
 pub struct Diverged {
-    /// Which trial, from 1.
+    /// Number of the first trial that differs, from 1.
     pub number: usize,
-    /// What it is.
+    /// Load and duration of that trial.
     pub seen: String,
-    /// What it should be.
+    /// Load and duration that the search asks for at that point.
     pub wanted: String,
 }
 
@@ -183,10 +184,10 @@ impl Diverged {
     }
 }
 
-/// Decides what comes after `trials`.
+/// Decides the step after `trials`.
 ///
 /// # Errors
-/// When they aren't trials of this search.
+/// When the trials are not those that this search would have measured.
 pub fn next(settings: &Settings, trials: &[Trial]) -> Result<Next, Diverged> {
     Replay::new(settings, trials).run()
 }

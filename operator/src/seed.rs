@@ -1,13 +1,13 @@
-//! The seed of a trial. Pure.
+//! The random seed of a trial. Pure.
 
 use bench_format::trial::TrialId;
 
-/// Seed of all that a trial leaves to chance: the same for every service, so that all of them get the same schedule;
-/// another for each tier and repeat.
+/// The seed of a trial's random choices. It doesn't depend on the service, so that all services get the same schedule.
+/// It differs for each tier and repeat.
 pub(crate) fn seed(plan: u64, trial: &TrialId) -> u64 {
     let TrialId { workload, variant, tier, process, repeat, .. } = trial;
     let words = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
-    // FNV-1a: stable over versions of Rust, which a bundle outlives.
+    // FNV-1a: a hash that doesn't change between Rust versions, because bundles are kept longer than that.
     words
         .bytes()
         .fold(plan ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, remembered: whoever looks later still sees that we were asked to stop.
+//! SIGINT and SIGTERM. A received signal is remembered, so that a later check still sees it.
 
 use std::io;
 
@@ -7,17 +7,17 @@ use tokio::{
     sync::watch,
 };
 
-/// Which signal asked us to stop.
+/// The signal that asked ladder to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
-    /// Ctrl-C.
+    /// SIGINT, usually from Ctrl-C.
     Interrupt,
-    /// A supervisor.
+    /// SIGTERM, usually from a supervisor.
     Terminate,
 }
 
 impl StopSignal {
-    /// The exit code that says so: 128 plus the signal's number.
+    /// The exit code for the signal: 128 plus the signal's number.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -26,15 +26,15 @@ impl StopSignal {
     }
 }
 
-/// Whether somebody asked us to stop.
+/// Whether a signal asked ladder to stop.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<Option<StopSignal>>);
 
 impl Stop {
-    /// Listens from now on. A second signal ends the process at once; its children die with it.
+    /// Starts to listen for signals. A second signal ends the process at once; its children die with it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the signal handlers can't be installed.
     pub fn listen() -> io::Result<Self> {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let (sender, receiver) = watch::channel(None);
@@ -52,20 +52,20 @@ impl Stop {
         Ok(Self(receiver))
     }
 
-    /// One that a test pulls by hand.
+    /// A stop request that a test sets by hand.
     pub fn from_channel(receiver: watch::Receiver<Option<StopSignal>>) -> Self {
         Self(receiver)
     }
 
-    /// The signal that asked us to stop, if any did.
+    /// The signal that asked ladder to stop; `None` if there was none.
     pub fn seen(&self) -> Option<StopSignal> {
         *self.0.borrow()
     }
 
-    /// Waits until we are asked to stop.
+    /// Waits for a signal.
     pub async fn wait(&mut self) {
         if self.0.wait_for(Option::is_some).await.is_err() {
-            // Nobody is left who could ask.
+            // The sender is gone, so no signal can come any more.
             std::future::pending::<()>().await;
         }
     }

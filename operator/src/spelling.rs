@@ -1,9 +1,9 @@
-//! What a mistyped word was most likely meant to be. Pure.
+//! Suggestions for mistyped words. Pure.
 
-/// Closer than this (Jaro-Winkler) two words count as a slip of the pen.
+/// Least Jaro-Winkler similarity at which a word counts as mistyped.
 const SIMILAR: f64 = 0.8;
 
-/// The known word that a mistyped one was most likely meant to be.
+/// The known word that is most similar to a mistyped one; `None` if none is similar enough.
 pub(crate) fn closest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

@@ -1,47 +1,48 @@
-//! What was seen → what to do next. Pure, and the only place where the order of a climb is decided.
+//! Decides the next step of a climb from its observed state. Pure, and the only place that decides the order of steps.
 
 use bench_format::{
     run::{SearchStep, TrialEntry, TrialState},
     trial::TrialId,
 };
 
-/// What one service process serves: another key needs a fresh process.
+/// Identifies a service process. A trial with another key needs a fresh process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessKey {
-    /// Service, workload, variant, tier and process number, as they are in a trial's id.
+    /// Service, workload, variant, tier and process number of the trial's id. The repeat is 0, and so is the tier where
+    /// connections are kept.
     pub trial: TrialId,
 }
 
 impl ProcessKey {
-    /// The process that a trial runs against: all repeats of one process number share it, and all trials with which a
-    /// search looks for bounds.
+    /// The process that a trial runs against. All repeats of one process number share it, and so do all trials in which
+    /// a search looks for bounds.
     pub fn of(entry: &TrialEntry) -> Self {
         Self { trial: TrialId { repeat: 0, tier: tier_of(entry), ..entry.trial.clone() } }
     }
 }
 
-/// Whether connections stay for the next trial: a search that looks for bounds goes from load to load and only adds and
-/// removes some.
+/// Whether connections stay open for the next trial. A search that looks for bounds moves from load to load and only
+/// opens or closes the difference.
 pub fn keeps_connections(entry: &TrialEntry) -> bool {
     entry.search.is_some_and(|purpose| purpose.step == SearchStep::Bounds)
 }
 
-/// The tier; for trials that keep connections all loads are one.
+/// The tier; 0 for trials that keep connections, which makes all their loads compare equal.
 fn tier_of(entry: &TrialEntry) -> u32 {
     if keeps_connections(entry) { 0 } else { entry.trial.tier }
 }
 
-/// What one set of workers serves: all trials of a tier, whatever the service; in a search they keep connections to
-/// one.
+/// Identifies a set of workers. It serves all trials of a tier, for any service. Where connections are kept, it serves
+/// one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierKey {
-    /// The worker program.
+    /// Name of the worker program.
     pub program: String,
-    /// Workload and variant.
+    /// Workload and variant of the trials.
     pub ladder: (String, String),
-    /// Connections.
+    /// The trial's load; 0 where connections are kept.
     pub tier: u32,
-    /// The service whose connections they keep; absent where they keep none.
+    /// The service to which connections are kept; absent where none are kept.
     pub service: Option<String>,
 }
 
@@ -54,19 +55,19 @@ impl TierKey {
     }
 }
 
-/// Whether something that was started still runs.
+/// Whether a process that was started still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It runs.
+    /// It runs, and no failure occurred with it.
     Alive,
-    /// It ended by itself.
+    /// It ended by itself, or a failure makes it unusable.
     Dead,
 }
 
 /// The next trial to climb.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// How the store has it.
+    /// Its state in the store.
     pub state: TrialState,
     /// Whether this climb has begun it.
     pub begun: bool,
@@ -76,42 +77,42 @@ pub struct Wanted {
     pub tier: TierKey,
 }
 
-/// Everything that a decision depends on.
+/// Everything that the decision depends on.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The first trial that hasn't ended; absent when all have.
     pub wanted: Option<Wanted>,
-    /// The service that was started.
+    /// The service that was started, if any.
     pub service: Option<(ProcessKey, Health)>,
-    /// The workers that were started.
+    /// The workers that were started, if any.
     pub workers: Option<(TierKey, Health)>,
-    /// Somebody asked us to stop.
+    /// Whether a signal asked the climb to stop.
     pub stopping: bool,
 }
 
-/// What to do next.
+/// The next step of a climb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Stop the workers.
+    /// Stop the workers that run.
     StopWorkers,
-    /// Stop the service.
+    /// Stop the service that runs.
     StopService,
-    /// Note in the store that the trial has started.
+    /// Record in the store that the trial has started.
     Begin {
-        /// Its attempt.
+        /// Number of this attempt, from 1.
         attempt: u32,
     },
     /// Start the service that the trial needs.
     StartService,
     /// Start the workers that the trial needs.
     StartWorkers,
-    /// Run the trial.
+    /// Run the trial and judge it.
     Measure,
-    /// Nothing is left to do, or nothing more may be done.
+    /// End the climb: every trial has ended, or a signal stopped it.
     End,
 }
 
-/// Decides. Workers stop before the service, so that none of them sees its service vanish.
+/// Returns the next step. Workers stop before the service, so that no worker loses its service during a trial.
 pub fn next(seen: &Seen) -> Step {
     let wanted = seen.wanted.as_ref().filter(|_| !seen.stopping);
     let Some(wanted) = wanted else {
@@ -166,7 +167,7 @@ mod tests {
         TrialEntry { search: Some(purpose), ..TrialEntry::pending(trial) }
     }
 
-    /// A climb that wants process 1 of "a", begun, with everything it needs running.
+    /// A climb that wants process 1 of service "a"; the trial is begun and everything it needs runs.
     fn running() -> Seen {
         let trial = trial("a", 1);
         let (process, tier) = (ProcessKey::of(&trial), TierKey::of(&trial, "wse-bench"));

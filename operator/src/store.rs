@@ -1,7 +1,7 @@
-//! A bundle on disk: what a run was told, how far it is, and what each trial left.
+//! A bundle on disk: a run's inputs, its progress, and the files of each trial.
 //!
-//! Every file appears by write-to-temporary, fsync, rename, and fsync of its folder; `run.json` says `finished` only when
-//! the trial's files are there. So a kill at any instant loses at most the trial in flight.
+//! Every file is written to a temporary file, synced and renamed, and its folder is synced. `run.json` marks a trial
+//! `finished` only after the trial's files are written, so a kill at any moment loses at most the trial in flight.
 
 use std::{
     fs::File,
@@ -21,65 +21,66 @@ use files::{Disk, Files};
 pub mod files;
 pub mod hlog;
 
-/// The file of a bundle that says what was done when.
+/// Name of the bundle's timeline: which step ran when.
 const TIMELINE: &str = "timeline.jsonl";
 
-/// Why the store can't do what was asked.
+/// Why a bundle can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file can't be written or read.
+    /// A file or folder can't be written or read.
     #[error("failed to {verb} {path}")]
     File {
-        /// What was tried.
+        /// The failed operation, as a verb for the message.
         verb: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The file system's error.
         source: io::Error,
     },
-    /// A new run would overwrite an old one.
+    /// A new run would overwrite an existing one.
     #[error("run \"{id}\" exists in {results}; resume it with --resume {id}, or give another --run-id")]
     Exists {
-        /// The run's id.
+        /// The run id that is taken.
         id: String,
-        /// The results folder.
+        /// The folder that holds the bundles.
         results: PathBuf,
     },
-    /// Another ladder climbs this run.
+    /// Another ladder process holds this bundle's lock.
     #[error("{0} is in use by another ladder; wait until it ends")]
     InUse(PathBuf),
-    /// `run.json` says nothing that can be understood.
+    /// A JSON file of the bundle can't be parsed.
     #[error("{path} is no run: {source}")]
     Parse {
-        /// The file.
+        /// The file that can't be parsed.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// A newer program wrote it.
+    /// A newer program wrote the file.
     #[error("{path}: {source}")]
     Schema {
-        /// The file.
+        /// The file with the newer schema.
         path: PathBuf,
-        /// How new.
+        /// Carries the schema version in the file.
         source: SchemaTooNew,
     },
 }
 
-/// One run's bundle, open for writing by this process alone.
+/// One run's bundle, locked for writing by this process.
 #[derive(Debug)]
 pub struct Store<F = Disk> {
     folder: PathBuf,
     files: F,
-    /// Held for as long as we write; the kernel lets go of it when we die.
+    /// Lock file of the bundle. The kernel releases the lock when this process ends.
     _lock: Option<File>,
 }
 
 impl Store<Disk> {
-    /// Makes the bundle of a new run and writes its `run.json`.
+    /// Creates the bundle of a new run and writes its `run.json`.
     ///
     /// # Errors
-    /// When there is one of that name, or it can't be written.
+    /// [`Error::Exists`] when the run id is taken, [`Error::InUse`] when another process holds the bundle,
+    /// [`Error::File`] when it can't be written.
     pub fn create(results: &Path, run: &Run) -> Result<Self, Error> {
         let folder = results.join(&run.id);
         if folder.join("run.json").exists() {
@@ -90,10 +91,10 @@ impl Store<Disk> {
         Ok(store)
     }
 
-    /// Opens the bundle of a run, to go on with it.
+    /// Opens the bundle of an existing run, to resume it.
     ///
     /// # Errors
-    /// When it isn't there, can't be understood, or another process has it.
+    /// When the bundle doesn't exist, can't be parsed, has a newer schema, or another process holds it.
     pub fn open(results: &Path, id: &str) -> Result<(Self, Run), Error> {
         let folder = results.join(id);
         let run = read_run(&folder)?;
@@ -110,12 +111,12 @@ impl Store<Disk> {
 }
 
 impl<F: Files> Store<F> {
-    /// The bundle's folder.
+    /// Path of the bundle's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A trial's folder.
+    /// The folder of a trial, `trials/<id>` in the bundle.
     pub fn trial_folder(&self, trial: &TrialId) -> PathBuf {
         self.folder.join("trials").join(trial.to_string())
     }
@@ -123,15 +124,15 @@ impl<F: Files> Store<F> {
     /// Writes `run.json`.
     ///
     /// # Errors
-    /// When it can't be written; the one before is then still there.
+    /// When it can't be written; the previous file is then still there.
     pub fn save_run(&self, run: &Run) -> Result<(), Error> {
         self.write_json(&self.folder.join("run.json"), run)
     }
 
-    /// Makes a trial's folder, empty of what an interrupted attempt left.
+    /// Creates a trial's folder and removes what an interrupted attempt left in it.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// When the old folder can't be removed or the new one can't be created.
     pub fn begin_trial(&self, trial: &TrialId) -> Result<(), Error> {
         let folder = self.trial_folder(trial);
         self.files.remove_folder(&folder).map_err(|source| failed("remove", &folder, source))?;
@@ -139,10 +140,10 @@ impl<F: Files> Store<F> {
         self.files.make_folder(&workers).map_err(|source| failed("make", &workers, source))
     }
 
-    /// Writes all that a trial left, `result.json` last.
+    /// Writes all files of a trial, `result.json` last.
     ///
     /// # Errors
-    /// When something can't be written.
+    /// When a file can't be written.
     pub fn save_trial(&self, measured: &Measured, judged: &Judged) -> Result<(), Error> {
         let Judged { result, merged } = judged;
         let folder = self.trial_folder(&result.trial);
@@ -162,10 +163,10 @@ impl<F: Files> Store<F> {
         self.write_json(&folder.join("result.json"), result)
     }
 
-    /// Writes what became of a service's contract.
+    /// Writes the results of a service's contract check.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the file can't be written.
     pub fn save_contract(&self, file: &ContractFile) -> Result<(), Error> {
         let path = contract_path(&self.folder, &file.service);
         let folder = path.parent().unwrap_or(&self.folder);
@@ -173,7 +174,7 @@ impl<F: Files> Store<F> {
         self.write_json(&path, file)
     }
 
-    /// Adds a line to `timeline.jsonl`. A kill may leave half a line, which readers skip.
+    /// Appends a line to `timeline.jsonl`. A kill may leave half a line, which readers skip.
     ///
     /// # Errors
     /// When it can't be written.
@@ -195,7 +196,7 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// Reads a bundle's timeline; lines that a kill cut off are left out.
+/// Reads a bundle's timeline and skips lines that can't be parsed. Empty when the file doesn't exist.
 pub fn read_timeline(folder: &Path) -> Vec<TimelineEntry> {
     let text = std::fs::read_to_string(folder.join(TIMELINE)).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -204,7 +205,7 @@ pub fn read_timeline(folder: &Path) -> Vec<TimelineEntry> {
 /// Reads a bundle's `run.json`.
 ///
 /// # Errors
-/// When it isn't there or can't be understood.
+/// When it doesn't exist, can't be parsed, or has a newer schema.
 pub fn read_run(folder: &Path) -> Result<Run, Error> {
     let path = folder.join("run.json");
     let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
@@ -216,7 +217,7 @@ pub fn read_run(folder: &Path) -> Result<Run, Error> {
 /// Reads a trial's `result.json`.
 ///
 /// # Errors
-/// When it isn't there or can't be understood.
+/// When it doesn't exist, can't be parsed, or has a newer schema.
 pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error> {
     let path = bundle.join("trials").join(trial.to_string()).join("result.json");
     let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
@@ -226,10 +227,10 @@ pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error>
     Ok(result)
 }
 
-/// Reads what is known of a service's contract; nothing where it wasn't looked at.
+/// Reads the results of a service's contract check; `None` if the service was not checked.
 ///
 /// # Errors
-/// When it is there and can't be understood.
+/// When the file exists but can't be read or parsed, or has a newer schema.
 pub fn read_contract(bundle: &Path, service: &str) -> Result<Option<ContractFile>, Error> {
     let path = contract_path(bundle, service);
     let text = match std::fs::read(&path) {
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Climbs all trials of a run into a store, as the climb does.
+    /// Climbs all trials of a run into a store, in the order that the climb uses.
     fn climb<F: Files>(store: &Store<F>, run: &mut Run) -> Result<(), Error> {
         for index in 0..run.trials.len() {
             let trial = run.trials[index].trial.clone();
@@ -301,7 +302,7 @@ mod tests {
         Ok(())
     }
 
-    /// What must hold in a bundle at any moment.
+    /// Asserts what must hold in a bundle at any moment.
     fn check_whole(folder: &Path) -> Run {
         let run = read_run(folder).unwrap();
         for entry in &run.trials {

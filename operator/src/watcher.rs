@@ -1,4 +1,4 @@
-//! Whoever wants to know how a climb goes while it goes. The climb tells; it never waits for an answer.
+//! Progress reports of a climb. The climb calls a watcher and never waits for a result.
 
 use bench_format::{
     result::TrialResult,
@@ -9,23 +9,23 @@ use bench_format::{
 
 use crate::print;
 
-/// Told what happens. Calls come on the climb's own thread: they must be quick.
+/// Receives progress reports. The calls are made on the climb's thread, so they must not block.
 pub trait Watcher {
-    /// A step begins.
+    /// A step begins; `trial` is absent for a step outside a trial.
     fn step(&self, _step: TimelineStep, _trial: Option<&TrialId>) {}
-    /// The run's file was written.
+    /// `run.json` was written.
     fn run(&self, _run: &Run) {}
     /// A trial has a result.
     fn result(&self, _result: &TrialResult) {}
     /// A trial could not be measured.
     fn failed(&self, _trial: &TrialId, _reason: &str) {}
-    /// A search has found what it looked for.
+    /// A search has a result.
     fn found(&self, _search: &Search) {}
     /// A trial was interrupted and will be repeated.
     fn interrupted(&self, _trial: &TrialId, _reason: &str) {}
 }
 
-/// A person at a terminal: a line per trial.
+/// Prints a line per trial on standard error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terminal;
 

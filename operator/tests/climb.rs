@@ -1,5 +1,5 @@
-//! A climb whose backend or store is meddled with: what is interrupted is repeated, what was measured is kept, and in the end
-//! everything is put back.
+//! Tests of a climb with an intervening backend or store: interrupted trials are repeated, measurements are kept, and
+//! everything is restored at the end.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,7 +32,7 @@ use tokio::sync::watch;
 
 mod fakes;
 
-/// The local backend with somebody who is called at the end of each trial, and may end it.
+/// The local backend with a hook that is called at the end of each trial and may report an end.
 struct Meddled<F> {
     inner: Local,
     meddle: F,
@@ -79,7 +79,7 @@ impl<F: FnMut() -> Option<Ended>> Stage for Meddled<F> {
     }
 }
 
-/// A checkout whose workers are found wherever this test runs, with a plan of two repeats.
+/// A checkout with a plan of two repeats, whose worker program is found from any working directory.
 struct Setting {
     checkout: Checkout,
     registry: Registry,
@@ -125,7 +125,7 @@ impl Setting {
         }
     }
 
-    /// Climbs with somebody who meddles; `between` is called when the store failed, before the climb is taken up again.
+    /// Climbs with the hook `meddle`. `between` is called when the store failed, before the climb resumes.
     async fn climb(&self, meddle: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
         let coordinator = Coordinator::start("r").await.unwrap();
         let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.workers);
@@ -205,7 +205,7 @@ async fn a_trial_that_is_interrupted_again_and_again_is_a_row_and_the_climb_goes
 async fn what_was_measured_while_nothing_could_be_written_is_written_later() {
     let setting = Setting::new();
     let folder = setting.results().join("r/trials/honest/throughput/standard/4-p1-r1");
-    // Where the worker's result should go, something is in the way: as good as a full disk.
+    // A folder in place of the worker's result has the same effect as a full disk.
     let obstacle = folder.join("workers/0.json/obstacle");
     let trials = Cell::new(0);
     let meddle = || {

@@ -1,4 +1,4 @@
-//! `ladder run` and the contract of services: checked before the first trial and after the last, with what follows.
+//! Tests of the contract check in `ladder run`: before the first trial and after the last one, with its consequences.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Output};
 
@@ -12,8 +12,8 @@ mod fakes;
 
 const RUN: &str = "run fake --run-id r --no-report";
 
-/// A checkout whose services have a contract. Its program finds it kept or broken, one word for each of its calls, and
-/// keeps what it was told.
+/// A checkout whose services have a contract. The fake conformance program takes its outcome from `findings`, one for
+/// each call, and appends its arguments to the file `told`.
 fn checkout(findings: &[&str]) -> Checkout {
     let checkout = Checkout::new();
     let registry = checkout.path("services/services.toml");
@@ -82,7 +82,7 @@ fn a_contract_that_is_broken_after_the_trials_makes_the_run_invalid() {
     assert!(matches!(checkout.run_file().trials[0].state, TrialState::Finished { .. }));
     assert_eq!(contract(&checkout).after.unwrap().outcome, ContractOutcome::Failed);
     ended(&checkout.run("assert results/r"), 2, "did not keep its contract after its last trial (batches)");
-    // What was found stays found.
+    // A resumed run doesn't repeat the check.
     ended(&checkout.run("run --resume r --no-report"), 2, "the contract is broken");
     assert_eq!(calls(&checkout).len(), 2);
 }

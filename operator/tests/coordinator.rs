@@ -1,4 +1,5 @@
-//! The coordinator over HTTP, with workers in the test itself: barrier, repetition, absence, lateness, strangers.
+//! Tests of the coordinator over HTTP, with workers in the test itself: barrier, repeated, missing and late requests,
+//! and requests without the token.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ fn assignment(worker: u32, workers: u32) -> Assignment {
     }
 }
 
-/// A coordinator with a trial for so many workers, and those workers.
+/// A coordinator that offers a trial for this number of workers, and the workers.
 async fn offered(workers: u32) -> (Coordinator, Vec<Worker>, Client) {
     let coordinator = Coordinator::start("r").await.unwrap();
     coordinator.offer((0..workers).map(|worker| assignment(worker, workers)).collect());
@@ -115,7 +116,7 @@ async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
     let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
     let words = words(late, StatusCode::CONFLICT).await;
     assert!(words.ends_with("is not under way; ask for the next"), "{words}");
-    // The answer to the first may have been lost: repeating it is still fine.
+    // The response to the first upload may have been lost, so repeating it must succeed.
     assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
 }
 

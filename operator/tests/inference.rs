@@ -1,4 +1,4 @@
-//! What stands behind a gateway, as `ladder` starts it, reads it and ends with it.
+//! Tests of the inference service behind a gateway: how `ladder` starts, reads and stops it.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn pid(checkout: &Checkout) -> Option<u32> {
     fs::read_to_string(checkout.path("inference-pid")).ok()?.parse().ok()
 }
 
-/// What a log of a trial says of a variable.
+/// The values of a variable in a log of a trial.
 fn logged(checkout: &Checkout, service: &str, log: &str, name: &str) -> Vec<String> {
     let path = checkout.path(&format!("results/r/trials/{service}/throughput/standard/4-p1-r1/{log}"));
     let text = fs::read_to_string(path).unwrap();

@@ -1,4 +1,4 @@
-//! `ladder` as a process: what it prints, what it leaves, how it ends, and what happens to it on the way.
+//! Tests of `ladder` as a process: its output, its files, its exit codes, and its behaviour when it is disturbed.
 
 use std::fs;
 
@@ -254,7 +254,7 @@ fn the_report_command_gets_the_bundle_and_its_failure_does_not_touch_the_verdict
     let checkout = Checkout::new();
     let output = checkout.run("run fake --run-id r --report-command ls");
     let printed = String::from_utf8_lossy(&output.stdout);
-    // `ls` lists the bundle that it was given.
+    // `ls` lists the bundle that it gets as its argument.
     assert!(printed.contains("run.json\ntimeline.jsonl\ntrials\n"), "{printed}");
     assert!(printed.trim_end().ends_with("results/r/report/report.html"), "{printed}");
     let output = checkout.run("run fake --run-id r2 --report-command false");

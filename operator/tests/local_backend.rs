@@ -1,4 +1,5 @@
-//! The local backend with tiny real processes: CPUs, quotas, clocks, logs, and that nothing outlives its owner.
+//! Tests of the local backend with small real processes: CPUs, quotas, CPU time, logs, and that no process outlives its
+//! owner.
 
 use std::{
     fs,
@@ -108,7 +109,7 @@ async fn cpu_time_is_the_kernels_and_counts_all_threads() {
     assert!(process::added_up(&process::family(pid), process::cpu_ns).is_err());
 }
 
-/// A quota can only be tried where cgroups can be written; elsewhere the refusal is what is tested.
+/// A quota can only be tested where cgroups are writable; elsewhere the test checks that the refusal has a reason.
 #[tokio::test]
 async fn a_fraction_is_held_to_its_quota_or_refused_in_words() {
     let hierarchy = match Hierarchy::detect() {
@@ -126,7 +127,7 @@ async fn a_fraction_is_held_to_its_quota_or_refused_in_words() {
     let (began, before) = (Instant::now(), cpu_ns(&running));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let share = (cpu_ns(&running) - before) as f64 / began.elapsed().as_nanos() as f64;
-    // Never more than its share; less where the machine is busy.
+    // The upper limit is strict; on a busy machine the share may be lower.
     assert!(share < 0.25, "it used {share} of a CPU");
     assert!(running.cgroup().unwrap().throttled_periods().unwrap() > 0);
     running.stop(Duration::from_secs(1)).await;
@@ -155,7 +156,7 @@ fn roles_follow_the_shapes() {
 #[tokio::test]
 async fn what_a_process_has_started_counts_as_its_own() {
     let folder = folder();
-    // A child that burns and one of its own that sleeps; the process itself waits.
+    // The process waits for a child that uses CPU, which has a child that sleeps.
     let script = "sh -c 'sleep 1000 & while :; do :; done' & echo \"{$!}\"; wait";
     let mut running = Running::start(launch(&folder, script)).unwrap();
     let line = running.first_json_line().await.unwrap().unwrap();

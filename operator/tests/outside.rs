@@ -1,4 +1,4 @@
-//! `ladder run --url`: a service that somebody else started, climbed, read and left alone.
+//! Tests of `ladder run --url`: a service that the test started is climbed, read and left running.
 
 use std::{
     fs,
@@ -20,14 +20,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
 
-/// A service that the test started by hand, in the checkout's own way. Ends with the test.
+/// A fake service that the test started. It is killed when this is dropped.
 struct ByHand {
     child: Child,
     started: Started,
 }
 
 impl ByHand {
-    /// A service that calls itself by this name.
+    /// Starts a service that reports this name.
     fn start(checkout: &Checkout, name: &str, flaw: &str) -> Self {
         let mut child = Command::new(checkout.path("bin/fake-service"))
             .env("FAKE_NAME", name)
@@ -41,7 +41,7 @@ impl ByHand {
         Self { child, started: serde_json::from_str(&ready).unwrap() }
     }
 
-    /// The command that climbs it.
+    /// The arguments that climb this service.
     fn run(&self, plan: &str) -> String {
         let Started { address, metrics_address, .. } = &self.started;
         format!("run {plan} --run-id r --no-report --url ws://{address} --metrics {metrics_address}")
@@ -55,7 +55,7 @@ impl Drop for ByHand {
     }
 }
 
-/// Tells what a process uses as `ladder evidence` does, until the test ends.
+/// A fake evidence agent for a process; it serves until the test ends.
 fn tell_usage(listener: TcpListener, pid: u32) {
     listener.set_nonblocking(true).unwrap();
     let usage = move || Usage {
@@ -72,13 +72,13 @@ fn tell_usage(listener: TcpListener, pid: u32) {
     });
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// What a command that must be refused says; nothing was begun.
+/// The output of a command that must be refused before it creates a bundle.
 fn refused(checkout: &Checkout, arguments: &str) -> String {
     let output = checkout.run(arguments);
     assert_eq!(output.status.code(), Some(2), "{}", words(&output));
@@ -159,7 +159,7 @@ fn evidence_that_is_not_there_is_named_before_anything_is_begun() {
 fn what_is_still_being_started_is_waited_for() {
     let checkout = Checkout::new();
     let service = ByHand::start(&checkout, "honest", "honest");
-    // It comes up only after `ladder` has looked for it.
+    // The evidence agent starts only after `ladder` has tried to reach it.
     let evidence = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = evidence.local_addr().unwrap();
     let mut ladder = checkout.start(&format!("{} --evidence {address} --wait 60", service.run("fake")));
@@ -214,7 +214,7 @@ fn a_service_whose_counters_are_not_there_is_not_climbed() {
     let (address, free) = (&service.started.address, free_address());
     let found = refused(&checkout, &format!("run fake --run-id r --url ws://{address} --metrics {free}"));
     assert!(found.contains(&format!("failed to read the counters of ws://{address}/ at http://{free}")), "{found}");
-    // Its only port serves both, and is no other port of it.
+    // The service has a single port for everything, so there is no other port to find.
     let found = refused(&checkout, &format!("run fake --run-id r --url ws://{address}"));
     assert!(found.contains("none answers /stats by the contract"), "{found}");
 }

@@ -1,5 +1,5 @@
-//! `ladder search` as a process, against a service whose capacity is known: what it finds, and that it decides the same
-//! when it is taken up again.
+//! Tests of `ladder search` as a process, against a service of known capacity: its result, and that a resumed search
+//! decides the same.
 
 use std::fs;
 
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
 
-/// Connections up to which the fake service answers in time.
+/// Number of connections up to which the fake service responds in time.
 const CAPACITY: &str = "21";
 
-/// A checkout with a plan that searches the largest number of connections with a median response of 100 ms.
+/// A checkout with a plan that searches for the largest number of connections with a median response of at most 100 ms.
 fn checkout(service: &str) -> Checkout {
     let checkout = Checkout::new();
     let text = format!(
@@ -50,7 +50,8 @@ fn search(checkout: &Checkout, arguments: &str) -> std::process::Output {
     checkout.ladder(arguments).env("FAKE_CAPACITY", CAPACITY).output().unwrap()
 }
 
-/// What was decided: load and purpose of each valid trial. On a busy machine one may be invalid and repeated.
+/// The decisions of a search: load and purpose of each valid trial. On a busy machine a trial may be invalid and
+/// repeated.
 fn decisions(run: &Run) -> Vec<(u32, Option<SearchTrial>)> {
     let valid = |state: &TrialState| matches!(state, TrialState::Finished { validity: Validity::Valid, .. });
     let decided = run.trials.iter().filter(|entry| valid(&entry.state));

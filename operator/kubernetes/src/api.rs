@@ -1,5 +1,5 @@
-//! The few things that the operator does to a cluster, each with a deadline and a few tries. The changes are applied
-//! server-side under our own name, so that whoever looks can tell them from the chart's.
+//! The operations of the operator on a cluster, each with a deadline and a few attempts. Changes are applied
+//! server-side with our own field manager, which distinguishes them from the chart's.
 
 use std::time::Duration;
 
@@ -12,43 +12,43 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-/// The owner of our fields.
+/// Field manager of our changes.
 pub const FIELD_MANAGER: &str = "ws-ladder";
-/// Longest wait for one answer.
+/// Longest wait for one response.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How often a request is tried while the API server is busy or away.
+/// Number of attempts while the API server is busy or unreachable.
 const TRIES: u32 = 3;
-/// Between two tries.
+/// Interval between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest log that is kept of a container.
+/// Largest log that is read from a container, in bytes.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// Why the API server didn't do it.
+/// Why a request to the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The object isn't there.
+    /// The object doesn't exist.
     #[error("failed to {what}: there is none of that name")]
     NotFound {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
     },
-    /// It refused.
+    /// The API server refused the request, or the request failed.
     #[error("failed to {what}: {reason}")]
     Refused {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// Its words.
+        /// The reason of the API server or the client.
         reason: String,
     },
-    /// It didn't answer in time.
+    /// The API server didn't respond in time.
     #[error("failed to {what}: no answer within {} s", ANSWER.as_secs())]
     Silent {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
     },
 }
 
-/// A namespace, as far as the operator needs it.
+/// Access to the Deployments, Jobs and pods of one namespace.
 #[derive(Clone)]
 pub struct ClusterApi {
     deployments: Api<Deployment>,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for ClusterApi {
 }
 
 impl ClusterApi {
-    /// Of one namespace.
+    /// Access to one namespace.
     pub fn new(client: &Client, namespace: &str) -> Self {
         Self {
             deployments: Api::namespaced(client.clone(), namespace),
@@ -72,43 +72,43 @@ impl ClusterApi {
         }
     }
 
-    /// A Deployment as it is now.
+    /// Reads a Deployment from the API server.
     ///
     /// # Errors
-    /// When it isn't there or the API server doesn't say.
+    /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn deployment(&self, name: &str) -> Result<Deployment, Error> {
         answered(format!("read Deployment {name}"), || self.deployments.get(name)).await
     }
 
-    /// A Job as it is now.
+    /// Reads a Job from the API server.
     ///
     /// # Errors
-    /// As above.
+    /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn job(&self, name: &str) -> Result<Job, Error> {
         answered(format!("read Job {name}"), || self.jobs.get(name)).await
     }
 
-    /// A pod as it is now.
+    /// Reads a pod from the API server.
     ///
     /// # Errors
-    /// As above.
+    /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn pod(&self, name: &str) -> Result<Pod, Error> {
         answered(format!("read pod {name}"), || self.pods.get(name)).await
     }
 
-    /// The pods of a Job as they are now.
+    /// Lists the pods of a Job.
     ///
     /// # Errors
-    /// When the API server doesn't say.
+    /// When the API server refuses or doesn't respond.
     pub async fn pods_of_job(&self, job: &str) -> Result<Vec<Pod>, Error> {
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
         Ok(answered(format!("list the pods of Job {job}"), || self.pods.list(&of_job)).await?.items)
     }
 
-    /// Sets how many pods a Deployment has.
+    /// Sets the number of pods of a Deployment.
     ///
     /// # Errors
-    /// When the API server refuses or doesn't answer.
+    /// When the API server refuses or doesn't respond.
     pub async fn scale(&self, deployment: &str, replicas: i32) -> Result<(), Error> {
         let change = json!({
             "apiVersion": "autoscaling/v1", "kind": "Scale",
@@ -120,10 +120,10 @@ impl ClusterApi {
             .map(|_| ())
     }
 
-    /// Releases a Job's pods, or suspends it again.
+    /// Suspends a Job, or releases it so that its pods are created.
     ///
     /// # Errors
-    /// As above.
+    /// When the API server refuses or doesn't respond.
     pub async fn suspend(&self, job: &str, suspend: bool) -> Result<(), Error> {
         let change: Value = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}, "spec": {"suspend": suspend},
@@ -132,10 +132,10 @@ impl ClusterApi {
         answered(what, || async { self.jobs.patch(job, &ours(), &Patch::Apply(&change)).await }).await.map(|_| ())
     }
 
-    /// What a container has written, or the one before its last restart.
+    /// Reads the log of a container; with `previous`, of its instance before the last restart.
     ///
     /// # Errors
-    /// When the kubelet has nothing or doesn't answer.
+    /// When the kubelet has no log, or the API server refuses or doesn't respond.
     pub async fn log(&self, pod: &str, container: &str, previous: bool) -> Result<String, Error> {
         let parameters = LogParams {
             container: Some(container.into()),
@@ -151,7 +151,7 @@ fn ours() -> PatchParams {
     PatchParams::apply(FIELD_MANAGER).force()
 }
 
-/// Asks until there is an answer that asking again wouldn't change.
+/// Repeats a request until it succeeds, fails for a reason that a retry doesn't change, or the attempts are used up.
 async fn answered<T, F: Future<Output = kube::Result<T>>>(what: String, ask: impl Fn() -> F) -> Result<T, Error> {
     let mut tries = 0;
     loop {

@@ -1,8 +1,8 @@
-//! Services as Deployments that are scaled up for a trial, workers as Jobs that are released for a tier.
+//! A backend that runs services as Deployments, scaled up for a trial, and workers as Jobs, released for a tier.
 //!
-//! The chart made both; here they are only scaled and released, and put back as they were found. What was found is in the
-//! [`journal`](crate::journal) before it is changed. [`service`] and [`workers`] start and stop, [`logs`] keeps what pods
-//! wrote, [`pods`] tells where they ran.
+//! The chart creates both; the backend only scales and releases them, and restores them at the end. The original values
+//! are written to the [`journal`](crate::journal) before a change. [`service`] and [`workers`] start and stop pods,
+//! [`logs`] stores their logs, [`pods`] reports where they ran.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,36 +38,36 @@ mod pods;
 mod service;
 mod workers;
 
-/// How long it may take an API server to show a change of ours in its watches.
+/// Longest wait until a watch shows a change that we made.
 const ECHO: Duration = Duration::from_secs(10);
-/// Longest wait for pods of an earlier process or tier to go.
+/// Longest wait for the pods of an earlier process or tier to go.
 const GONE: Duration = Duration::from_secs(90);
-/// Tries to put everything back before it is left to the next start.
+/// Number of attempts to restore everything before it is left to the next start.
 const PUT_BACK_TRIES: u32 = 2;
 
-/// A release in a cluster.
+/// The Deployments and Jobs of a Helm release in a cluster.
 #[derive(Debug)]
 pub struct Kubernetes {
     cluster: Arc<ClusterFile>,
     api: ClusterApi,
     seen: Seen,
     journal: Journal,
-    /// Told what could not be put back.
+    /// Gets an Event when something could not be restored.
     events: Events,
-    /// Longest wait for a pod to run or become ready, images included.
+    /// Longest wait for a pod to run or become ready, including image pulls.
     start_deadline: Duration,
     service: Option<Serves>,
-    /// What stands behind the service, in the order in which it was started.
+    /// The inference service and the companions of the service, in the order in which they were started.
     behind: Vec<Serves>,
     workers: Option<Workers>,
-    /// Machines, by node; each was asked once.
+    /// The machines, by node name; each is read once.
     machines: BTreeMap<String, Environment>,
 }
 
-/// A pod that serves: the service, or what stands behind it.
+/// A pod that serves: of the service, its inference service or a companion.
 #[derive(Debug)]
 struct Serves {
-    /// Its name, by which messages and readings call it.
+    /// Name in messages and readings.
     name: String,
     known: ServicePod,
     evidence: EvidenceClient,
@@ -75,7 +75,7 @@ struct Serves {
     log: PathBuf,
 }
 
-/// The workers that run, or are on their way.
+/// The workers that run or are being started.
 #[derive(Debug)]
 struct Workers {
     known: WorkerPods,
@@ -83,7 +83,7 @@ struct Workers {
 }
 
 impl Kubernetes {
-    /// A backend for a release; `machine` is the one on which we run ourselves.
+    /// A backend for a release. `machine` is the one on which the operator runs.
     pub fn new(
         cluster: Arc<ClusterFile>,
         api: ClusterApi,
@@ -108,7 +108,7 @@ impl Kubernetes {
         }
     }
 
-    /// Waits for a change until `look` has an answer; nothing when the deadline passes first.
+    /// Calls `look` at every change until it returns a value; `None` when the deadline passes first.
     async fn wait_for<T>(&self, deadline: Instant, mut look: impl FnMut(&Seen) -> Option<T>) -> Option<T> {
         let mut changes = self.seen.changes();
         loop {
@@ -122,7 +122,7 @@ impl Kubernetes {
         }
     }
 
-    /// Waits until no pod of a kind is left; they went before we start the next.
+    /// Waits until no pod of a kind is left, before the next ones are started.
     async fn wait_until_gone(&self, whose: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
         let left =
             |seen: &Seen| seen.pods().into_iter().filter(|pod| ours(pod) && !is_over(pod)).map(|pod| pod_name(&pod));
@@ -134,7 +134,7 @@ impl Kubernetes {
         })
     }
 
-    /// Labels by which the pods of every Deployment of ours are known.
+    /// Whether a pod belongs to one of our Deployments, by their label selectors.
     fn is_of_a_service(&self, pod: &Pod) -> bool {
         self.cluster.deployments().any(|name| self.is_of_deployment(pod, name))
     }
@@ -163,16 +163,17 @@ impl Kubernetes {
         self.seen.pods().into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
     }
 
-    /// Puts one thing back.
+    /// Restores one object to its original value.
     async fn restore(&self, found: &Found) -> Result<(), api::Error> {
         let restored = match found {
             Found::Deployment { name, replicas } => self.api.scale(name, *replicas).await,
             Found::Job { name, suspend } => self.api.suspend(name, *suspend).await,
         };
         match restored {
-            // Nothing is left that could be put back.
+            // The object was deleted, so there is nothing to restore.
             Err(api::Error::NotFound { .. }) => Ok(()),
-            // An apply to a Job that is gone would create it, and is refused for lack of a template.
+            // Server-side apply to a Job that was deleted would create it, and is refused because the template is
+            // missing.
             Err(api::Error::Refused { reason, .. }) if reason.contains("spec.template") => Ok(()),
             other => other,
         }
@@ -202,7 +203,7 @@ impl Backend for Kubernetes {
         let mut last = None;
         for _ in 0..PUT_BACK_TRIES {
             last = None;
-            // What was changed last first: a service goes before what stands behind it.
+            // In reverse order of the changes: a service goes before its inference service and companions.
             for found in self.journal.entries().iter().rev().cloned().collect::<Vec<_>>() {
                 match self.restore(&found).await {
                     Ok(()) => self.journal.forget(&found),
@@ -257,7 +258,7 @@ impl Stage for Kubernetes {
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
-        // What stands behind it first: a service may end because of that.
+        // Inference and companions first: a service may end because of them.
         self.behind.iter().chain(&self.service).find_map(|Serves { known, .. }| {
             ends::of_service(known, self.seen.deployment(&known.deployment).as_deref(), self.pod(&known.uid).as_deref())
         })
@@ -298,7 +299,7 @@ impl Stage for Kubernetes {
 }
 
 impl Kubernetes {
-    /// Asks the API server itself, where the watches could be a moment behind.
+    /// Reads the current state from the API server, because the watches may lag behind.
     async fn ask_afresh(&self) -> Result<Option<Ended>, api::Error> {
         for Serves { known, .. } in self.behind.iter().chain(&self.service) {
             let deployment = found(self.api.deployment(&known.deployment).await)?;
@@ -316,7 +317,7 @@ impl Kubernetes {
     }
 }
 
-/// What was asked for, or that it isn't there.
+/// Turns a "not found" error into `None`.
 fn found<T>(answer: Result<T, api::Error>) -> Result<Option<T>, api::Error> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -332,7 +333,7 @@ fn elsewhere(error: api::Error) -> Error {
     Error::Elsewhere { what: what.into(), reason: reason.into() }
 }
 
-/// An error of the results volume, with the way out where there is one.
+/// An error of the results volume as text, with how to fix it if known.
 pub fn io_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -343,7 +344,7 @@ pub fn io_words(error: &io::Error) -> String {
     }
 }
 
-/// A pod that uses nothing any more, though it may still be listed.
+/// Whether a pod has ended and uses nothing any more, though it may still be listed.
 fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     ["Succeeded", "Failed"].contains(&phase)

@@ -1,4 +1,5 @@
-//! The command line. A table of contents: the work is in the modules.
+//! The command line of `ladder-kubernetes`: parses the arguments and calls one function per subcommand. The work itself
+//! is in the modules.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -12,7 +13,7 @@ use crate::{
     serve,
 };
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(name = "ladder", version, about = "The part of ladder that speaks to clusters")]
 struct Arguments {
@@ -22,51 +23,51 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Climb inside a cluster: what the chart's operator runs.
+    /// Climb inside a cluster: the command of the chart's operator.
     Serve(Serve),
-    /// Say how a run in a cluster stands; exit code 0 when the operator is ready and its plan is valid.
+    /// Print the status of a run in a cluster; exit code 0 when the operator is ready, 1 when it is not.
     Status(status::Status),
-    /// Fetch a bundle from a cluster, check it file by file, and make its report.
+    /// Fetch a bundle from a cluster, check every file, and make its report.
     Fetch(fetch::Fetch),
-    /// Turn the verdicts of the ordered run into an exit code: 0 pass, 1 fail, 2 invalid.
+    /// Turn the verdicts of the requested run into an exit code: 0 pass, 1 fail, 2 invalid.
     Assert(assert::Assert),
-    /// Tell what a service beside it in a pod uses.
+    /// Report the CPU and memory use of a service in the same pod, over HTTP.
     Evidence(Evidence),
 }
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// The plan.
+    /// Path of the plan file.
     #[arg(long)]
     plan: PathBuf,
-    /// What the chart made of it.
+    /// The file that the chart generated from the plan (cluster.yaml).
     #[arg(long)]
     cluster: PathBuf,
-    /// Where bundles are kept.
+    /// Folder in which bundles are written.
     #[arg(long, default_value = "results")]
     results: PathBuf,
-    /// Address of all ports.
+    /// Address on which all ports listen.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
     /// Port for workers.
     #[arg(long, default_value_t = 8080)]
     coordinator_port: u16,
-    /// Port for people, probes, status, fetch and assert.
+    /// Port for the live page, probes, status, fetch and assert.
     #[arg(long, default_value_t = 8081)]
     web_port: u16,
     /// Port for Prometheus.
     #[arg(long, default_value_t = 9090)]
     metrics_port: u16,
-    /// Longest wait for a pod to run or become ready, images included.
+    /// Longest wait for a pod to run or become ready, including image pulls.
     #[arg(long, env = "LADDER_START_DEADLINE_SECONDS", default_value_t = 180, value_name = "SECONDS")]
     start_deadline: u64,
-    /// What workers must show.
+    /// Bearer token that workers must send; without one, every worker is accepted.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     coordinator_token: Option<String>,
-    /// This pod's name.
+    /// Name of this pod.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
-    /// This pod's unique id: Events are about it.
+    /// Unique id of this pod; Kubernetes Events refer to it.
     #[arg(long, env = "POD_UID")]
     pod_uid: Option<String>,
 }
@@ -76,14 +77,14 @@ struct Evidence {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port.
+    /// Port to listen on.
     #[arg(long, default_value_t = 9101)]
     port: u16,
 }
 
-/// Runs the command line.
+/// Parses the process's arguments, runs the subcommand and returns its exit code.
 pub fn main() -> ExitCode {
-    // Before any client is built: with one provider for the whole process none has to be guessed.
+    // Installed before any client is built, since several crypto providers are compiled in and rustls can't choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -92,7 +93,7 @@ pub fn main() -> ExitCode {
         .context("failed to start a runtime")
         .and_then(|runtime| {
             let code = runtime.block_on(run(Arguments::parse().command));
-            // Whoever still holds a connection open must not hold up the end.
+            // A client that keeps a connection open must not delay the exit.
             runtime.shutdown_background();
             code
         });

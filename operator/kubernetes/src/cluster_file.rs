@@ -1,6 +1,7 @@
-//! `cluster.yaml`: what the chart made of the plan, so that the operator finds its Deployments and Jobs by name.
+//! `cluster.yaml`: lists what the chart generated from the plan, so that the operator finds its Deployments and Jobs by
+//! name.
 //!
-//! Read together with the plan; every mistake in either is named at once.
+//! It is read together with the plan, and all mistakes in both are reported at once.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -14,32 +15,32 @@ use operator::{
 };
 use serde::Deserialize;
 
-/// The newest `schema` of the file that is understood.
+/// The `schema` of the file that this version supports.
 const SCHEMA: u32 = 1;
 
-/// The file.
+/// The content of `cluster.yaml`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
-    /// The format's number.
+    /// Version of the file format.
     pub schema: u32,
-    /// The run to climb; empty: none.
+    /// Id of the run to climb; empty for none.
     #[serde(default)]
     pub run_id: String,
-    /// The Helm release.
+    /// Name of the Helm release.
     pub release: String,
-    /// Its namespace.
+    /// Namespace of the release.
     pub namespace: String,
-    /// The Lease that the one climbing operator holds.
+    /// Name of the Lease that the climbing operator holds.
     pub lease: String,
-    /// Where workers find the coordinator.
+    /// Address at which workers reach the coordinator.
     pub coordinator_url: String,
-    /// By name.
+    /// The protocols, by name.
     pub protocols: BTreeMap<String, Protocol>,
-    /// What stands behind services, by name.
+    /// The inference services behind gateways, by name.
     #[serde(default)]
     pub inference: BTreeMap<String, ClusterInference>,
-    /// By name.
+    /// The services, by name.
     pub services: BTreeMap<String, ClusterService>,
     /// The Deployment of each service in each ladder.
     pub targets: Vec<Target>,
@@ -47,76 +48,77 @@ pub struct ClusterFile {
     pub jobs: Vec<TierJob>,
 }
 
-/// One service.
+/// A service of the release.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterService {
-    /// In a line.
+    /// Description of the service, in one line.
     pub description: String,
-    /// Its protocol.
+    /// Name of the service's protocol.
     pub protocol: String,
-    /// What its books can answer.
+    /// Which counters the service keeps.
     #[serde(default)]
     pub books: BookKeeping,
-    /// Whether its protocol is checked around each trial.
+    /// Whether a worker checks the protocol around each trial.
     #[serde(default)]
     pub protocol_check: ProtocolCheck,
-    /// At least so long it is loaded before each window.
+    /// Least load time before each window, in seconds.
     #[serde(default)]
     pub warmup_seconds: Option<f64>,
-    /// Its environment, as the values give it; the ladder's comes on top.
+    /// Environment variables from the chart's values; those of the ladder are added.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Its image.
+    /// The container image of the service.
     pub image: String,
 }
 
-/// An inference simulator.
+/// An inference simulator of the release.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterInference {
-    /// In a line.
+    /// Description of the simulator, in one line.
     pub description: String,
-    /// Its image.
+    /// The container image of the simulator.
     pub image: String,
 }
 
-/// Where a service is for one ladder.
+/// The Deployment of a service for one ladder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// The service.
+    /// Name of the service.
     pub service: String,
-    /// The ladder's workload.
+    /// Workload of the ladder in which the Deployment serves.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder in which the Deployment serves.
     pub variant: String,
-    /// Its Deployment.
+    /// Name of the Deployment.
     pub deployment: String,
-    /// Pods while a trial runs.
+    /// Number of pods while a trial runs; must be 1.
     #[serde(default = "one")]
     pub replicas: i32,
-    /// Its ports.
+    /// Ports of the pod.
     pub ports: Ports,
-    /// Where the inference behind it is; absent where nothing stands behind it.
+    /// The Deployment of the inference service; absent where the service needs none.
     #[serde(default)]
     pub inference: Option<InferenceTarget>,
-    /// What belongs to it, in the order in which it is started; none where it stands alone.
+    /// The companions of the service, in the order in which they are started; empty if it has none.
     #[serde(default)]
     pub companions: Vec<CompanionTarget>,
 }
 
-/// Where a companion of a service is: another instance of it, a broker. The chart tells their addresses to each other.
+/// The Deployment of a companion, such as another instance of the service or a broker. The chart configures the
+/// addresses that they use among each other.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompanionTarget {
-    /// Its name in the values.
+    /// Name of the companion in the chart's values.
     pub name: String,
-    /// Its Deployment.
+    /// Name of the Deployment.
     pub deployment: String,
-    /// Its image.
+    /// The container image of the companion.
     pub image: String,
-    /// Its ports.
+    /// Ports of the pod.
     pub ports: CompanionPorts,
 }
 
@@ -124,20 +126,20 @@ pub struct CompanionTarget {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompanionPorts {
-    /// `/readyz`; absent where it has no such path: then its pod being Ready has to do.
+    /// Port of `/readyz`; absent where the companion has no such path. In that case a Ready pod is enough.
     #[serde(default)]
     pub metrics: Option<u16>,
-    /// The container beside it that tells what it uses.
+    /// Port of the evidence agent in the same pod.
     pub evidence: u16,
 }
 
-/// Where the inference behind a service is. The chart tells its Service's address to the gateway.
+/// The Deployment of the inference service behind a gateway. The chart configures its address in the gateway.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InferenceTarget {
-    /// Its Deployment.
+    /// Name of the Deployment.
     pub deployment: String,
-    /// Its ports.
+    /// Ports of the pod.
     pub ports: InferencePorts,
 }
 
@@ -145,9 +147,9 @@ pub struct InferenceTarget {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InferencePorts {
-    /// Requests, `/readyz`.
+    /// Port of requests and of `/readyz`.
     pub http: u16,
-    /// The container beside it that tells what it uses.
+    /// Port of the evidence agent in the same pod.
     pub evidence: u16,
 }
 
@@ -155,11 +157,11 @@ pub struct InferencePorts {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ports {
-    /// Clients.
+    /// Port of the WebSocket endpoint, for clients.
     pub ws: u16,
-    /// `/readyz`, `/stats`.
+    /// Port of `/readyz` and `/stats`.
     pub metrics: u16,
-    /// The container beside it that tells what the service uses.
+    /// Port of the evidence agent in the same pod.
     pub evidence: u16,
 }
 
@@ -167,15 +169,15 @@ pub struct Ports {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierJob {
-    /// The service that they load.
+    /// Name of the service that they load.
     pub service: String,
-    /// The ladder's workload.
+    /// Workload of the ladder that the workers climb.
     pub workload: String,
-    /// The ladder's variant.
+    /// Variant of the ladder that the workers climb.
     pub variant: String,
-    /// The tier.
+    /// The tier whose load the workers offer.
     pub tier: u32,
-    /// Their Job.
+    /// Name of the workers' Job.
     pub job: String,
 }
 
@@ -183,14 +185,14 @@ fn one() -> i32 {
     1
 }
 
-/// Both files, checked.
+/// The plan and the cluster file, checked together.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// What the chart made.
+    /// The cluster file, as it was read.
     pub cluster: ClusterFile,
-    /// The plan.
+    /// The plan, checked against the cluster file's services.
     pub plan: Plan,
-    /// The services, as the climb looks for them.
+    /// The registry that the climb uses, made from the cluster file.
     pub registry: Registry,
 }
 
@@ -198,7 +200,7 @@ impl Orders {
     /// Reads and checks both files.
     ///
     /// # Errors
-    /// With every mistake that could be told apart, in both.
+    /// All mistakes that can be separated, in both files.
     pub fn read(plan_path: &Path, cluster_path: &Path) -> Result<Self, Mistakes> {
         let cluster = read_cluster(cluster_path);
         let wire = plan::read::read(plan_path);
@@ -211,10 +213,10 @@ impl Orders {
         }
     }
 
-    /// Checks a plan against the cluster's file; for a run that is resumed the plan is the one that it began with.
+    /// Checks a plan against the cluster file. For a resumed run it is the plan that the run began with.
     ///
     /// # Errors
-    /// With every mistake.
+    /// All mistakes in the plan and in the cluster file.
     pub fn check(
         wire: WirePlan,
         plan_path: &Path,
@@ -225,7 +227,7 @@ impl Orders {
         found.extend(searches(&wire, plan_path));
         found.extend(replicas(&wire, plan_path));
         let registry = cluster.registry();
-        // A protocol that isn't there is named above; the plan can't be checked against it.
+        // An unknown protocol is reported above; the plan can't be checked against it.
         let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
         let surroundings = Surroundings { cpus: usize::MAX, no_fractions: None };
         match sound.then(|| Plan::check(wire, plan_path, &registry, &surroundings)) {
@@ -242,7 +244,8 @@ impl Orders {
     }
 }
 
-/// The searches of a plan: the chart makes a Job for each tier that the plan names, and a search decides its loads as it goes.
+/// Rejects searches: the chart creates a Job for each tier in the plan, but a search decides its loads during the
+/// climb.
 fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
     let with_search = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.search.is_some());
     let mistake = |(index, ladder): (usize, &WireLadder)| {
@@ -256,7 +259,7 @@ fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
     with_search.map(mistake).collect()
 }
 
-/// The ladders of a plan that want several processes of a service: workers are told one address, that of its pod.
+/// Rejects ladders with several processes of a service: workers get one address, that of the service's pod.
 fn replicas(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
     let several = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.replicas != 1);
     let mistake = |(index, ladder): (usize, &WireLadder)| {
@@ -282,14 +285,14 @@ fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {
 }
 
 impl ClusterFile {
-    /// The service of a trial.
+    /// The service's Deployment for a trial.
     pub fn target(&self, trial: &TrialId) -> Option<&Target> {
         self.targets.iter().find(|target| {
             (&target.service, &target.workload, &target.variant) == (&trial.service, &trial.workload, &trial.variant)
         })
     }
 
-    /// Every Deployment of ours, some more than once: services, and what stands behind them.
+    /// The names of all Deployments of services, inference services and companions; names may repeat.
     pub fn deployments(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().flat_map(|target| {
             let behind = target.inference.iter().map(|inference| inference.deployment.as_str());
@@ -298,7 +301,7 @@ impl ClusterFile {
         })
     }
 
-    /// The workers of a trial.
+    /// The workers' Job for a trial.
     pub fn job(&self, trial: &TrialId) -> Option<&TierJob> {
         self.jobs.iter().find(|job| {
             (&job.service, &job.workload, &job.variant, job.tier)
@@ -387,7 +390,7 @@ impl ClusterFile {
         found
     }
 
-    /// What the plan needs and the chart didn't make.
+    /// The Deployments and Jobs that the plan needs and the chart didn't create.
     fn missing_for(&self, plan: &Plan, path: &Path) -> Vec<Mistake> {
         let mut found: Vec<Mistake> = Vec::new();
         let mut wrong = |place: &str, message: String| {
@@ -417,7 +420,7 @@ impl ClusterFile {
     }
 }
 
-/// A companion's name is that of a file, and tells it from the others.
+/// Checks a companion's name: it becomes a file name, and must differ from those of the companions before it.
 fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
     let (before, name) = (&target.companions[..place], &target.companions[place].name);
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -430,10 +433,10 @@ fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A run id is a folder name; empty is none.
+/// Checks a run id: it becomes a folder name, and empty stands for no run.
 ///
 /// # Errors
-/// In words.
+/// What is wrong, as text.
 pub fn check_run_id(id: &str) -> Result<(), String> {
     let good = !id.starts_with('.') && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if good { Ok(()) } else { Err(format!("\"{id}\" is no run id; use letters, digits, `-`, `_` and `.`")) }

@@ -1,5 +1,5 @@
-//! Whether what was started still runs as it was started, from what the cluster shows. Pure; the same rules judge what the
-//! watches have cached and what was asked for afresh.
+//! Determines from the state of the cluster whether pods still run as they were started. Pure; the same rules apply to
+//! the watches' caches and to fresh responses of the API server.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +12,39 @@ use k8s_openapi::api::{
 
 use crate::trouble::{container, containers, disruption, ending, evicted, pod_name};
 
-/// Exit codes of a worker that was killed or told to stop: somebody else's doing.
+/// Exit codes of a worker that was killed (137, SIGKILL) or asked to stop (143, SIGTERM), which is an external cause.
 const KILLED: [i32; 2] = [137, 143];
 
-/// The pod of a service, or of what stands behind it, as it was when it became ready.
+/// The pod of a service, its inference service or a companion, as it was when it became ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePod {
-    /// What it is there for, and the name of the container that does it.
+    /// The purpose of the pod, which is also the name of its main container.
     pub role: Role,
-    /// Its Deployment.
+    /// Name of the pod's Deployment.
     pub deployment: String,
-    /// Pods that the Deployment was given.
+    /// Number of replicas that the Deployment was scaled to.
     pub replicas: i32,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// Its unique id: a name could come again.
+    /// Unique id of the pod; a name may be used again.
     pub uid: String,
-    /// Restarts of that container.
+    /// Number of restarts of the main container.
     pub restarts: i32,
 }
 
-/// What the one pod of a Deployment is there for.
+/// The purpose of a Deployment's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It is the service under test.
+    /// The service under test.
     Service,
-    /// It belongs to the service.
+    /// A companion of the service.
     Companion,
-    /// It stands behind the service.
+    /// The inference service behind a gateway.
     Inference,
 }
 
 impl Role {
-    /// In a word; the chart names the container so.
+    /// The name of the main container in the chart.
     pub fn word(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -54,16 +54,16 @@ impl Role {
     }
 }
 
-/// The pods of workers, by index, as they were when all ran.
+/// The pods of workers, as they were when all ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPods {
-    /// Their Job.
+    /// Name of the workers' Job.
     pub job: String,
-    /// Name and unique id.
+    /// Name and unique id of each pod, by the worker's index.
     pub pods: BTreeMap<u32, (String, String)>,
 }
 
-/// How a service ended; absent while it runs as it was started.
+/// How a service ended; `None` while it runs as it was started.
 pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<Ended> {
     let name = &known.deployment;
     let Some(deployment) = deployment else { return outside(format!("Deployment {name} was deleted")) };
@@ -89,12 +89,12 @@ pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Opti
     None
 }
 
-/// How a worker ended; absent while all run as they were started.
+/// How a worker ended; `None` while all run as they were started.
 pub fn of_workers(known: &WorkerPods, job: Option<&Job>, pods: &[impl AsRef<Pod>]) -> Option<Ended> {
     let name = &known.job;
     let Some(job) = job else { return outside(format!("Job {name} was deleted")) };
     let by_uid = |uid: &str| pods.iter().map(AsRef::as_ref).find(|pod: &&Pod| pod.metadata.uid.as_deref() == Some(uid));
-    // How a worker ended says more than what became of its Job then.
+    // The workers are checked before the Job, because a worker's end gives a more precise reason than the Job's state.
     for (index, (pod_name, uid)) in &known.pods {
         let ended = match by_uid(uid) {
             None if is_suspended(job) => None,
@@ -110,12 +110,12 @@ pub fn of_workers(known: &WorkerPods, job: Option<&Job>, pods: &[impl AsRef<Pod>
         .flatten()
 }
 
-/// Whether a Job is held back.
+/// Whether a Job is suspended.
 pub fn is_suspended(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false)
 }
 
-/// How a Job ended for good; absent while it can still be released.
+/// The final condition of a Job, as text; `None` while it can still be released.
 pub fn job_over(job: &Job) -> Option<String> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let over = conditions.iter().find(|condition| {
@@ -125,7 +125,7 @@ pub fn job_over(job: &Job) -> Option<String> {
     Some(format!("{} ({}): {}", over.type_, words(&over.reason), words(&over.message)))
 }
 
-/// Whether a container ever ran, so that it may have written something.
+/// Whether a container ever ran, so that it may have a log.
 pub fn has_run(status: &ContainerStatus) -> bool {
     let ran = |state: &ContainerState| state.running.is_some() || state.terminated.is_some();
     [&status.state, &status.last_state].into_iter().flatten().any(ran)
@@ -139,7 +139,7 @@ pub fn index_of(pod: &Pod) -> Option<u32> {
     annotation.or(label)?.parse().ok()
 }
 
-/// The Job that made a pod.
+/// Name of the Job that created a pod.
 pub fn job_of(pod: &Pod) -> Option<&str> {
     let labels = pod.metadata.labels.as_ref()?;
     labels.get("batch.kubernetes.io/job-name").or(labels.get("job-name")).map(String::as_str)
@@ -160,7 +160,7 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
     over.then(|| outside(format!("worker {index}: pod {} ended (phase {phase})", pod_name(pod)))).flatten()
 }
 
-/// A pod that is taken away, and why.
+/// Why a pod is being removed; `None` for a pod that is not.
 fn going(pod: &Pod) -> Option<String> {
     if let Some((words, _)) = evicted(pod) {
         return Some(format!("pod {} was {words}", pod_name(pod)));

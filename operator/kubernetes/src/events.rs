@@ -1,7 +1,7 @@
-//! What happens in a run, as Events of Kubernetes about the operator's own pod: for those who look at a cluster with its own tools.
+//! Writes what happens in a run as Kubernetes Events about the operator's own pod, for users of kubectl.
 //!
-//! Whoever [tells](Events::tell) never waits and never fails; a task writes what was told, one after another. Each Event is created
-//! and never patched: an aggregate would keep the words of its first one alone.
+//! [`Events::tell`] never waits and never fails; a task writes the queued Events one after another. Each Event is
+//! created and never patched: an aggregated Event would keep only the message of the first one.
 
 use std::{
     sync::{
@@ -32,48 +32,48 @@ use tokio::{
 use crate::{api::FIELD_MANAGER, live::Live};
 use driver::service_client::chain;
 
-/// Events that may wait to be written. A climb tells a few a minute.
+/// Number of Events that may wait to be written. A climb produces a few per minute.
 const QUEUE: usize = 64;
-/// Longest wait for one answer.
+/// Longest wait for one response.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Who tells, as Kubernetes wants it: a name with a domain.
+/// The `reportingController` of our Events: a name with a domain, as Kubernetes requires.
 const CONTROLLER: &str = "ws-ladder.dev/operator";
-/// The longest words that Kubernetes takes, in bytes.
+/// The longest note that Kubernetes accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Something worth an Event. The variant's name is the Event's reason.
+/// An occurrence that is written as an Event. The variant's name is the Event's reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// A run is climbed from here on: from its beginning or from where it was interrupted.
+    /// A run is climbed from now on: from its beginning, or from where it was interrupted.
     RunBegan {
-        /// Its id.
+        /// The run's id.
         run: String,
     },
     /// A run has ended.
     RunEnded {
-        /// Its id.
+        /// The run's id.
         run: String,
-        /// How it stands.
+        /// The standing of the run.
         standing: Standing,
     },
-    /// A trial was measured, but its result can't be used.
+    /// A trial was measured, but its result is invalid.
     TrialInvalid {
-        /// Which, and why.
+        /// The trial and the reason.
         words: String,
     },
     /// A trial could not be measured.
     TrialFailed {
-        /// Which, and why.
+        /// The trial and the reason.
         words: String,
     },
-    /// A trial is repeated.
+    /// A trial was interrupted and is repeated.
     TrialInterrupted {
-        /// Which, and why.
+        /// The trial and the reason.
         words: String,
     },
-    /// Replicas or suspensions are not as they were found.
+    /// The replicas of a Deployment or the suspension of a Job could not be restored.
     NotPutBack {
-        /// What, and why.
+        /// What could not be restored, and the reason.
         words: String,
     },
 }
@@ -90,7 +90,7 @@ impl Happening {
         }
     }
 
-    /// What the operator was doing: the machine's word beside the reason.
+    /// The operation during which the Event occurred; the `action` field of the Event.
     fn action(&self) -> &'static str {
         if matches!(self, Self::NotPutBack { .. }) { "PutBack" } else { "Climb" }
     }
@@ -114,32 +114,32 @@ impl Happening {
     }
 }
 
-/// The pod that Events are about: the operator's own.
+/// The operator's own pod, which Events refer to.
 #[derive(Clone, Debug)]
 pub struct OwnPod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its unique id, by which `kubectl describe` finds them.
+    /// Unique id of the pod, by which `kubectl describe` finds its Events.
     pub uid: String,
 }
 
-/// Where happenings are told.
+/// The sending side of the Event queue.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: Sender<(Timestamp, Happening)>,
     lost: Arc<AtomicBool>,
 }
 
-/// Where they are written.
+/// The receiving side of the Event queue; writes Events to the API server.
 #[derive(Debug)]
 pub struct Writer {
     queue: Receiver<(Timestamp, Happening)>,
     lost: Arc<AtomicBool>,
 }
 
-/// Both ends. What is told while no writer lives is forgotten: there is no pod that it could be about.
+/// Creates both sides of the queue. Without a running writer Events are dropped, since there is no pod to refer to.
 pub fn events() -> (Events, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let lost = Arc::new(AtomicBool::new(false));
@@ -147,7 +147,7 @@ pub fn events() -> (Events, Writer) {
 }
 
 impl Events {
-    /// Tells of something, at once and without ever waiting.
+    /// Queues an Event without waiting. If the queue is full, the Event is dropped and the first such loss is logged.
     pub fn tell(&self, happening: Happening) {
         if let Err(TrySendError::Full((_, happening))) = self.queue.try_send((Timestamp::now(), happening)) {
             say_once(&self.lost, &happening, "too many wait to be written");
@@ -156,13 +156,13 @@ impl Events {
 }
 
 impl Writer {
-    /// Writes what is told, until nobody is left to tell anything.
+    /// Writes queued Events until every sender is dropped.
     pub async fn write(mut self, client: Client, pod: OwnPod) {
         let api: Api<Event> = Api::namespaced(client, &pod.namespace);
         let ours = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let mut last = None;
         while let Some((at, happening)) = self.queue.recv().await {
-            // What is tried again and again fails again and again.
+            // An operation that is retried repeats the same failure; equal Events in a row are written once.
             if last.as_ref() == Some(&happening) {
                 continue;
             }
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// Nothing depends on Events, and whatever they tell is in the log: that they are missing is said one time.
+/// Logs the first Event that could not be written. Nothing depends on Events, and their content is in the log anyway.
 fn say_once(lost: &AtomicBool, happening: &Happening, why: &str) {
     if !lost.swap(true, Ordering::Relaxed) {
         eprintln!("ladder: failed to write the Event {} (others may be missing too): {why}", happening.reason());
@@ -210,7 +210,7 @@ fn event(pod: &OwnPod, at: Timestamp, happening: &Happening) -> Event {
     }
 }
 
-/// At most so many bytes of a text, whole characters of it.
+/// Shortens a text to at most `most` bytes, at a character boundary.
 fn cut(text: &str, most: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= most {
@@ -220,12 +220,12 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}{MARK}", &text[..end])
 }
 
-/// Tells the page, and of what went wrong the cluster too.
+/// A watcher that updates the live status, and writes failures as Kubernetes Events.
 #[derive(Clone, Debug)]
 pub struct Told<'a> {
-    /// What the page shows.
+    /// The status that the live page shows.
     pub live: &'a Live,
-    /// What the cluster shows.
+    /// The queue of Kubernetes Events.
     pub events: Events,
 }
 
@@ -275,7 +275,7 @@ mod tests {
         Happening::RunBegan { run: run.into() }
     }
 
-    /// What an API server was sent; it refuses what names the run `refused`.
+    /// A fake API server that records the requests it gets. It refuses an Event that names the run `refused`.
     async fn api_server() -> (Client, Arc<Mutex<Vec<Value>>>) {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let create = async |State(sent): State<Arc<Mutex<Vec<Value>>>>, Json(event): Json<Value>| {
@@ -290,7 +290,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(axum::serve(listener, routes.with_state(Arc::clone(&sent))).into_future());
-        // As `cli::main` does: built with all crates there are two to choose from.
+        // As in `cli::main`: when all crates are built, two crypto providers are compiled in.
         let _ = rustls::crypto::ring::default_provider().install_default();
         (Client::try_from(Config::new(url.parse().unwrap())).unwrap(), sent)
     }

@@ -1,7 +1,9 @@
-//! What a service uses, told from beside it: a tiny server in a container of its pod.
+//! The evidence agent: a small HTTP server in a container of the service's pod, which reports the service's CPU and
+//! memory use.
 //!
-//! The pod shares its process namespace, so that the kernel's exact clocks of the service's process and, through its root,
-//! the files of its cgroup can be read here. [`process`] finds that process. Who asks is [`driver::evidence_client`].
+//! The pod shares its process namespace, so that the kernel's counters of the service's process can be read, and
+//! through the process's root also the files of its cgroup. [`process`] finds the process. The client is
+//! [`driver::evidence_client`].
 
 use axum::{
     Json, Router,
@@ -19,7 +21,7 @@ pub mod process;
 /// Serves `/usage` and `/environment` until the listener fails.
 ///
 /// # Errors
-/// When it does.
+/// The listener's error.
 pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
     axum::serve(listener, routes()).await
 }
@@ -53,7 +55,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let client = EvidenceClient::new(&listener.local_addr().unwrap().to_string());
         let _server = tokio::spawn(serve(listener));
-        // Whatever runs on the machine of this test, the answer is whole figures or whole words.
+        // The result depends on the processes of the test's machine: either usage or an error message.
         match client.usage().await {
             Ok(usage) => assert!(usage.pid > 0 && usage.cpu_limit > 0.0),
             Err(error) => assert!(error.to_string().contains("evidence container: "), "{error}"),

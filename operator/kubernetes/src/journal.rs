@@ -1,5 +1,5 @@
-//! What was found before it was changed, kept on the results volume: an operator that is killed leaves enough for the next one to
-//! put everything back.
+//! The original values of everything that the operator changes, stored on the results volume. If an operator is killed,
+//! the next one restores them.
 
 use std::{
     fs, io,
@@ -9,22 +9,22 @@ use std::{
 use operator::store::files::{Disk, Files, replace};
 use serde::{Deserialize, Serialize};
 
-/// One value that was found.
+/// The original value of an object that the operator changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Found {
-    /// A Deployment's replicas.
+    /// The number of replicas of a Deployment.
     Deployment {
-        /// Its name.
+        /// Name of the Deployment.
         name: String,
-        /// As it was.
+        /// The original number of replicas.
         replicas: i32,
     },
-    /// A Job's suspension.
+    /// The suspension of a Job.
     Job {
-        /// Its name.
+        /// Name of the Job.
         name: String,
-        /// As it was.
+        /// Whether the Job was suspended originally.
         suspend: bool,
     },
 }
@@ -39,7 +39,7 @@ impl Found {
     }
 }
 
-/// The journal.
+/// The journal, with its entries in memory and on disk.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -47,10 +47,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a results folder, with what an earlier operator left in it.
+    /// Opens the journal of a results folder, with the entries that an earlier operator left.
     ///
     /// # Errors
-    /// When it is there and can't be read.
+    /// When the file exists but can't be read or parsed.
     pub fn open(results: &Path) -> io::Result<Self> {
         let path = results.join(".operator").join("changes.json");
         let entries = match fs::read(&path) {
@@ -61,15 +61,16 @@ impl Journal {
         Ok(Self { path, entries })
     }
 
-    /// What isn't put back yet.
+    /// The values that are not restored yet, in the order of the changes.
     pub fn entries(&self) -> &[Found] {
         &self.entries
     }
 
-    /// Notes what was found, durably, before it is changed. What was noted first counts.
+    /// Adds an original value and writes the journal, synced, before the change is made. If the object has an entry
+    /// already, that one is kept.
     ///
     /// # Errors
-    /// When it can't be written: then nothing may be changed.
+    /// When the journal can't be written; the change must then not be made.
     pub fn note(&mut self, found: Found) -> io::Result<()> {
         if self.entries.iter().any(|known| known.is_of_same(&found)) {
             return Ok(());
@@ -83,7 +84,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets what was put back. A journal that can't be written (a full disk) only means that it is put back once more.
+    /// Removes a restored value. If the journal can't be written (a full disk), the value is only restored once more.
     pub fn forget(&mut self, found: &Found) {
         self.entries.retain(|known| known != found);
         let kept = if self.entries.is_empty() {

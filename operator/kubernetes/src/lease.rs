@@ -1,5 +1,5 @@
-//! The Lease: whoever holds it climbs, and nobody else. Held by pod name, so that a container that was killed and restarted goes
-//! on at once, while another pod waits until the Lease runs out.
+//! The Lease that allows only one operator to climb. Its holder is the pod's name: a container that was restarted
+//! continues at once, and another pod waits until the Lease expires.
 
 use std::time::Duration;
 
@@ -18,18 +18,19 @@ use driver::service_client::chain;
 
 use crate::api::FIELD_MANAGER;
 
-/// How long a Lease holds without being renewed.
+/// How long a Lease is held without a renewal.
 const DURATION: Duration = Duration::from_secs(15);
-/// Between two renewals.
+/// Interval between two renewals.
 const RENEW: Duration = Duration::from_secs(5);
-/// Without a renewal for so long we stop: well before somebody else may begin.
+/// Time without a renewal after which the operator stops. It is well below `DURATION`, after which another operator may
+/// begin.
 const GIVE_UP: Duration = Duration::from_secs(11);
-/// Between two tries to get it.
+/// Interval between two attempts to acquire the Lease.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest wait for one answer.
+/// Longest wait for one response.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// The Lease of a release.
+/// Access to the Lease of a release, under this operator's identity.
 #[derive(Clone)]
 pub struct Holder {
     leases: Api<Lease>,
@@ -43,21 +44,21 @@ impl std::fmt::Debug for Holder {
     }
 }
 
-/// What came of one try.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Try {
     Held,
-    /// By somebody else.
+    /// Another operator holds the Lease; its identity.
     HeldBy(String),
 }
 
 impl Holder {
-    /// Of the Lease `name`, for somebody called `me`.
+    /// Access to the Lease `name`, with the holder identity `me`.
     pub fn new(client: &Client, namespace: &str, name: &str, me: &str) -> Self {
         Self { leases: Api::namespaced(client.clone(), namespace), name: name.into(), me: me.into() }
     }
 
-    /// Waits until we hold it; `waiting` is told why we don't.
+    /// Waits until this operator holds the Lease. Calls `waiting` with the reason after each failed attempt.
     pub async fn acquire(&self, waiting: impl Fn(String)) {
         loop {
             match self.try_once().await {
@@ -71,7 +72,7 @@ impl Holder {
         }
     }
 
-    /// Renews it until that fails for too long; then `lost` says why.
+    /// Renews the Lease until renewals fail for too long or another operator takes it; then sends the reason to `lost`.
     pub async fn keep(self, lost: watch::Sender<Option<String>>) {
         let mut renewed_at = Instant::now();
         loop {
@@ -93,7 +94,7 @@ impl Holder {
         }
     }
 
-    /// Gives it up, so that the next one needn't wait.
+    /// Releases the Lease, so that the next operator doesn't have to wait until it expires.
     pub async fn release(&self) {
         let Ok(Some(mut lease)) = self.get().await else { return };
         let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.me)) else {
@@ -122,7 +123,8 @@ impl Holder {
             Ok(spec) => Some(spec),
             Err(other) => return Ok(Try::HeldBy(other)),
         };
-        // The version that was read travels along: of two who try at once, one is refused.
+        // The request contains the resource version that was read: of two concurrent attempts, one is refused with a
+        // conflict.
         match timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await {
             Ok(Ok(_)) => Ok(Try::Held),
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(Try::HeldBy("somebody faster".into())),
@@ -159,7 +161,7 @@ fn held(me: &str, now: Timestamp, transitions: i32) -> LeaseSpec {
     }
 }
 
-/// The Lease with us as its holder, or who holds it.
+/// The Lease with this operator as its holder; the error is the identity of the current holder.
 fn next(mut spec: LeaseSpec, me: &str, now: Timestamp) -> Result<LeaseSpec, String> {
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
     match holder {

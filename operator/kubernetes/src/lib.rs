@@ -1,9 +1,17 @@
-//! `ladder-kubernetes`: climbs a plan inside a cluster, and reaches into one from outside.
+//! `ladder-kubernetes`: climbs a plan inside a cluster, and accesses a run in a cluster from outside.
 //!
-//! In the cluster, in the order in which things happen: [`serve`] (the sequence) reads [`cluster_file`], holds the [`lease`], and
-//! climbs with [`backend`], which acts through [`api`], looks through [`seen`], notes what it changes in the [`journal`], and
-//! judges what it sees by [`ends`] and [`trouble`] (pure, like [`quantity`]). [`evidence`] runs beside a service. [`live`] is
-//! what [`web`] and [`metrics`] show, and [`events`] tells the cluster. From outside: [`remote`].
+//! The modules, in the order of the steps in a cluster:
+//!
+//! - [`serve`]: the sequence of the operator, from its files to the end of the climb
+//! - [`cluster_file`]: reads and checks what the chart generated from the plan
+//! - [`lease`]: allows only one operator to climb
+//! - [`backend`]: starts services and workers; it changes the cluster through [`api`], observes it through [`seen`] and
+//!   records its changes in the [`journal`]
+//! - [`ends`], [`trouble`] and [`quantity`]: interpret the state of pods (pure)
+//! - [`evidence`]: the evidence agent, which runs beside a service
+//! - [`live`]: the status that [`web`] and [`metrics`] serve; [`events`] writes Kubernetes Events
+//!
+//! [`remote`] holds the commands that access a release from outside.
 
 pub mod api;
 pub mod backend;

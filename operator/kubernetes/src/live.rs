@@ -1,5 +1,5 @@
-//! How the operator and its run stand at this moment: what the page, `/api/status`, the metrics and the probes tell. The climb
-//! writes it, everybody else reads.
+//! The current status of the operator and its run, which the live page, `/api/status`, the metrics and the probes
+//! serve. The climb writes it; all others only read it.
 
 use std::{
     collections::BTreeMap,
@@ -19,36 +19,36 @@ use operator::{
 };
 use serde::{Deserialize, Serialize};
 
-/// `/api/status`.
+/// The response of `/api/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of ws-ladder.
     pub version: String,
-    /// Plan and cluster file are valid, the results can be written, the coordinator listens.
+    /// Whether the plan and the cluster file are valid, the results can be written and the coordinator listens.
     pub ready: bool,
-    /// Why it isn't ready, a line each.
+    /// Why the operator isn't ready, one line for each reason.
     pub not_ready: Vec<String>,
-    /// The run that was ordered; empty: none.
+    /// Id of the requested run; empty when there is none.
     pub run_id: String,
-    /// The plan's name.
+    /// Name of the plan.
     pub plan: String,
     /// What the operator does.
     pub state: State,
-    /// The same for people, with what they can do.
+    /// The state as a message for users, with what they can do.
     pub words: String,
-    /// The last thing that went wrong.
+    /// The last failure since the operator started.
     pub last_problem: Option<Problem>,
-    /// The tier at hand: `service/workload/variant/tier`.
+    /// The current tier: `service/workload/variant/tier`.
     pub tier: Option<String>,
-    /// The step at hand, and since when.
+    /// The current step, and since when it runs.
     pub step: Option<Step>,
-    /// Trials that were interrupted and repeated since the operator started.
+    /// Number of trials that were interrupted and repeated since the operator started.
     pub interruptions: u32,
     /// Every trial of the run.
     pub trials: Vec<TrialStatus>,
     /// `pass`, `fail` or `invalid` over all trials; absent until the run has ended.
     pub standing: Option<String>,
-    /// What was spent between trials, in words.
+    /// The time spent between trials, as text.
     pub overhead: String,
 }
 
@@ -56,71 +56,71 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It reads its files and finds the cluster.
+    /// It reads its files and connects to the cluster.
     #[default]
     Starting,
-    /// Another operator holds the Lease.
+    /// It waits, because another operator holds the Lease.
     Waiting,
-    /// No run is ordered, or the one that is can't be climbed as it is ordered.
+    /// No run is requested, or the requested run can't be climbed.
     Idle,
-    /// It climbs.
+    /// It climbs the run.
     Climbing,
-    /// It would climb, but the results can't be written.
+    /// It has a run to climb, but the results can't be written.
     Blocked,
     /// The run has ended.
     Finished,
-    /// It puts everything back and ends.
+    /// It restores everything and ends.
     Stopping,
 }
 
-/// Something that went wrong.
+/// A failure, as the status reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// When, RFC 3339.
+    /// Time of the failure, in RFC 3339 format.
     pub at: String,
-    /// What.
+    /// Message of the failure.
     pub words: String,
 }
 
-/// A step of the climb.
+/// The current step of the climb.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Which.
+    /// The kind of the step.
     pub step: TimelineStep,
-    /// Its trial.
+    /// Id of the trial that the step belongs to, if any.
     pub trial: Option<String>,
-    /// Since when, unix nanoseconds.
+    /// Start of the step, in nanoseconds since the Unix epoch.
     pub since_unix_ns: u64,
 }
 
-/// One trial.
+/// The status of one trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialStatus {
-    /// Which.
+    /// Id of the trial.
     pub trial: String,
-    /// `pending`, `started`, `finished`, `failed`.
+    /// `pending`, `started`, `finished` or `failed`.
     pub state: String,
-    /// `valid` or `invalid`; absent until it has ended.
+    /// `valid` or `invalid`; absent until the trial has ended.
     pub validity: Option<String>,
-    /// `pass`, `fail` or `invalid`; absent until it has ended.
+    /// `pass`, `fail` or `invalid`; absent until the trial has ended.
     pub standing: Option<String>,
-    /// How it stands and its figure, as a line of `ladder run` says it, or why it has none.
+    /// The standing and the key figure, as in a line of `ladder run`, or why there is no result.
     pub words: String,
 }
 
-/// The one place that everybody looks at.
+/// The shared status; clones refer to the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Live(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     status: Status,
-    /// What is said of ended trials, so that nobody has to read results while a trial runs.
+    /// The texts of ended trials, by trial id, so that no result file has to be read while a trial runs.
     words: BTreeMap<String, String>,
 }
 
 impl Live {
-    /// Of an operator that just started.
+    /// The status of an operator that just started.
     pub fn new() -> Self {
         let live = Self::default();
         live.change(|status| {
@@ -130,17 +130,17 @@ impl Live {
         live
     }
 
-    /// How things stand.
+    /// A copy of the current status.
     pub fn status(&self) -> Status {
         self.lock().status.clone()
     }
 
-    /// Changes how things stand.
+    /// Changes the status.
     pub fn change(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.lock().status);
     }
 
-    /// Says what the operator does now, in the log too.
+    /// Sets the state and its message, and logs a change.
     pub fn say(&self, state: State, words: &str) {
         let mut inner = self.lock();
         let status = &mut inner.status;
@@ -150,7 +150,7 @@ impl Live {
         (status.state, status.words) = (state, words.into());
     }
 
-    /// Notes something that went wrong, in the log too.
+    /// Records a failure, and logs it if it differs from the last one.
     pub fn problem(&self, words: &str) {
         let problem = Problem { at: clock::rfc3339(clock::unix_ns()), words: words.into() };
         let before = self.lock().status.last_problem.replace(problem);
@@ -159,14 +159,14 @@ impl Live {
         }
     }
 
-    /// Remembers what is said of a trial that ended before this operator started.
+    /// Records the text of a trial that ended before this operator started.
     pub fn remember(&self, result: &TrialResult) {
         let mut inner = self.lock();
         inner.words.insert(result.trial.to_string(), print::words(result));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it holds the lock; if it did, the status would still be whole.
+        // No code panics while it holds the lock. Even then the status would be consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

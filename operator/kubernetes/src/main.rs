@@ -1,4 +1,4 @@
-//! `ladder-kubernetes`: the part of `ladder` that speaks to clusters.
+//! `ladder-kubernetes`: the part of `ladder` that talks to clusters. The work is in the library.
 
 use std::process::ExitCode;
 

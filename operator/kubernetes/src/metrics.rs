@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus: the status in numbers, made anew for each scrape.
+//! `/metrics` for Prometheus: the status as numbers, computed for each scrape.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,7 +11,7 @@ use prometheus_client::{
 
 use crate::live::Status;
 
-/// The content type of what [`text`] makes.
+/// The content type of the output of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]

@@ -1,8 +1,8 @@
-//! Kubernetes quantities of CPU, as numbers. Pure.
+//! Parses Kubernetes quantities of CPU. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// CPUs of a quantity: `2`, `500m`, `0.5`; absent when it is none.
+/// Number of CPUs of a quantity such as `2`, `500m` or `0.5`; `None` if it is not a valid quantity.
 pub fn cpus(text: &str) -> Option<f64> {
     let (number, scale) = match text.strip_suffix(['m', 'u', 'n', 'k']) {
         Some(number) => {
@@ -20,7 +20,7 @@ pub fn cpus(text: &str) -> Option<f64> {
     (cpus.is_finite() && cpus >= 0.0).then_some(cpus * scale)
 }
 
-/// The CPU limit of a pod's container.
+/// The CPU limit of a pod's container; `None` if it has none.
 pub fn cpu_limit(pod: &Pod, container: &str) -> Option<f64> {
     let container = pod.spec.as_ref()?.containers.iter().find(|found| found.name == container)?;
     cpus(&container.resources.as_ref()?.limits.as_ref()?.get("cpu")?.0)

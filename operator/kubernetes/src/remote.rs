@@ -1,4 +1,4 @@
-//! From outside of a release: how its run stands, its bundles, its verdicts.
+//! Commands that access a release from outside: the status of its run, its bundles, its verdicts.
 
 pub mod assert;
 pub mod fetch;

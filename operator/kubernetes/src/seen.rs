@@ -1,5 +1,5 @@
-//! What the cluster's watches have seen: pods of the release, Deployments, Jobs and events of the namespace, kept current in
-//! the background. Whoever waits is woken by changes; nothing is polled.
+//! Caches of the cluster's state, kept current by watches in the background: the pods of the release, and the
+//! Deployments, Jobs and events of the namespace. Changes wake waiting tasks; nothing is polled.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::timeout};
 
-/// Longest wait for the first complete list of everything.
+/// Longest wait for the first complete lists.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
-/// The caches.
+/// The caches of one namespace.
 #[derive(Clone)]
 pub struct Seen {
     pods: Store<Pod>,
@@ -41,10 +41,10 @@ impl fmt::Debug for Seen {
 }
 
 impl Seen {
-    /// Begins to watch, and returns when everything was listed once.
+    /// Starts the watches, and returns when everything was listed once.
     ///
     /// # Errors
-    /// In words, when the lists don't come.
+    /// The reason as text, when the lists don't arrive in time.
     pub async fn start(client: &Client, namespace: &str, release: &str) -> Result<Self, String> {
         let (changed, trouble) = (watch::Sender::new(()), watch::Sender::new(None));
         let of_release = watcher::Config::default().labels(&format!("app.kubernetes.io/instance={release}"));
@@ -72,27 +72,27 @@ impl Seen {
         }
     }
 
-    /// Pods of the release.
+    /// The pods of the release.
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.pods.state()
     }
 
-    /// A Deployment.
+    /// The Deployment of that name, if it exists.
     pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
         self.deployments.find(|deployment| deployment.metadata.name.as_deref() == Some(name))
     }
 
-    /// A Job.
+    /// The Job of that name, if it exists.
     pub fn job(&self, name: &str) -> Option<Arc<Job>> {
         self.jobs.find(|job| job.metadata.name.as_deref() == Some(name))
     }
 
-    /// Events of the namespace.
+    /// The events of the namespace.
     pub fn events(&self) -> Vec<Arc<Event>> {
         self.events.state()
     }
 
-    /// Wakes up at every change from now on.
+    /// A receiver that is notified of every change from now on.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

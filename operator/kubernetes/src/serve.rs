@@ -1,5 +1,7 @@
-//! `serve`: the operator. One sequence: read the orders, open the ports, hold the Lease, put back what an earlier operator left,
-//! decide, climb; then stay, for those who read the results.
+//! `ladder serve`: the operator, which climbs a plan inside a cluster.
+//!
+//! Its sequence: open the ports, read and check the plan and the cluster file, acquire the Lease, restore what an
+//! earlier operator left changed, decide, climb. After the climb it keeps running, so that the results can be read.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,43 +32,43 @@ mod climb;
 mod decide;
 mod volume;
 
-/// Between two tries of what a cluster or a volume refuses.
+/// Interval between two attempts when the cluster or the volume refuses an operation.
 const RETRY: Duration = Duration::from_secs(3);
-/// Between SIGTERM and the end, at most: the kubelet's patience is longer.
+/// Longest time between SIGTERM and the exit. It is shorter than the kubelet's grace period.
 const STOPPING: Duration = Duration::from_secs(9);
-/// Longest wait at the end for Events to be written.
+/// Longest wait at the end for pending Events to be written.
 const LAST_EVENTS: Duration = Duration::from_secs(1);
-/// Longest wait for the API server's first answer to a connection.
+/// Longest wait for a connection to the API server.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What the command line says.
+/// The options of `ladder serve`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The plan.
+    /// Path of the plan file.
     pub plan: PathBuf,
-    /// What the chart made of it.
+    /// Path of the cluster file that the chart generated.
     pub cluster: PathBuf,
-    /// Where bundles are kept.
+    /// Folder in which bundles are written.
     pub results: PathBuf,
-    /// The address of all ports.
+    /// The address on which all ports listen.
     pub host: String,
-    /// Workers.
+    /// Port for workers.
     pub coordinator_port: u16,
-    /// People, probes, `ladder status|fetch|assert`.
+    /// Port for the live page, probes and `ladder status|fetch|assert`.
     pub web_port: u16,
-    /// Prometheus.
+    /// Port for Prometheus.
     pub metrics_port: u16,
     /// Longest wait for a pod to run or become ready.
     pub start_deadline: Duration,
-    /// What workers must show.
+    /// Bearer token that workers must send; absent accepts every worker.
     pub token: Option<String>,
-    /// This pod's name: it tells operators apart.
+    /// Name of this pod, which identifies the holder of the Lease.
     pub pod: Option<String>,
-    /// Its unique id; without it no Events are written.
+    /// Unique id of this pod; without it no Events are written.
     pub pod_uid: Option<String>,
 }
 
-/// Everything that the sequence hands on.
+/// The state that the steps of the sequence share.
 struct Operator<'a> {
     options: &'a Options,
     orders: &'a Orders,
@@ -77,7 +79,7 @@ struct Operator<'a> {
     asked_at_unix_ns: u64,
 }
 
-/// Runs the operator until it is told to stop.
+/// Runs the operator until a signal stops it.
 ///
 /// # Errors
 /// When a port can't be bound, or the Lease is lost.
@@ -136,7 +138,7 @@ async fn bind(host: &str, port: u16, what: &str) -> anyhow::Result<TcpListener> 
     Ok(listener)
 }
 
-/// Stays up but unready, and says why.
+/// Marks the operator as not ready and publishes the mistakes; the process keeps running.
 fn refuse(live: &Live, mistakes: Vec<String>) {
     mistakes.iter().for_each(|line| eprintln!("{line}"));
     live.say(
@@ -170,13 +172,13 @@ impl Operator<'_> {
             led = self.lead(&client) => led,
             words = loss.wait_for(Option::is_some) => {
                 let words = words.ok().and_then(|words| words.clone()).unwrap_or_default();
-                // Nothing is put back: whoever has the Lease now does that first.
+                // Nothing is restored here: the new holder of the Lease does that first.
                 anyhow::bail!("stopped climbing at once: {words}");
             }
         };
         keeper.abort();
         holder.release().await;
-        // Nobody tells any more: what was told last is still written.
+        // Closes the queue of Events; those in it are still written.
         drop(self.events);
         if let Some(writing) = writing {
             let _ = timeout(LAST_EVENTS, writing).await;
@@ -184,13 +186,13 @@ impl Operator<'_> {
         led
     }
 
-    /// The pod that Events are about, where we run in one.
+    /// The pod that Events refer to; `None` where the operator doesn't run in one.
     fn own_pod(&self) -> Option<OwnPod> {
         let (name, uid) = (self.options.pod.clone()?, self.options.pod_uid.clone()?);
         Some(OwnPod { namespace: self.orders.cluster.namespace.clone(), name, uid })
     }
 
-    /// What only the holder of the Lease does.
+    /// The part that only the holder of the Lease runs: restore, climb, and wait for the stop signal.
     async fn lead(&mut self, client: &Client) -> anyhow::Result<()> {
         self.live.say(State::Starting, "reading the cluster");
         let Some(mut backend) = self.backend(client).await else { return Ok(()) };
@@ -206,7 +208,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// A client of the API server. Without one there is nothing to do but try again.
+    /// A client of the API server; retries until it succeeds. `None` when a signal stops the operator.
     async fn connect(&mut self) -> Option<Client> {
         loop {
             match client().await {
@@ -241,7 +243,7 @@ impl Operator<'_> {
         }
     }
 
-    /// The machine on which we run, by its node's name where that can be found.
+    /// The machine on which the operator runs, named after its node if the pod can be read.
     async fn machine(&self, api: &ClusterApi) -> Environment {
         let own = Environment::read();
         let Some(pod) = &self.options.pod else { return own };
@@ -250,7 +252,7 @@ impl Operator<'_> {
         Environment { host: node.unwrap_or_else(|| own.host.clone()), ..own }
     }
 
-    /// Waits until the results can be written; whether there is still something to do then.
+    /// Waits until the results can be written. Returns `false` when a signal stops the operator first.
     async fn wait_for_room(&mut self, waiting: State) -> bool {
         while let Err(error) = volume::probe(&self.options.results) {
             let words = format!("nothing is measured until results can be written: {}", io_words(&error));
@@ -265,25 +267,26 @@ impl Operator<'_> {
         true
     }
 
-    /// Waits a moment before the next try; whether there shall be one.
+    /// Waits before the next attempt. Returns `false` when a signal stops the operator.
     async fn pause(&mut self) -> bool {
         timeout(RETRY, self.stop.wait()).await.is_err()
     }
 }
 
-/// In a pod the pod's own account, whatever kubeconfig may lie about; elsewhere what kubectl would take.
+/// A client of the API server: with the pod's service account inside a cluster, elsewhere with the kubeconfig that
+/// kubectl would use.
 async fn client() -> Result<Client, String> {
     let mut config = match Config::incluster() {
         Ok(config) => config,
         Err(_) => Config::infer().await.map_err(|error| chain(&error))?,
     };
-    // Retries are ours to decide: a climb can't wait for minutes inside of one request.
+    // Retries are made by the operator: a climb can't wait for minutes inside one request.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
     Client::try_from(config).map_err(|error| chain(&error))
 }
 
-/// An error of the store, in words for the page.
+/// An error of the store as text for the live page.
 fn store_words(error: &operator::store::Error) -> String {
     match error {
         operator::store::Error::File { source, .. } => format!("{error}: {}", io_words(source)),
@@ -291,7 +294,7 @@ fn store_words(error: &operator::store::Error) -> String {
     }
 }
 
-/// Whether a store's error is the volume's, and may pass.
+/// Whether a store's error is caused by the volume and may be temporary.
 fn is_of_the_volume(error: &operator::store::Error) -> bool {
     match error {
         operator::store::Error::File { source, .. } => source.kind() != io::ErrorKind::NotFound,

@@ -1,28 +1,28 @@
-//! A pod that isn't as it should be → the reason in words that a person can act on. Pure.
+//! Explains why a pod doesn't run, with a reason that a user can act on. Pure.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodCondition};
 
-/// How bad it is for somebody who waits for the pod.
+/// Whether it makes sense to wait for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outlook {
-    /// It may come right by itself, at its own pace.
+    /// The failure may resolve itself, after any time.
     Open,
-    /// It hardly ever comes right: worth a short wait only.
+    /// The failure rarely resolves itself; only a short wait makes sense.
     Doubtful,
-    /// Waiting doesn't help.
+    /// The failure does not resolve itself.
     Hopeless,
 }
 
 /// Why a pod doesn't run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Which pod, what, and the last event.
+    /// The pod, the reason, and its last event.
     pub words: String,
-    /// Whether waiting helps.
+    /// Whether it makes sense to wait.
     pub outlook: Outlook,
 }
 
-/// What keeps a pod from running its containers ready; of a healthy one, what it still waits for.
+/// Why a pod's containers are not ready. For a healthy pod, the condition that is still missing.
 pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> Trouble {
     let name = pod_name(pod);
     let (reason, outlook) = evicted(pod)
@@ -35,7 +35,7 @@ pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> Trouble {
     Trouble { words: format!("pod {name}: {reason}{event}"), outlook }
 }
 
-/// How a container ended, in words; absent while it runs or waits for its first start.
+/// How a container ended; `None` while it runs or waits for its first start.
 pub fn ending(status: &ContainerStatus) -> Option<String> {
     let terminated = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
     let end = terminated(&status.state).or_else(|| terminated(&status.last_state))?;
@@ -61,24 +61,24 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten().flatten()
 }
 
-/// One container's status.
+/// Status of the container with this name.
 pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     containers(pod).find(|status| status.name == name)
 }
 
-/// Whether a condition holds.
+/// Whether a condition of the pod is `True`.
 pub fn holds(pod: &Pod, condition: &str) -> bool {
     find_condition(pod, condition).is_some_and(|condition| condition.status == "True")
 }
 
-/// Why a pod was taken away, if the cluster said so.
+/// Why a pod is removed, from its `DisruptionTarget` condition; `None` without one.
 pub fn disruption(pod: &Pod) -> Option<String> {
     let condition = find_condition(pod, "DisruptionTarget").filter(|condition| condition.status == "True")?;
     let message = condition.message.clone().unwrap_or_default();
     Some(format!("{}: {message}", condition.reason.clone().unwrap_or_else(|| "DisruptionTarget".into())))
 }
 
-/// Evicted, with the kubelet's words.
+/// Whether a pod was evicted or failed as a whole, with the kubelet's message.
 pub fn evicted(pod: &Pod) -> Option<(String, Outlook)> {
     let status = pod.status.as_ref()?;
     let reason = status.reason.as_deref().filter(|_| status.phase.as_deref() == Some("Failed"))?;
@@ -88,15 +88,15 @@ pub fn evicted(pod: &Pod) -> Option<(String, Outlook)> {
     Some((words, Outlook::Hopeless))
 }
 
-/// The last thing that was said of an object, newest by time.
+/// The newest event about an object.
 pub fn last_event(uid: Option<&str>, events: &[impl AsRef<Event>]) -> Option<String> {
     let of_it =
         events.iter().map(AsRef::as_ref).filter(|event| uid.is_some() && event.involved_object.uid.as_deref() == uid);
     of_it.max_by_key(|event| time_of(event)).map(event_words)
 }
 
-/// The last warning about an object of that name, or about one whose name begins with it (a ReplicaSet, a pod). What has two
-/// hyphens after it belongs to a companion of that name.
+/// The newest warning about an object of that name, or about one whose name starts with it and a hyphen (a ReplicaSet,
+/// a pod). Two hyphens after the name mark an object of a companion, which is skipped.
 pub fn last_warning(name: &str, events: &[impl AsRef<Event>]) -> Option<String> {
     let about = |event: &&Event| {
         let other = event.involved_object.name.as_deref().unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn last_warning(name: &str, events: &[impl AsRef<Event>]) -> Option<String> 
     warnings.filter(about).max_by_key(|event| time_of(event)).map(event_words)
 }
 
-/// A pod's name.
+/// Name of a pod; empty if it has none.
 pub fn pod_name(pod: &Pod) -> String {
     pod.metadata.name.clone().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! The web port: the live page, the status and the bundles, for people, `ladder status|fetch|assert` and the probes. Reads only.
+//! The web port: serves the live page, the status and the bundles, for users, `ladder status|fetch|assert` and the
+//! probes. Read-only.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -22,10 +23,10 @@ use crate::{
 
 pub mod files;
 
-/// Bytes of a file that are read at once.
+/// Size of the chunks in which a file is read, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone, Debug)]
 pub struct Web {
     live: Live,
@@ -33,7 +34,7 @@ pub struct Web {
 }
 
 impl Web {
-    /// Of an operator that keeps its bundles in `results`.
+    /// The state for an operator whose bundles are in `results`.
     pub fn new(live: Live, results: PathBuf) -> Self {
         Self { live, results: results.into() }
     }
@@ -42,7 +43,7 @@ impl Web {
 /// Serves the web port until the listener fails.
 ///
 /// # Errors
-/// When it does.
+/// The listener's error.
 pub async fn serve(listener: TcpListener, web: Web) -> io::Result<()> {
     axum::serve(listener, routes(web)).await
 }
@@ -50,7 +51,7 @@ pub async fn serve(listener: TcpListener, web: Web) -> io::Result<()> {
 /// Serves the metrics port until the listener fails.
 ///
 /// # Errors
-/// When it does.
+/// The listener's error.
 pub async fn serve_metrics(listener: TcpListener, live: Live) -> io::Result<()> {
     let text = async |State(live): State<Live>| {
         ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&live.status()))
@@ -113,7 +114,7 @@ async fn file(State(web): State<Web>, Path((id, path)): Path<(String, String)>) 
     }
 }
 
-/// A file's first bytes, as many as were announced: one that grows meanwhile is cut there.
+/// Streams the first `bytes` bytes of a file, the announced length. A file that grows meanwhile is cut there.
 fn stream(file: tokio::fs::File, bytes: u64) -> impl futures::Stream<Item = io::Result<Vec<u8>>> {
     futures::stream::try_unfold((file, bytes), |(mut file, left)| async move {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
@@ -129,7 +130,7 @@ fn stream(file: tokio::fs::File, bytes: u64) -> impl futures::Stream<Item = io::
     })
 }
 
-/// Does what reads files where it holds nobody up.
+/// Runs work that reads files on a blocking thread, and returns its result as JSON.
 async fn blocking<T, W>(work: W) -> Response
 where
     T: serde::Serialize + Send + 'static,

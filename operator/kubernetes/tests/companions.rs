@@ -1,4 +1,5 @@
-//! A service with companions, against an API server in this process: what is scaled when, what is read, what is left.
+//! Tests of a service with companions against a fake API server: the order of scaling, the evidence that is read, and
+//! what is restored.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ mod fakes;
 const DEPLOYMENTS: [(&str, &str); 3] =
     [("wsl", "service"), ("wsl--redis", "companion"), ("wsl--publisher", "companion")];
 
-/// A release of one service with two companions, and an operator beside it.
+/// A release with one service and two companions, and its operator.
 struct Bench {
     cluster: Cluster,
     client: kube::Client,
@@ -43,7 +44,7 @@ impl Bench {
         Self { cluster, client, file, results: tempfile::tempdir().unwrap() }
     }
 
-    /// An operator that is patient for so long.
+    /// An operator with this start deadline.
     async fn operator(&self, patience: Duration) -> Kubernetes {
         Kubernetes::new(
             Arc::clone(&self.file),
@@ -143,7 +144,7 @@ async fn what_each_companion_uses_is_told_apart_by_name_and_pod() {
 async fn a_companion_that_never_becomes_ready_is_named_with_its_event_and_log_and_nothing_stays_up() {
     let bench = Bench::new().await;
     bench.cluster.never_ready("wsl--publisher");
-    // The companion before it has to become ready within that.
+    // The companion before it must become ready within that time.
     let mut operator = bench.operator(Duration::from_secs(2)).await;
     let Err(Error::NotReady { name, reason, log }) = operator.start_service(&bench.spec()).await else {
         panic!("it became ready")

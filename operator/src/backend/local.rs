@@ -1,6 +1,8 @@
-//! Services, the inference behind them and workers as processes of this machine, each on the CPUs of its role.
+//! A backend that runs services, the inference behind them and workers as processes of this machine, each on the CPUs
+//! of its role.
 //!
-//! Inference starts before its service and stops after it, so that every service process finds a fresh one. Whole CPUs need only affinity; a fraction gets a cgroup of its own. All processes die with this one.
+//! Inference starts before its service and stops after it, so that every service process gets a fresh one. Whole CPUs
+//! need only CPU affinity; a fraction gets its own cgroup. All processes end with this one.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -23,15 +25,15 @@ use process::{Launch, Running, Stdout};
 pub mod cgroup;
 pub mod process;
 
-/// How long a process gets between SIGTERM and SIGKILL; the contract gives services five seconds.
+/// Time between SIGTERM and SIGKILL. The contract gives services five seconds to stop.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Between two questions whether a service is ready.
+/// Interval between two checks whether a service is ready.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Starts several processes of a service and adds up what they count.
+/// Script that starts several processes of a service and sums their counters.
 const REPLICAS: &str = "services/replicas.py";
 
-/// Processes on this machine.
+/// The processes of a climb on this machine.
 #[derive(Debug)]
 pub struct Local {
     root: PathBuf,
@@ -41,20 +43,21 @@ pub struct Local {
     service: Option<Serves>,
     inference: Option<Serves>,
     workers: Vec<Running>,
-    /// What each service's version commands said: once is enough.
+    /// The output of each service's version commands, by service and program. They run once per service.
     versions: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// A process that said it is ready.
+/// A process that printed its ready line.
 #[derive(Debug)]
 struct Serves {
     running: Running,
-    /// The process of the ready line: it may be a child of what was started.
+    /// The process id in the ready line, which may be a child of the process that was started.
     pid: u32,
 }
 
 impl Local {
-    /// A backend that runs commands in `root`, on the CPUs of `roles`.
+    /// A backend that runs commands in `root`, on the CPUs of `roles`. Removes cgroups of earlier ladder processes that
+    /// are gone.
     pub fn new(root: PathBuf, roles: Roles, shapes: CpuShapes) -> Self {
         let hierarchy = Hierarchy::detect();
         if let Ok(hierarchy) = &hierarchy {
@@ -72,12 +75,12 @@ impl Local {
         }
     }
 
-    /// Which CPUs each role has.
+    /// The CPUs of each role.
     pub fn roles(&self) -> &Roles {
         &self.roles
     }
 
-    /// A cgroup for a fraction; nothing for whole CPUs, for which affinity is enough.
+    /// A cgroup for a fraction of a CPU; `None` for whole CPUs, where affinity is enough.
     fn cgroup(&self, role: &str, shape: CpuShape) -> Result<Option<Box<dyn Cgroup>>, Error> {
         if shape.cpus.fract() == 0.0 {
             return Ok(None);
@@ -87,7 +90,7 @@ impl Local {
         hierarchy.create(role, shape.cpus).map(Some).map_err(|error| refused(error.to_string()))
     }
 
-    /// What runs the service, by program. No version, no measurement.
+    /// The versions of the programs that the service needs, by program. A service without a version is not measured.
     fn versions_of(&mut self, spec: &ServiceSpec) -> Result<BTreeMap<String, String>, Error> {
         if let Some(known) = self.versions.get(&spec.name) {
             return Ok(known.clone());
@@ -121,10 +124,10 @@ impl Local {
         }
     }
 
-    /// Starts what stands behind a service; returns where the service finds it.
+    /// Starts the inference service, and returns its address for the gateway.
     async fn start_inference(&mut self, spec: &InferenceSpec) -> Result<String, Error> {
         let launch = Launch {
-            // In messages it is its role that counts, not its name.
+            // Messages name the role, not the registry's entry.
             name: "inference".into(),
             program: spec.inference.command[0].clone(),
             arguments: spec.inference.command[1..].to_vec(),
@@ -180,7 +183,8 @@ impl Local {
 }
 
 impl Serves {
-    /// What it and its processes have used so far, by its cgroup where it has one; its limit is what is in force there.
+    /// The resource use of the process and its descendants so far. CPU time and limit come from the cgroup where there
+    /// is one.
     fn usage(&self, shape: CpuShape, cpus: &[usize]) -> Result<Usage, Error> {
         let pid = self.pid;
         let failed = |what| move |source| Error::Usage { what, pid, source };
@@ -314,7 +318,7 @@ impl Stage for Local {
     }
 }
 
-/// Nobody else starts or stops our processes.
+/// The end of a local process: nothing but ladder starts or stops them, so a process that ended did so by itself.
 fn by_itself(words: String) -> Ended {
     Ended { words, cause: Cause::Itself }
 }

@@ -1,8 +1,8 @@
-//! A service that somebody else started, loaded by workers of this machine.
+//! A backend for a service that ladder did not start; the workers run on this machine.
 //!
-//! Nothing of it is started, stopped or set. Its books are read where it serves them. Its CPU time and memory are read where
-//! somebody put `ladder evidence` beside it, and else not, even where it runs on this machine: it isn't held to CPUs of its
-//! own, and such figures would look as if it were.
+//! The service is not started, stopped or configured. Its books are read where it serves them. Its CPU time and memory
+//! are read only if a `ladder evidence` runs beside it, even where the service runs on this machine: it has no CPUs
+//! reserved for it, and its figures would look as if it had.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
     roles::Roles,
 };
 
-/// See the module.
+/// Backend for a service that already runs; a [`Local`] backend starts the workers.
 #[derive(Debug)]
 pub struct OutsideService {
     outside: Outside,
@@ -25,14 +25,14 @@ pub struct OutsideService {
 }
 
 impl OutsideService {
-    /// The service, and what starts workers.
+    /// A backend for the service at these addresses, with the backend that starts workers.
     pub fn new(outside: Outside, workers: Local) -> Self {
         let evidence = outside.evidence_address.as_deref().map(EvidenceClient::new);
         Self { outside, evidence, workers }
     }
 }
 
-/// For the evidence: which CPUs each role has, as far as ladder gives them.
+/// The CPUs of each role, for `run.json`. Those of the service are unknown.
 pub fn in_words(roles: &Roles, outside: &Outside) -> BTreeMap<String, String> {
     let mut words = roles.in_words();
     let url = &outside.url;
@@ -53,13 +53,13 @@ impl Backend for OutsideService {
             event: "ready".into(),
             address: authority(&url),
             metrics_address: self.outside.metrics_address.clone(),
-            // Not known, and nobody asks.
+            // The process id is unknown and unused for such a service.
             pid: 0,
         };
         Ok(Serving { started, versions: [(spec.name.clone(), version)].into() })
     }
 
-    /// It isn't ours to stop.
+    /// Does nothing, since ladder did not start the service.
     async fn stop_service(&mut self) {}
 
     async fn start_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
@@ -88,7 +88,7 @@ impl Stage for OutsideService {
         }
     }
 
-    /// Whether it lives shows in its counters and connections alone.
+    /// Always `None`: the service's process can't be observed. Its end shows in its counters and connections only.
     fn service_ended(&mut self) -> Option<Ended> {
         None
     }
@@ -102,7 +102,7 @@ impl Stage for OutsideService {
     }
 
     fn shares(&self) -> Shares {
-        // Where the service runs isn't known, so neither is with whom it shares its CPUs.
+        // It is unknown where the service runs, and therefore which processes share its CPUs.
         Shares { isolation: None, shared_with_inference: None, ..self.workers.shares() }
     }
 }

@@ -1,4 +1,4 @@
-//! Which plan a word on the command line means, and for which services.
+//! Resolves the plan argument of the command line: a plan's path, a plan's name or a service's name.
 
 use std::{
     fs,
@@ -12,19 +12,20 @@ use crate::{
     spelling::closest,
 };
 
-/// Which plan to climb, and which services in place of its own.
+/// The plan to climb, and the services that replace its own.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// What names the plan on a command line.
+    /// The argument that names the plan on a command line.
     pub(super) plan_argument: String,
-    /// Its file.
+    /// Path of the plan file.
     pub(super) path: PathBuf,
-    /// The services in place of its own; empty means its own.
+    /// Services that replace the plan's own; empty keeps the plan's services.
     pub(super) services: Vec<String>,
 }
 
 impl Chosen {
-    /// A plan by its path or name, or the plan of a service.
+    /// Resolves `name`, which is a plan's path, a plan's name or a service's name. For a service, `of_service` returns
+    /// the name of its default plan.
     pub(super) fn of(
         name: &str,
         services: &[String],
@@ -54,7 +55,7 @@ impl Chosen {
     }
 }
 
-/// What may have been meant by a name that nothing has.
+/// A hint for an unknown name: the closest known name, or the list of all plans and services.
 fn way_out(name: &str, registry: &Registry) -> String {
     let plans = plans(&registry.root);
     let services: Vec<&str> = registry.services.keys().map(String::as_str).collect();
@@ -64,7 +65,7 @@ fn way_out(name: &str, registry: &Registry) -> String {
     }
 }
 
-/// The names of the plans of a checkout.
+/// Names of the plans in the checkout's `plans/` folder, sorted.
 fn plans(root: &Path) -> Vec<String> {
     let files = fs::read_dir(root.join("plans")).into_iter().flatten().flatten();
     let name = |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".yaml")?.to_owned());

@@ -1,4 +1,4 @@
-//! `ladder conformance`: the program of a service's protocol checks the service against its contract.
+//! `ladder conformance`: runs the conformance program of each service's protocol against the service.
 
 use std::{
     fs,
@@ -14,38 +14,39 @@ use crate::{
     spelling::closest,
 };
 
-/// The exit code when nothing could be checked, as that of the programs.
+/// Exit code when a service could not be checked. The conformance programs use the same code.
 const UNUSABLE: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct Conformance {
-    /// The services; without any, all whose protocol has a conformance test (but for those of the harness's own tests).
+    /// Services to check. Without any: every service whose protocol has a conformance test, except those of the
+    /// harness's own tests.
     #[arg(value_name = "SERVICE")]
     services: Vec<String>,
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
     registry: PathBuf,
-    /// How much of the contract is checked: `core` is what a measurement needs and what an application decides through
-    /// its library; `strict` is all of it, but for the exceptions that the registry declares.
+    /// How much of the contract is checked. `core`: what a measurement needs and what an application decides through
+    /// its library. `strict`: all of it, except for the exceptions that the registry declares.
     #[arg(long, value_enum, default_value_t)]
     level: Level,
-    /// Folder that gets `<service>.json` and `<service>.xml` (JUnit) of each service.
+    /// Folder for `<service>.json` and `<service>.xml` (JUnit) of each service.
     #[arg(long, value_name = "FOLDER", conflicts_with = "json_folder")]
     results: Option<PathBuf>,
-    /// Folder that gets `<service>.json` of each service.
+    /// Folder for `<service>.json` of each service.
     #[arg(long, value_name = "FOLDER")]
     json_folder: Option<PathBuf>,
 }
 
 impl Conformance {
-    /// The folder that keeps what was found, and in which forms.
+    /// The folder for the results and the formats to write there; `None` when no results are kept.
     fn kept(&self) -> Option<(&Path, &'static [&'static str])> {
         let both = self.results.as_deref().map(|folder| (folder, ["json", "junit"].as_slice()));
         both.or(self.json_folder.as_deref().map(|folder| (folder, ["json"].as_slice())))
     }
 }
 
-/// Checks the services one after the other; the worst of their exit codes.
+/// Checks the services one after the other and returns the worst of their exit codes.
 pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.registry)?;
     let chosen = choose(&registry, &arguments.services)?;
@@ -58,16 +59,16 @@ pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
         let results = results(arguments.kept(), name)?;
         let mut command = contract::command(&path, &registry, (name, service), arguments.level, &results);
         let ended = command.status().with_context(|| format!("failed to run {}", path.display()))?;
-        // A program that died of a signal has checked nothing.
+        // A program that was killed by a signal has checked nothing.
         worst = worst.max(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNUSABLE));
     }
     Ok(worst)
 }
 
-/// The options that keep results.
+/// The program's options that make it write its results into the folder.
 fn results(kept: Option<(&Path, &[&str])>, name: &str) -> anyhow::Result<Vec<String>> {
     let Some((folder, forms)) = kept else { return Ok(Vec::new()) };
-    // The program runs in the checkout's root.
+    // An absolute path, since the program runs in the checkout's root.
     let folder = fs::canonicalize(folder).with_context(|| format!("failed to find {}", folder.display()))?;
     let file = |form: &str| {
         let extension = if form == "junit" { "xml" } else { form };
@@ -76,7 +77,7 @@ fn results(kept: Option<(&Path, &[&str])>, name: &str) -> anyhow::Result<Vec<Str
     Ok(forms.iter().flat_map(|form| [format!("--{form}"), file(form)]).collect())
 }
 
-/// The services that were asked for, each with the program that checks it.
+/// The requested services, each with the program that checks it.
 fn choose<'a>(registry: &'a Registry, names: &[String]) -> anyhow::Result<Vec<(&'a str, &'a Service, &'a str)>> {
     let program = |service: &Service| registry.protocol_of(service).conformance.as_deref();
     if names.is_empty() {

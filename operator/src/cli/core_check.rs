@@ -1,5 +1,5 @@
-//! Before a service's first trial and after its last, `ladder run` checks whether it keeps the core of its contract: figures
-//! of a service that does something else than its protocol says are worth nothing.
+//! Checks the core of a service's contract before its first trial and after its last one in `ladder run`. The figures
+//! of a service that breaks its protocol are not usable.
 
 use std::{
     fs,
@@ -23,21 +23,22 @@ use crate::{
     store::{Store, read_contract},
 };
 
-/// Whether the contract is checked.
+/// Whether `ladder run` checks the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoreCheck {
-    /// Before the first trial of a service and after its last.
+    /// Checked before the first trial of a service and after its last one.
     AroundTheTrials,
-    /// Not, because somebody said so.
+    /// Not checked, because the user passed [`LEAVE_OUT`].
     LeftOut,
-    /// Not, and nobody needs to say so: a search is climbed, whose services are checked apart from it.
+    /// Not checked, because the run is a search. Services are checked separately from searches.
     Never,
 }
 
-/// The flag that leaves it out.
+/// The flag that turns the check off.
 pub(super) const LEAVE_OUT: &str = "--no-conformance";
 
-/// Checks each service that has trials before it and was not checked yet. What can't be measured is noted in the run.
+/// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that does
+/// not pass as failed.
 pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: &mut Run) -> anyhow::Result<()> {
     if check == CoreCheck::Never || !run.searches.is_empty() {
         return Ok(());
@@ -75,7 +76,7 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
     Ok(store.save_run(run)?)
 }
 
-/// Checks each service again that was measured; those whose contract is broken now.
+/// Checks each measured service again and returns the names of those that break their contract now.
 pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Result<Vec<String>> {
     let (store, _) = Store::open(bundle.parent().unwrap_or(bundle), &run.id)?;
     let mut broken = Vec::new();
@@ -101,7 +102,7 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
     Ok(broken)
 }
 
-/// The services that have a trial before them, whose protocol has a program, each once, with the program.
+/// The services that have open trials and whose protocol has a conformance program, each once, with that program.
 fn services(registry: &Registry, run: &Run) -> Vec<(String, String)> {
     let mut services: Vec<(String, String)> = Vec::new();
     for entry in run.trials.iter().filter(|entry| step::is_open(&entry.state)) {
@@ -115,7 +116,7 @@ fn services(registry: &Registry, run: &Run) -> Vec<(String, String)> {
     services
 }
 
-/// A service that breaks its contract is not measured.
+/// Marks the open trials of a service that did not pass the check as failed, so that they are not measured.
 fn refuse(run: &mut Run, name: &str, checked: &ContractCheck) {
     if checked.outcome == ContractOutcome::Passed {
         return;
@@ -151,7 +152,7 @@ fn in_words(checked: &ContractCheck) -> String {
     }
 }
 
-/// What of the program's JSON is kept.
+/// The part of the program's JSON output that the bundle keeps.
 #[derive(Deserialize)]
 struct Report {
     services: Vec<ServiceReport>,
@@ -184,7 +185,7 @@ impl From<CaseReport> for ContractCase {
     }
 }
 
-/// Runs the program on a service; it starts the service itself.
+/// Runs the conformance program on a service. The program starts the service itself.
 fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> anyhow::Result<ContractCheck> {
     let at = clock::rfc3339(clock::unix_ns());
     let kept: PathBuf = bundle.join(".conformance.json");
@@ -221,10 +222,10 @@ mod tests {
     use super::*;
     use crate::plan::check::fixture;
 
-    /// A conformance program that says this and ends with this code.
+    /// A stub conformance program that writes `results` and ends with exit code `code`.
     fn program(folder: &TempDir, results: &str, code: i32) -> PathBuf {
         let path = folder.path().join("program");
-        // The fourth argument is the file of the results.
+        // The fourth argument is the path of the results file.
         let text =
             format!("#!/bin/sh\n[ -z '{results}' ] || echo '{results}' > \"$4\"\necho no gateway >&2\nexit {code}\n");
         fs::write(&path, text).unwrap();
@@ -261,7 +262,7 @@ mod tests {
     fn a_program_that_checked_nothing_says_why() {
         let none = checked("", 2);
         assert_eq!((none.outcome, none.problem.as_deref()), (ContractOutcome::NotChecked, Some("no gateway")));
-        // What it says with success, but without results, is worth nothing either.
+        // Success without results counts as not checked, too.
         assert_eq!(checked("", 0).outcome, ContractOutcome::NotChecked);
     }
 }

@@ -1,4 +1,4 @@
-//! Subcommands that need a cluster are a program of their own, `ladder-kubernetes`, so that this one stays small.
+//! Hands the subcommands that need a cluster to a separate program, `ladder-kubernetes`, which keeps this one small.
 
 use std::{convert::Infallible, env, ffi::OsString, os::unix::process::CommandExt, process::Command};
 
@@ -6,12 +6,12 @@ use anyhow::bail;
 
 use crate::registry::worker_program;
 
-/// The program that speaks to clusters.
+/// Name of the program that talks to clusters.
 const PROGRAM: &str = "ladder-kubernetes";
-/// Options of `assert` that say where in a cluster a run is.
+/// Options of `ladder assert` that locate a run in a cluster.
 const PLACES: [&str; 6] = ["--url", "--release", "--namespace", "-n", "--kubeconfig", "--context"];
 
-/// Whether the command line is one of `ladder assert` about a run in a cluster.
+/// Whether the command line is `ladder assert` for a run in a cluster.
 pub(super) fn asserts_elsewhere(words: &[OsString]) -> bool {
     let place = |word: &OsString| {
         let word = word.to_string_lossy();
@@ -20,10 +20,10 @@ pub(super) fn asserts_elsewhere(words: &[OsString]) -> bool {
     words.get(1).is_some_and(|word| word == "assert") && words[2..].iter().any(place)
 }
 
-/// Becomes that program, with our own arguments.
+/// Replaces this process with `ladder-kubernetes` (exec) and passes our arguments on.
 ///
 /// # Errors
-/// When it isn't there.
+/// When the program is not beside `ladder` or on `PATH`, or can't be executed.
 pub(super) fn become_it() -> anyhow::Result<Infallible> {
     let Some(program) = worker_program(PROGRAM) else {
         bail!(

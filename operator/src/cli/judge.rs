@@ -1,4 +1,4 @@
-//! `ladder judge`: trials judged again, from the files that they left.
+//! `ladder judge`: judges stored trials again from the files in their folders.
 
 use std::path::PathBuf;
 
@@ -10,22 +10,22 @@ use crate::{
     rejudge::{self, Error},
 };
 
-/// Everything was judged, and all of it is valid.
+/// Exit code: everything was judged and is valid.
 const VALID: u8 = 0;
-/// Something could not be judged.
+/// Exit code: a trial could not be judged.
 const UNREADABLE: u8 = 1;
-/// Something is invalid.
+/// Exit code: a trial is invalid.
 const INVALID: u8 = 2;
 
-/// What to judge.
+/// Arguments of `ladder judge`.
 #[derive(Debug, Args)]
 pub(super) struct Judge {
-    /// A trial's folder, with trial.json, workers/ and service.json; or a bundle, whose finished trials are judged.
+    /// A trial's folder with trial.json, workers/ and service.json; or a bundle, whose finished trials are judged.
     #[arg(value_name = "TRIAL_FOLDER | BUNDLE")]
     folder: PathBuf,
 }
 
-/// Judges, prints a line for each trial, and answers with the exit code.
+/// Judges, prints a line for each trial, and returns the exit code.
 pub(super) fn run(arguments: &Judge) -> u8 {
     let mut code = VALID;
     let mut tell = |judged: Result<&TrialResult, Error>| match judged {

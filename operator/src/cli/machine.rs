@@ -1,4 +1,4 @@
-//! What this process finds and sets on its machine before a climb: CPUs, cgroups, open files.
+//! What this process reads and sets on its machine before a climb: CPU affinity, cgroups, limit of open files.
 
 use std::io;
 
@@ -10,25 +10,25 @@ use rustix::{
 
 use crate::{backend::local::cgroup::Hierarchy, plan::check::Surroundings};
 
-/// CPUs on which this process may run.
+/// CPUs on which this process may run (its affinity mask).
 pub(super) fn allowed_cpus() -> anyhow::Result<Vec<usize>> {
     let set = sched_getaffinity(None).context("failed to read the CPUs on which ladder may run")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// What a plan depends on.
+/// The properties of the machine that the validity of a plan depends on.
 pub(super) fn surroundings() -> anyhow::Result<Surroundings> {
     Ok(Surroundings { cpus: allowed_cpus()?.len(), no_fractions: Hierarchy::detect().err() })
 }
 
-/// Moves this process onto its role's CPUs. Before any thread is started: those that exist would stay where they are.
+/// Sets the CPU affinity of this process. Call it before any thread is started: existing threads keep their affinity.
 pub(super) fn stay_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Raises the limit of open files as far as it goes; services and workers inherit it.
+/// Raises the soft limit of open files to the hard limit. Services and workers inherit it.
 pub(super) fn raise_open_files() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)

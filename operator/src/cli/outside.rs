@@ -1,4 +1,5 @@
-//! `--url` and `--metrics`: a service that somebody else started, found and looked at before anything is written.
+//! `--url`, `--metrics` and `--evidence`: locate a service that ladder did not start, and check it before anything is
+//! written.
 
 use std::time::Duration;
 
@@ -12,43 +13,45 @@ use crate::{
     registry::Registry,
 };
 
-/// Where the service is that is climbed without starting it.
+/// Options that locate a service which already runs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// Climb the service that runs at this address, ws://HOST:PORT/PATH, in place of starting one.
+    /// Climb the service that runs at this address, ws://HOST:PORT/PATH, instead of starting one.
     ///
-    /// The plan must climb one service (--service picks it). Its counters are read where --metrics says; what only the one
-    /// who starts a service can set is left out in words, and its CPU and memory are not in the results without --evidence.
+    /// The plan must climb one service (--service picks it). Its counters are read from the address in --metrics. Parts
+    /// of the plan that only the party that starts the service can set are left out, with a message for each. Its CPU
+    /// and memory are in the results only with --evidence.
     #[arg(long, value_name = "URL", conflicts_with = "resume")]
     url: Option<String>,
-    /// The metrics port of that service (its METRICS_PORT).
+    /// Address of that service's metrics port (its METRICS_PORT).
     ///
-    /// Without it ladder looks on which other ports the process at a loopback address listens.
+    /// Without it, and only for a loopback address, ladder tries the other ports on which the service's process
+    /// listens.
     #[arg(long, value_name = "HOST:PORT", requires = "url")]
     metrics: Option<String>,
-    /// Where the service's CPU and memory are told: a `ladder evidence` that was started beside it.
+    /// Address of a `ladder evidence` that runs beside the service and reports its CPU and memory.
     ///
-    /// It sees the service's process where it shares its namespace: in a container of the same pod, or with
-    /// `--pid container:NAME` of podman and docker.
+    /// It must share the PID namespace of the service's process: run it in a container of the same pod, or with `--pid
+    /// container:NAME` of podman and docker.
     #[arg(long, value_name = "HOST:PORT", requires = "url")]
     evidence: Option<String>,
-    /// Wait so long for the service and what was given beside it to answer, in place of giving up at once.
+    /// How long to wait for the service and the addresses given with it to answer; 0 tries once.
     #[arg(long, value_name = "SECONDS", requires = "url", default_value_t = 0)]
     wait: u64,
 }
 
-/// Where a service is said to be.
+/// The addresses of a service that already runs, as given on the command line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     url: &'a str,
     metrics: Option<&'a str>,
     evidence: Option<&'a str>,
-    /// How long it may take to answer.
+    /// How long the service may take to answer.
     patience: Duration,
 }
 
 impl Flags {
-    /// The place, if one was given.
+    /// The place, or `None` without `--url`.
     pub(super) fn place(&self) -> Option<Place<'_>> {
         Some(Place {
             url: self.url.as_deref()?,
@@ -58,7 +61,7 @@ impl Flags {
         })
     }
 
-    /// The flags that say the same of a service that was found.
+    /// The flags that select the same service again, for the command that reproduces a run.
     pub(super) fn again(outside: &Outside) -> String {
         let evidence = outside.evidence_address.iter().map(|address| format!(" --evidence {address}"));
         format!(" --url {} --metrics {}{}", outside.url, outside.metrics_address, evidence.collect::<String>())
@@ -66,12 +69,12 @@ impl Flags {
 }
 
 impl Place<'_> {
-    /// Whether something beside the service tells what it uses.
+    /// Whether an evidence agent beside the service reports its CPU and memory.
     pub(super) fn tells_usage(self) -> bool {
         self.evidence.is_some()
     }
 
-    /// Finds the only service of a plan that was fitted to it, and looks whether it can be climbed.
+    /// Resolves the addresses of the plan's only service (see [`outside::fit`]) and checks that it can be climbed.
     pub(super) fn find(self, plan: &Plan, registry: &Registry) -> anyhow::Result<Outside> {
         let name = &plan.wire.services[0];
         let protocol = registry.protocol_of(&registry.services[name]);
@@ -89,7 +92,7 @@ impl Place<'_> {
     }
 }
 
-/// Looks at a service before it is climbed, and says on standard error what will be measured.
+/// Checks a service before the climb, and prints on standard error what will be measured.
 pub(super) fn look(outside: &Outside, name: &str, patience: Duration) -> anyhow::Result<()> {
     let version = wait(outside::look_patiently(outside, name, patience))??;
     let Outside { url, metrics_address, evidence_address } = outside;
@@ -103,7 +106,7 @@ pub(super) fn look(outside: &Outside, name: &str, patience: Duration) -> anyhow:
     Ok(())
 }
 
-/// `HOST:PORT`, with or without `http://` before and a path behind it.
+/// Reduces a flag's value to `HOST:PORT`; an `http://` prefix and a path are dropped.
 fn host_and_port(flag: &str, given: &str, what: &str) -> anyhow::Result<String> {
     let bare = given.strip_prefix("http://").unwrap_or(given);
     let bare = bare.split('/').next().unwrap_or_default();
@@ -113,7 +116,7 @@ fn host_and_port(flag: &str, given: &str, what: &str) -> anyhow::Result<String> 
     }
 }
 
-/// Waits for something before the climb has a runtime of its own.
+/// Runs a future to its end on a temporary runtime; the climb's runtime doesn't exist yet.
 fn wait<T>(what: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.context("failed to start a runtime")?.block_on(what))

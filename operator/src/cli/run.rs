@@ -39,13 +39,13 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// The plan: a name in plans/, or a path; or a service, which then climbs the default plan of its protocol.
+    /// The plan: a name in plans/, a path, or a service, which then climbs the default plan of its protocol.
     #[arg(default_value = "quick")]
     plan: String,
-    /// Go on with a run that was interrupted, by the plan that it began with.
+    /// Resume an interrupted run with the plan that it started with.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<String>,
-    /// Don't check before a service's first trial and after its last whether it keeps the core of its contract.
+    /// Skip the check of each service's contract (its core) before its first trial and after its last.
     #[arg(long)]
     no_conformance: bool,
     #[command(flatten)]
@@ -54,49 +54,49 @@ pub(super) struct Run {
     shared: Shared,
 }
 
-/// What `ladder run` and `ladder search` both want to know.
+/// Options that `ladder run` and `ladder search` share.
 #[derive(Debug, Args)]
 pub(super) struct Shared {
-    /// Where bundles are kept.
+    /// Folder in which bundles are written.
     #[arg(long, default_value = "results")]
     results: PathBuf,
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
     pub(super) registry: PathBuf,
-    /// Climb these services in place of the plan's.
+    /// Climb these services instead of the plan's.
     #[arg(long = "service", value_name = "NAME")]
     pub(super) services: Vec<String>,
     /// Climb only these ladders or tiers of the plan.
     #[arg(long, value_name = "WORKLOAD[/VARIANT[/TIER]]")]
     only: Vec<String>,
-    /// The run's id, in place of `<plan>-<time>`.
+    /// The run's id, instead of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
     /// Don't make a report.
     #[arg(long)]
     no_report: bool,
-    /// What makes the report; the bundle is added as its last argument.
+    /// The command that makes the report; the bundle is appended as its last argument.
     #[arg(long, default_value = ".venv/bin/python -m ws_ladder_analysis", value_name = "COMMAND")]
     report_command: String,
 }
 
-/// A plan that was read, and how it is climbed.
+/// A plan that was read, with the choices of the command line.
 pub(super) struct Wanted<'a> {
-    /// As it was read, with what the command line changes.
+    /// The plan file's content, with the changes that the command line asks for.
     pub(super) wire: WirePlan,
-    /// Where it was read, for messages.
+    /// Path of the plan file, for messages.
     pub(super) path: PathBuf,
-    /// The services that climb it in place of its own; empty means its own.
+    /// Services that replace the plan's own; empty keeps the plan's services.
     pub(super) services: Vec<String>,
-    /// The command that climbs it again.
+    /// The command that climbs the plan again, for the results.
     pub(super) again: String,
-    /// Whether its searches are run in place of its tiers.
+    /// Whether the plan's searches are run instead of its tiers.
     pub(super) searches: bool,
-    /// Where a service is that somebody else started; absent where ladder starts its services.
+    /// The addresses of a service that already runs; absent where ladder starts the services.
     pub(super) outside: Option<outside::Place<'a>>,
 }
 
-/// A run that is about to be climbed.
+/// A run whose bundle exists and which can be climbed.
 struct Prepared {
     plan: Plan,
     again: String,
@@ -123,7 +123,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     begin_and_execute(&arguments.shared, &registry, check, wanted)
 }
 
-/// Starts a run and climbs it to its end; the exit code.
+/// Starts a run, climbs it to its end and returns the exit code.
 pub(super) fn begin_and_execute(
     shared: &Shared,
     registry: &Registry,
@@ -142,7 +142,7 @@ fn execute(
     let allowed = machine::allowed_cpus()?;
     machine::raise_open_files().context("failed to raise the limit of open files")?;
     let mut prepared = prepare(&allowed)?;
-    // The program may use all CPUs, as no trial is under way.
+    // The conformance program may use all CPUs, since no trial is running.
     core_check::before(check, registry, &prepared.store, &mut prepared.file)?;
     machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
     let (bundle, file, end) = climb(prepared, registry)?;
@@ -163,7 +163,7 @@ fn execute(
     if !shared.no_report {
         match report::make(&shared.report_command, &registry.root, &bundle) {
             Ok(path) => println!("\n{}", path.display()),
-            // The measurement stands without it.
+            // The measurement is valid without a report.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
         }
     }
@@ -189,7 +189,8 @@ fn climb_with<B: Backend>(
 ) -> anyhow::Result<(PathBuf, RunFile, End)> {
     let Prepared { plan, again, store, file, .. } = prepared;
     let asked_at_unix_ns = clock::unix_ns();
-    // One thread: everything of ours stays on our CPU, and children are bound to a thread that lives as long as we do.
+    // One thread: it stays on ladder's CPU. Children are bound to the thread that started them, so it must live as long
+    // as this process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen().context("failed to listen for signals")?;
@@ -268,14 +269,14 @@ fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[us
     Ok(Prepared { plan, again, roles, store, file })
 }
 
-/// Lines of code of each service whose sources are here.
+/// Lines of code of each service whose sources are in this checkout, by service name.
 fn lines_of_code(services: &[String], registry: &Registry) -> BTreeMap<String, u64> {
     let folder = |name: &str| registry.root.join("services").join(name);
     let found = services.iter().map(|name| (name.clone(), evidence::lines::of_folder(&folder(name))));
     found.filter(|(_, lines)| *lines > 0).collect()
 }
 
-/// A resumed run keeps the plan that it began with, whatever became of the file.
+/// Opens an interrupted run. It keeps the plan in its `run.json`, even if the plan file has changed since.
 fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
     check_id(id)?;
     let results = fs::canonicalize(&shared.results)
@@ -297,9 +298,9 @@ fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> 
     Ok(Prepared { plan, again, roles, store, file })
 }
 
-/// The CPUs of each role, and what is said of them.
+/// The CPUs of each role, and their descriptions for `run.json`.
 fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, BTreeMap<String, String>) {
-    // What stands behind a service that runs already isn't ours either.
+    // The inference behind a service that already runs isn't started by ladder either.
     let inference = plan.inference.filter(|_| outside.is_none());
     let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
     let words = outside.map_or_else(|| roles.in_words(), |outside| in_words(&roles, outside));

@@ -1,4 +1,4 @@
-//! `ladder search`: the largest load that meets the objectives, for the services of a plan.
+//! `ladder search`: finds the largest load that meets the objectives, for each service of a plan.
 
 use anyhow::bail;
 use bench_format::plan::WirePlan;
@@ -16,16 +16,16 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Search {
-    /// The plan (a name in plans/, or a path), or a service: then the plan of its protocol that ends in `-search`.
+    /// The plan (a name in plans/, or a path), or a service, which then uses its protocol's plan: `<protocol>-search`.
     #[arg(value_name = "PLAN|SERVICE")]
     target: String,
-    /// CPUs of the service, in place of the plan's; a fraction needs a cgroup that can be written.
+    /// CPUs of the service, instead of the plan's; a fraction needs a writable cgroup.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<f64>,
-    /// The smallest load, in place of the plan's.
+    /// The smallest load, instead of the plan's.
     #[arg(long, value_name = "LOAD")]
     from: Option<u32>,
-    /// The largest load, in place of the plan's.
+    /// The largest load, instead of the plan's.
     #[arg(long, value_name = "LOAD")]
     to: Option<u32>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
     )
 }
 
-/// The plan as it is searched: what the command line says, and nothing but searches.
+/// Applies the command line's options to the plan, and removes its tiers and the ladders that have no search.
 fn adapt(wire: &mut WirePlan, arguments: &Search) {
     if let Some(cpus) = arguments.cpus {
         wire.cpu.service.cpus = cpus;

@@ -1,4 +1,4 @@
-//! The trials of a search are added to the run as they are decided, one after another.
+//! Adds the trials of a search to the run, one at a time, as the search decides them.
 
 use bench_format::{
     plan::WireSearch,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<B: Backend> Climb<'_, B> {
-    /// Adds the next trial of the first search that goes on, unless one is open.
+    /// Adds the next trial of the first unfinished search, unless a trial is open.
     pub(super) fn search(&mut self, running: &mut Running) -> Result<(), Error> {
         while !self.run.trials.iter().any(|entry| step::is_open(&entry.state)) {
             let Some(index) = self.run.searches.iter().position(|search| search.found.is_none()) else { return Ok(()) };
@@ -43,8 +43,8 @@ impl<B: Backend> Climb<'_, B> {
         Some((ladder, ladder.search.as_ref()?))
     }
 
-    /// The trials of a search that have ended. Their results are read once: a climb that is taken up again decides from
-    /// the same.
+    /// The finished trials of a search. Each result is read once and cached, so a resumed climb decides from the same
+    /// data.
     fn ended(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<Ended>, Error> {
         let mut ended = Vec::new();
         for (index, entry) in self.run.trials.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The steps towards a trial's result: start the service, start the workers, measure. Each ends in going on, in a state
-//! of the trial, or in an interruption, after which the trial is tried again.
+//! The steps towards a trial's result: start the service, start the workers, measure. A step succeeds, sets the trial's
+//! state, or is interrupted, after which the trial is tried again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,16 +29,16 @@ use crate::{
     step::{self, ProcessKey, Step, TierKey},
 };
 
-/// After so many failed starts in a row a service gets no more: each would cost its whole deadline.
+/// Limit of consecutive failed starts of a service. Each further attempt would cost its whole deadline.
 const STARTS: u32 = 2;
-/// A trial that was interrupted so often is given up: what interrupts it is not going away.
+/// Limit of interruptions of one trial. After that many the cause is not expected to go away.
 const INTERRUPTIONS: u32 = 3;
-/// Longest wait for workers to open their connections and to work out what will be expected of their answers.
+/// Longest wait for workers to open their connections and to compute the expected replies.
 const OPENING: Duration = Duration::from_secs(120);
-/// Between two looks at workers that are to register.
+/// Interval between two checks whether the workers have registered.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why one trial has no result; the climb goes on.
+/// Why a trial has no result. The climb continues with the next trial.
 #[derive(Debug, thiserror::Error)]
 enum TrialError {
     #[error(transparent)]
@@ -54,7 +54,7 @@ enum TrialError {
 }
 
 impl TrialError {
-    /// Somebody else's doing: it says nothing about the trial.
+    /// Whether the cause is external, such as an evicted pod, and therefore says nothing about the trial.
     fn is_interruption(&self) -> bool {
         matches!(
             self,
@@ -66,7 +66,7 @@ impl TrialError {
 }
 
 impl<B: Backend> Climb<'_, B> {
-    /// Takes one step towards a trial's result; its state, once that is known.
+    /// Executes one step towards a trial's result. Returns the trial's state once it is known.
     pub(super) async fn take(
         &mut self,
         step: Step,
@@ -96,7 +96,7 @@ impl<B: Backend> Climb<'_, B> {
         })
     }
 
-    /// What becomes of a trial after an error: it is tried again, or that is its state.
+    /// The trial's state after an error; `None` if the trial is to be tried again.
     fn failed(&self, error: TrialError, index: usize, running: &mut Running) -> Option<TrialState> {
         let reason = words(&error);
         if !error.is_interruption() {
@@ -109,7 +109,7 @@ impl<B: Backend> Climb<'_, B> {
         }
         self.watcher.interrupted(&self.run.trials[index].trial, &reason);
         running.begun = None;
-        // What doesn't run can't be tainted, and nothing would ever clear it.
+        // Nothing would clear the flag of processes that don't run.
         running.tainted = running.service.is_some() || running.workers.is_some();
         None
     }
@@ -140,7 +140,7 @@ impl<B: Backend> Climb<'_, B> {
         Ok(())
     }
 
-    /// The environment of a trial's service, on top of what it inherits.
+    /// Environment variables of a trial's service: the registry's, overridden by the ladder's. It inherits others.
     fn service_env(&self, trial: &TrialId) -> BTreeMap<String, String> {
         let mut env = self.registry.services[&trial.service].env.clone();
         if let Some(ladder) = self.plan.ladder_of(trial) {
@@ -149,8 +149,8 @@ impl<B: Backend> Climb<'_, B> {
         env
     }
 
-    /// What of it workers are told. Of a service that somebody else started nothing is known: workers go by what they
-    /// inherit.
+    /// The variables of the service's environment that are passed to workers. They are empty for a service that ladder
+    /// did not start, since its environment is unknown; workers then use what they inherit.
     fn settings(&self, trial: &TrialId) -> BTreeMap<String, String> {
         if self.run.outside.is_some() {
             return BTreeMap::new();
@@ -159,7 +159,7 @@ impl<B: Backend> Climb<'_, B> {
         self.service_env(trial).into_iter().filter(|(name, _)| told.contains(name)).collect()
     }
 
-    /// What stands behind a trial's service. Its random choices are the same for every service.
+    /// The inference service behind a trial's service. Its seed is the same for every service.
     fn inference_of(&self, trial: &TrialId) -> Option<InferenceSpec> {
         let (name, inference) = self.registry.inference_of(&self.registry.services[&trial.service])?;
         let mut env = inference.env.clone();
@@ -178,7 +178,7 @@ impl<B: Backend> Climb<'_, B> {
         let logs = self.store.trial_folder(&trial).join("workers");
         let count = self.plan.workers;
         self.coordinator.expect_new_workers();
-        // From here on some may run, so that a failure stops them.
+        // Set before the start, so that a failed start also stops the workers that already run.
         running.workers = Some(tier);
         let spec = WorkersSpec { program: program.clone(), trial, count, coordinator: self.coordinator.url(), logs };
         self.backend.start_workers(&spec).await?;
@@ -190,7 +190,7 @@ impl<B: Backend> Climb<'_, B> {
         Ok(())
     }
 
-    /// Measures, judges and keeps one trial.
+    /// Measures, judges and stores one trial.
     async fn measure(
         &mut self,
         index: usize,
@@ -212,14 +212,14 @@ impl<B: Backend> Climb<'_, B> {
             Ok(judged) => judged,
             Err(error) => return Ok(Err(error.into())),
         };
-        // Kept until it is written: a full disk must not cost what was measured.
+        // Kept in memory until it is written, so that a full disk doesn't lose the measurement.
         self.unsaved = Some(Box::new(Unsaved { index, measured, judged }));
         let state = self.unsaved.as_ref().map(|unsaved| rejudge::state_of(&unsaved.judged.result));
         self.save_unsaved()?;
         Ok(state.ok_or_else(|| backend::Error::NoService.into()))
     }
 
-    /// What a trial that was begun measures on the service that was started; nothing for any other.
+    /// What to measure on the started service; `None` if the trial was not begun or is in no ladder.
     fn trial_plan(&self, entry: &TrialEntry, started: &Started) -> Option<TrialPlan> {
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
@@ -261,7 +261,7 @@ impl<B: Backend> Climb<'_, B> {
     }
 }
 
-/// Waits until all workers have registered, or one of them ended.
+/// Waits until all workers have registered, one of them ends, or the deadline passes.
 async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, count: u32) -> Result<(), TrialError> {
     let deadline = Instant::now() + READY_DEADLINE;
     let register = |words| TrialError::Register { seconds: READY_DEADLINE.as_secs(), words };
@@ -278,7 +278,7 @@ async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, coun
     Ok(())
 }
 
-/// The machines on which workers ran, by the names of their nodes where workers are pods.
+/// The machines on which workers ran. Where workers are pods, a machine's name is its node's.
 fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Environment> {
     let machine = |upload: &Upload| {
         let environment = upload.result.environment.clone();
@@ -289,7 +289,8 @@ fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Envir
     uploads.iter().map(machine).collect()
 }
 
-/// A search measures what it decides: only the whole of it can be repeated.
+/// The command that reproduces a trial. For a search it repeats the whole search, since a search decides which loads it
+/// measures.
 fn reproduce(again: &str, entry: &TrialEntry) -> String {
     let TrialId { service, workload, variant, tier, .. } = &entry.trial;
     match entry.search {

@@ -1,17 +1,17 @@
-//! How many lines of code a service is.
+//! Counts the lines of code of a service.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Files of these endings are code, with what a line that is all comment begins with.
+/// File extensions of source code, with the prefixes that mark a line as a comment.
 const LANGUAGES: [(&[&str], &[&str]); 3] = [
     (&["rs", "go", "js", "mjs", "ts", "java", "cc", "cpp", "hpp", "h", "scala"], &["//", "/*", "*"]),
     (&["py", "ex", "exs"], &["#"]),
     (&["ml", "mli"], &["(*"]),
 ];
-/// Folders of what is fetched, built, or tests it.
+/// Folders that are not counted: tests, fetched dependencies and build output.
 const LEFT_OUT: [&str; 12] = [
     "test",
     "tests",
@@ -27,13 +27,13 @@ const LEFT_OUT: [&str; 12] = [
     "_build",
 ];
 
-/// The lines of code in a service's folder: those that are neither blank nor only a comment, in its source files, without
-/// tests and without what was fetched or built there. Zero where there is none.
+/// The lines of code in a service's folder: lines of its source files that are neither blank nor only a comment,
+/// without tests, dependencies and build output. Zero if there are none.
 pub fn of_folder(folder: &Path) -> u64 {
     files(folder).iter().filter_map(|path| Some(of_text(&fs::read_to_string(path).ok()?, comments(path)?))).sum()
 }
 
-/// The source files below a folder.
+/// The source files below a folder, without test files and symbolic links.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -50,7 +50,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file tests others, by the ways in which languages name such files.
+/// Whether a file contains tests, by the naming conventions of the languages.
 fn is_test(name: &str) -> bool {
     let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
     stem == "tests"
@@ -60,13 +60,13 @@ fn is_test(name: &str) -> bool {
         || name.contains(".test.")
 }
 
-/// What begins a line that is only a comment; nothing for a file that is no code.
+/// The prefixes of comment lines in a file; `None` for a file that is not code.
 fn comments(path: &Path) -> Option<&'static [&'static str]> {
     let ending = path.extension()?.to_str()?;
     LANGUAGES.iter().find(|(endings, _)| endings.contains(&ending)).map(|(_, comments)| *comments)
 }
 
-/// Lines of one file. Unit tests of Rust stand at its end.
+/// Lines of code of one file. Unit tests in Rust are at the end of a file.
 fn of_text(text: &str, comments: &[&str]) -> u64 {
     let lines = text.lines().map(str::trim).take_while(|line| *line != "#[cfg(test)]");
     let code = lines.filter(|line| !line.is_empty() && !comments.iter().any(|comment| line.starts_with(comment)));

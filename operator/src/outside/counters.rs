@@ -1,5 +1,5 @@
-//! Where the counters of a service are that somebody else started on this machine: the kernel says which process listens at its
-//! address, and on what other ports that process listens; one of those answers `/stats`.
+//! Finds the metrics port of a service that runs on this machine: the kernel lists the process that listens at the
+//! service's address and its other ports, and one of these responds to `/stats`.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ use driver::service_client::ServiceClient;
 /// Longest wait for a port that may not speak HTTP at all.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A listening socket.
+/// A listening TCP socket, with its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Listening {
     address: SocketAddr,
@@ -28,7 +28,8 @@ struct Listening {
 /// Finds the metrics port of the service at `host:port`.
 ///
 /// # Errors
-/// In words, when the address isn't this machine's, the process can't be seen, or none of its ports answers.
+/// The reason as text, when the address is not a loopback address, the process can't be inspected, or none of its ports
+/// responds to `/stats`.
 pub async fn find(authority: &str) -> Result<String, String> {
     let mut resolved = authority.to_socket_addrs().map_err(|error| format!("{authority}: {error}"))?;
     let address = resolved.find(|address| address.ip().is_loopback());
@@ -44,7 +45,7 @@ pub async fn find(authority: &str) -> Result<String, String> {
     Err(format!("of what else its process listens on, none answers /stats by the contract ({})", list.join(", ")))
 }
 
-/// The other addresses on which the process listens that listens at `address`.
+/// The other addresses at which the process behind `address` listens.
 fn beside(address: SocketAddr, all: &[Listening]) -> Result<BTreeSet<SocketAddr>, String> {
     let here = |one: &&Listening| one.address == address || is_wildcard_of(one.address, address);
     let wanted: BTreeSet<u64> = all.iter().filter(here).map(|one| one.inode).collect();
@@ -68,20 +69,20 @@ fn listening() -> Result<Vec<Listening>, String> {
     Ok(listens.map(|entry| Listening { address: entry.local_address, inode: entry.inode }).collect())
 }
 
-/// The sockets that a process has open; none where it may not be looked at.
+/// The sockets that a process has open; empty where this user may not inspect it.
 fn sockets(process: &Process) -> BTreeSet<u64> {
     let open = process.fd().into_iter().flatten().flatten();
     let inode = |target| if let FDTarget::Socket(inode) = target { Some(inode) } else { None };
     open.filter_map(|fd| inode(fd.target)).collect()
 }
 
-/// Whether a socket that listens on all addresses takes connections to this one.
+/// Whether a socket that listens on all addresses accepts connections to this one.
 fn is_wildcard_of(listens: SocketAddr, address: SocketAddr) -> bool {
     let takes = listens.is_ipv6() || address.is_ipv4();
     listens.ip().is_unspecified() && listens.port() == address.port() && takes
 }
 
-/// Where a socket that listens on all addresses can be reached.
+/// An address at which a socket that listens on all addresses can be reached.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

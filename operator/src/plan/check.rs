@@ -1,4 +1,4 @@
-//! What can be wrong with the values of a plan: every mistake at once, each with its place and the way out. Pure.
+//! Checks the values of a plan and reports every mistake at once, each with its place and how to fix it. Pure.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -15,16 +15,16 @@ use bench_format::{
 use super::Mistake;
 use crate::{registry::Registry, spelling::closest};
 
-/// What the machine can do, as far as a plan depends on it.
+/// The properties of the machine that the validity of a plan depends on.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// CPUs on which this process may run.
+    /// Number of CPUs on which this process may run.
     pub cpus: usize,
     /// Why a fraction of a CPU can't be given; absent when it can.
     pub no_fractions: Option<String>,
 }
 
-/// Everything that is wrong with a plan's values.
+/// All mistakes in a plan's values; empty for a valid plan. `path` appears in the mistakes.
 pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, surroundings: &Surroundings) -> Vec<Mistake> {
     let mut check = Check { path, registry, surroundings, found: Vec::new() };
     check.head(plan);

@@ -1,7 +1,7 @@
-//! From a plan file's text to a [`WirePlan`], or to what keeps it from being one.
+//! Parses the text of a plan file into a [`WirePlan`], or into the mistakes in its structure.
 //!
-//! A parser stops at its first error. When it does, each ladder is read again by itself, so that one pass names the
-//! mistakes of all of them.
+//! A parser stops at its first error. In that case each ladder is parsed again separately, so that one pass reports the
+//! mistakes of all ladders.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,7 @@ use crate::spelling::closest;
 /// Reads a plan file.
 ///
 /// # Errors
-/// When it can't be read, or with every mistake in its structure that can be told apart.
+/// When the file can't be read, or with every mistake in its structure that can be separated.
 pub fn read(path: &Path) -> Result<WirePlan, Mistakes> {
     let text = fs::read_to_string(path).map_err(|error| {
         let message = format!("failed to read the plan: {error}; give a name in plans/ or a path");
@@ -23,12 +23,12 @@ pub fn read(path: &Path) -> Result<WirePlan, Mistakes> {
     parse(&text, path)
 }
 
-/// Reads a plan from text; `path` is for messages.
+/// Parses a plan; `path` appears in messages.
 ///
 /// # Errors
-/// As [`read`].
+/// Every mistake in the structure that can be separated.
 pub fn parse(text: &str, path: &Path) -> Result<WirePlan, Mistakes> {
-    // Without strict booleans a `n:` or `on:` would be read as a boolean.
+    // Without strict booleans, YAML keys such as `n:` and `on:` would be read as booleans.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     let error = match serde_saphyr::from_str_with_options::<WirePlan>(text, options.clone()) {
         Ok(plan) => return Ok(plan),
@@ -44,7 +44,7 @@ pub fn parse(text: &str, path: &Path) -> Result<WirePlan, Mistakes> {
     Err(Mistakes(mistakes))
 }
 
-/// Reads the plan without its ladders, then each ladder, and keeps what each says.
+/// Parses the plan without its ladders, then each ladder, and collects the mistakes of all of them.
 fn mistakes_of_parts(mut value: Value, path: &Path) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     let mut note = |place: String, error: serde_json::Error| {

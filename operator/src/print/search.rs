@@ -1,4 +1,4 @@
-//! What a search found, in words: `confirmed ↔ borderline ↔ first solid fail`, the gate and the edge.
+//! The result of a search as text: `confirmed ↔ borderline ↔ first solid fail`, the gate and the edge.
 
 use bench_format::{
     plan::{Figure, Objective},
@@ -7,14 +7,14 @@ use bench_format::{
 
 use super::snake;
 
-/// One search in a line.
+/// One line for a search.
 pub fn line(search: &Search) -> String {
     let Search { service, workload, variant, found } = search;
     let words = found.as_ref().map_or("not finished".into(), words);
     format!("{service}/{workload}/{variant}: {words}")
 }
 
-/// The bracket with what explains it.
+/// The bracket, followed by the facts that explain it.
 pub fn words(found: &SearchFound) -> String {
     let mut words = vec![bracket(found)];
     if let Some(gate) = found.gates.first() {
@@ -35,7 +35,7 @@ pub fn words(found: &SearchFound) -> String {
     words.join(", ")
 }
 
-/// `confirmed 100 ↔ borderline 102, 104 ↔ first solid fail 106`, or `>= 200`.
+/// `confirmed 100 ↔ borderline 102, 104 ↔ first solid fail 106`, or `confirmed >= 200`.
 pub fn bracket(found: &SearchFound) -> String {
     let borderline: Vec<String> = found.borderline.iter().map(u32::to_string).collect();
     let mut parts = vec![match (found.confirmed, found.at_least) {
@@ -50,7 +50,7 @@ pub fn bracket(found: &SearchFound) -> String {
     parts.join(" ↔ ")
 }
 
-/// `newest p95 <= 350 ms`, `error_share <= 0.00001`.
+/// An objective as text: `newest p95 <= 350 ms`, `error_share <= 0.00001`.
 pub fn objective(objective: &Objective) -> String {
     let (name, unit) = match &objective.figure {
         Figure::PercentileMs { histogram, percentile } => (format!("{histogram} p{percentile}"), " ms"),

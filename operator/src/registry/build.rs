@@ -1,6 +1,6 @@
-//! How a service is built and put into an image, and what entries of one program have in common.
+//! How a service is built and packed into an image, and what entries for the same program share.
 //!
-//! `ladder` builds nothing: it checks that what tools read makes sense.
+//! `ladder` builds nothing. It only validates the values that tools read.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,42 @@ use serde::Deserialize;
 use super::{Service, names};
 use crate::spelling::closest;
 
-/// How a service is built and tested. Each command is a line for a shell, run in the service's folder.
+/// How a service is built and tested. Each command is a shell command line that runs in the service's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// What it is built with: `tools/toolchains/<name>` installs it.
+    /// Name of the toolchain; `tools/toolchains/<name>` installs it.
     pub toolchain: String,
-    /// Builds it.
+    /// Command that builds the service.
     #[serde(default)]
     pub build: Option<String>,
-    /// Runs its unit tests.
+    /// Command that runs the unit tests.
     #[serde(default)]
     pub test: Option<String>,
-    /// Checks its format and lints it.
+    /// Command that checks the formatting and lints.
     #[serde(default)]
     pub lint: Option<String>,
 }
 
-/// What its image needs beside a Dockerfile.
+/// Values for the service's image, beside the Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Image {
     /// The base image: a key of `[images]` in `versions.lock.toml`.
     pub base: String,
-    /// What goes into it, relative to the service's folder, or with a leading `/` to the root of the checkout.
+    /// Paths copied into the image, relative to the service's folder; with a leading `/`, to the root of the checkout.
     pub files: Vec<String>,
-    /// Memory that its pods ask for, as Kubernetes spells it.
+    /// Memory request of the service's pods, as a Kubernetes quantity.
     pub memory: String,
-    /// CPU that its pods ask for, as Kubernetes spells it.
+    /// CPU request of the service's pods, as a Kubernetes quantity.
     pub cpu: String,
-    /// The platforms of a release that it is built for; all of them without this.
+    /// The platforms for which a release builds the image; defaults to all of them.
     #[serde(default)]
     pub platforms: Option<Vec<Platform>>,
-    /// Its Dockerfile; `Dockerfile` in the service's folder without this.
+    /// Path of the Dockerfile; defaults to `Dockerfile` in the service's folder.
     #[serde(default)]
     pub dockerfile: Option<String>,
-    /// The service's folder; `services/<name>` without this.
+    /// The service's folder; defaults to `services/<name>`.
     #[serde(default)]
     pub folder: Option<String>,
 }
@@ -60,7 +60,7 @@ pub enum Platform {
     Arm64,
 }
 
-/// The field that makes no sense, and why.
+/// Validates the values that tools read. The error is the field and what is wrong with it.
 pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
     let wrong = |field: &str, message: String| Err((field.to_owned(), message));
     if let Some(seconds) = service.warmup_seconds.filter(|seconds| !(seconds.is_finite() && *seconds > 0.0)) {
@@ -83,7 +83,7 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
     Ok(())
 }
 
-/// The texts that must say something, by their fields.
+/// The texts that must not be empty, with their fields.
 fn texts(service: &Service) -> Vec<(String, &str)> {
     let mut texts: Vec<(String, &str)> = Vec::new();
     if let Some(Build { toolchain, build, test, lint }) = &service.build {
@@ -101,7 +101,7 @@ fn texts(service: &Service) -> Vec<(String, &str)> {
     texts
 }
 
-/// Digits, perhaps with a fraction, and a unit.
+/// Whether a text is a Kubernetes quantity: digits, an optional fraction, and an optional unit.
 fn is_quantity(text: &str) -> bool {
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let units = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi"];
@@ -110,7 +110,7 @@ fn is_quantity(text: &str) -> bool {
         && number.parse::<f64>().is_ok()
 }
 
-/// Gives entries what they take of others; the entry that can't, and why.
+/// Fills entries with the values that they take from others. The error is the entry and why it can't take them.
 pub(super) fn complete(services: &mut BTreeMap<String, Service>) -> Result<(), (String, String)> {
     let alike: Vec<(String, String)> =
         services.iter().filter_map(|(name, service)| Some((name.clone(), service.like.clone()?))).collect();
@@ -139,7 +139,7 @@ pub(super) fn complete(services: &mut BTreeMap<String, Service>) -> Result<(), (
 mod tests {
     use super::super::tests::parse;
 
-    /// A service `a`, with these lines, and `b` with all that tools read.
+    /// A service `a` with these lines, and a service `b` with every value that tools read.
     fn services(lines: &str) -> String {
         let entry =
             |name: &str| format!("[services.{name}]\ndescription = \"\"\nprotocol = \"wse\"\ncommand = [\"{name}\"]\n");

@@ -1,4 +1,4 @@
-//! Why a registry can't be used.
+//! Errors of reading a registry.
 
 use std::path::PathBuf;
 
@@ -8,71 +8,71 @@ pub enum Error {
     /// The file can't be read.
     #[error("failed to read the registry {path}; give another with --registry")]
     Read {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file is no registry.
+    /// The file is not valid TOML, or doesn't have the structure of a registry.
     #[error("{path}: {message}")]
     Parse {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// Place and reason.
+        /// Place and reason, as the parser reports them.
         message: String,
     },
-    /// A service names a protocol that isn't there.
+    /// A service names an unknown protocol.
     #[error("{path}: services.{service}.protocol: no protocol \"{protocol}\"; known: {known}")]
     UnknownProtocol {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// What it asks for.
+        /// The unknown protocol.
         protocol: String,
-        /// What there is.
+        /// Names of the known protocols.
         known: String,
     },
-    /// A protocol names an inference simulator that isn't there.
+    /// A protocol names an unknown inference service.
     #[error("{path}: protocols.{protocol}.inference: no inference \"{inference}\"; known: {known}")]
     UnknownInference {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// The protocol.
+        /// Name of the protocol.
         protocol: String,
-        /// What it asks for.
+        /// The unknown inference service.
         inference: String,
-        /// What there is.
+        /// Names of the known inference services.
         known: String,
     },
-    /// A service or an inference simulator has no command.
+    /// A service or an inference service has an empty command.
     #[error("{path}: {place}.command: empty; it is the program and its arguments")]
     NoCommand {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// Its table.
+        /// Table of the entry, such as `services.<name>`.
         place: String,
     },
-    /// An entry is like another one that isn't there, or that is itself like another.
+    /// The `like` of a service names an unknown entry, or one that has a `like` itself.
     #[error("{path}: services.{service}.like: {message}")]
     Like {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// What is wrong with which value, and the way out.
+        /// What is wrong with which value, and how to fix it.
         message: String,
     },
-    /// A value that makes no sense.
+    /// A value is out of range or empty.
     #[error("{path}: services.{service}.{field}: {message}")]
     Value {
-        /// The file.
+        /// Path of the registry file.
         path: PathBuf,
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// The field in its table.
+        /// The field in the service's table.
         field: String,
-        /// What is wrong with which value, and the way out.
+        /// What is wrong with which value, and how to fix it.
         message: String,
     },
 }

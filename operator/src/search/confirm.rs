@@ -1,75 +1,75 @@
-//! What a search found, confirmed with trials as long as the objectives need them: `confirmed ↔ borderline ↔ first
+//! Confirms the bounds of a search with trials of the length that the objectives need: `confirmed ↔ borderline ↔ first
 //! solid fail`. Pure.
 //!
-//! A load is measured several times. All pass: confirmed; all fail: a solid fail; else it is borderline. It goes down
-//! from the lower bound until something is confirmed, up from the upper one until something fails for certain, in
-//! strides that double, and then closes the gap between the two.
+//! A load is measured several times. It is confirmed if all trials pass, a solid fail if all fail, and borderline
+//! otherwise. The confirmation goes down from the lower bound until a load is confirmed, then up from the upper bound
+//! until a load fails solidly, in strides that double. Then it closes the gap between the two.
 
 use std::collections::BTreeMap;
 
 use super::{ATTEMPTS, Fault, grid::Grid};
 
-/// Where to begin.
+/// The result of the bounds search, from which the confirmation starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The largest load that meets all goals.
     pub lower: Option<u32>,
-    /// The smallest that doesn't.
+    /// The smallest load that doesn't meet all goals.
     pub upper: Option<u32>,
     /// The smallest load that the generator could not offer.
     pub generator_limit: Option<u32>,
 }
 
-/// One confirming trial, in the order in which they were measured.
+/// One confirming trial. Trials are listed in the order in which they were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Its load.
+    /// The load of the trial.
     pub load: u32,
-    /// What it showed.
+    /// The outcome of the trial.
     pub shown: Shown,
 }
 
-/// What a confirming trial showed.
+/// The outcome of a confirming trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// It met every objective.
+    /// The trial met every objective.
     Passed,
-    /// It didn't.
+    /// The trial missed an objective.
     Failed,
-    /// No measurement.
+    /// The trial is invalid.
     Invalid(Fault),
 }
 
-/// What comes next.
+/// The next step of a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A trial at this load.
+    /// Measure a trial at this load.
     Measure(u32),
-    /// Nothing: this is confirmed.
+    /// The confirmation is finished.
     Done(Bracket),
 }
 
-/// What was confirmed.
+/// The result of a confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bracket {
     /// The largest load that passed every trial, below the first solid fail.
     pub confirmed: Option<u32>,
-    /// Loads above it that passed and failed, below the first solid fail.
+    /// Loads above the confirmed one, below the first solid fail, with both passed and failed trials.
     pub borderline: Vec<u32>,
     /// The smallest load that failed every trial.
     pub first_solid_fail: Option<u32>,
     /// The smallest load that the generator could not offer.
     pub generator_limit: Option<u32>,
-    /// The load at which trials stayed invalid for another reason.
+    /// The load at which trials stayed invalid for another cause.
     pub given_up_at: Option<u32>,
 }
 
-/// The trials at a load.
+/// The number of trials at a load, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     passed: u32,
     failed: u32,
-    /// One after another, since the last valid one.
+    /// Invalid trials in a row, since the last valid one.
     invalid: usize,
     blamed: usize,
 }
@@ -104,7 +104,7 @@ impl Tally {
     }
 }
 
-/// Decides what comes after `trials`, `repeats` of them at each load.
+/// Decides the step after `trials`; each load gets `repeats` of them.
 pub fn next(grid: &Grid, start: Start, repeats: u32, trials: &[Trial]) -> Next {
     Confirming::new(grid, start, repeats, trials).next()
 }
@@ -177,14 +177,14 @@ impl<'a> Confirming<'a> {
         }
     }
 
-    /// Nothing has failed for certain: the search's upper bound, then further up.
+    /// The next place while no load has failed solidly: the search's upper bound, then higher loads.
     fn higher(&self, last: usize) -> Option<usize> {
         let highest = self.standings.keys().next_back().copied()?;
         let upper = self.start.upper.map(|load| self.grid.place(load.into())).filter(|upper| *upper > highest);
         (highest < last).then(|| upper.unwrap_or(highest + self.stride()).min(last))
     }
 
-    /// Doubles with every load that was measured.
+    /// The stride in places; it doubles with every load that was measured.
     fn stride(&self) -> usize {
         1 << (self.standings.len() - 1).min(16)
     }
@@ -197,7 +197,7 @@ impl<'a> Confirming<'a> {
         self.places(Standing::SolidFail).next()
     }
 
-    /// A load that passes above one that fails for certain is not trusted.
+    /// The largest confirmed load below the first solid fail. A load that passes above a solid fail is not trusted.
     fn confirmed(&self) -> Option<usize> {
         let fail = self.fail().unwrap_or(usize::MAX);
         self.places(Standing::Confirmed).rfind(|place| *place < fail)
@@ -221,7 +221,7 @@ impl<'a> Confirming<'a> {
 mod tests {
     use super::*;
 
-    /// 100, 111, 123, 136, 151, 167, 185, 205, 227, 252, 259.
+    /// The loads 100, 111, 123, 136, 151, 167, 185, 205, 227, 252, 259.
     fn grid() -> Grid {
         Grid::new(100, 259, 0.1)
     }
@@ -231,7 +231,7 @@ mod tests {
         Start { lower: known(lower), upper: known(upper), generator_limit: None }
     }
 
-    /// Confirms against a service that says how it stands (load, number of the trial there).
+    /// Runs a confirmation against a function from (load, number of the trial at that load) to the outcome.
     fn confirm(start: Start, service: impl Fn(u32, usize) -> Shown) -> (Bracket, Vec<u32>) {
         let mut trials: Vec<Trial> = Vec::new();
         loop {

@@ -1,5 +1,5 @@
-//! One search of a run, from its trials so far to the next one or to what it found: first the bounds, then their
-//! confirmation. Pure.
+//! Runs one search of a run: decides the next trial from the finished ones, or returns the result. The bounds come
+//! first, then their confirmation. Pure.
 
 use bench_format::{
     plan::{Objective, SearchOver, SearchStart, ServiceProcess, WireSearch},
@@ -17,48 +17,48 @@ use crate::plan::Ladder;
 /// A search of a service in a ladder.
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
-    /// The service.
+    /// Name of the service.
     pub service: &'a str,
-    /// Its ladder.
+    /// The ladder, with the objectives that the search uses.
     pub ladder: &'a Ladder,
-    /// What is searched for.
+    /// The search's settings in the plan.
     pub search: &'a WireSearch,
-    /// When a confirming trial gets a fresh process.
+    /// Whether a confirming trial gets a fresh process.
     pub service_process: ServiceProcess,
 }
 
-/// A trial of the search that has ended.
+/// A finished trial of the search.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its load.
+    /// The load of the trial.
     pub load: u32,
-    /// What it was for.
+    /// The step of the search that the trial belongs to, with its window.
     pub purpose: SearchTrial,
-    /// What it showed.
+    /// The outcome of the trial.
     pub brief: Brief,
 }
 
-/// What comes next.
+/// The next step of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// This trial.
+    /// Measure this trial.
     Measure(Box<TrialEntry>),
-    /// Nothing: this was found.
+    /// The search is finished.
     Found(Box<SearchFound>),
 }
 
 impl Course<'_> {
-    /// Whether a trial is one of this search.
+    /// Whether a trial belongs to this search.
     pub fn has(&self, entry: &TrialEntry) -> bool {
         let TrialId { service, workload, variant, .. } = &entry.trial;
         let ladder = (&self.ladder.workload, &self.ladder.variant);
         entry.search.is_some() && service == self.service && (workload, variant) == ladder
     }
 
-    /// Decides what comes after the trials that have ended, in the order in which they were measured.
+    /// Decides the step after the finished trials, which are in the order in which they were measured.
     ///
     /// # Errors
-    /// When they aren't trials of this search.
+    /// When the trials are not those that this search would have measured.
     pub fn next(&self, ended: &[Ended]) -> Result<Step, Diverged> {
         let of = |step| ended.iter().filter(move |trial| trial.purpose.step == step);
         let trials: Vec<Trial> = of(SearchStep::Bounds)
@@ -108,8 +108,8 @@ impl Course<'_> {
         }
     }
 
-    /// The next trial. Those that look for bounds share process 1; confirming ones have others, and repeats count at
-    /// each load.
+    /// The next trial. The trials of the bounds search share process 1. Confirming trials use other processes. Repeats
+    /// are counted for each load.
     fn measure(&self, ended: &[Ended], load: u32, step: SearchStep, window_seconds: f64) -> Step {
         let before = ended.iter().filter(|trial| trial.load == load && trial.purpose.step == step).count() as u32;
         let (process, repeat) = match (step, self.service_process) {
@@ -170,7 +170,7 @@ fn lower(found: &Found) -> Option<u32> {
     lowest.flatten()
 }
 
-/// The objectives that failed trials missed, each once, the one missed by the largest factor first.
+/// The objectives that failed trials missed, each once, sorted by the largest factor by which they were missed.
 fn gates(failed: &[&Brief]) -> Vec<Objective> {
     let mut missed: Vec<(Objective, f64)> = Vec::new();
     for (objective, factor) in failed.iter().flat_map(|brief| &brief.missed) {
@@ -183,7 +183,7 @@ fn gates(failed: &[&Brief]) -> Vec<Objective> {
     missed.into_iter().map(|(objective, _)| objective).collect()
 }
 
-/// The loads of a search in words: what grows.
+/// The unit of a search's loads, for messages.
 pub fn unit(over: SearchOver) -> &'static str {
     match over {
         SearchOver::Connections => "connections",
@@ -234,7 +234,7 @@ mod tests {
         Brief { outcome, shown: Shown::Passed, missed: vec![], errors: false, bound_by: None }
     }
 
-    /// Runs the course against a service; the trials and what was found.
+    /// Runs the search against a service; returns the trials and the result.
     fn run(service_process: ServiceProcess, service: impl Fn(u32) -> Brief) -> (Vec<TrialEntry>, SearchFound) {
         let plan = plan();
         let ladder = &plan.ladders[0];

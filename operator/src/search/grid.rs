@@ -1,7 +1,7 @@
-//! The loads that a search may ask for: whole numbers, each one width above the last.
+//! The loads that a search may measure: whole numbers, each one width above the last.
 //!
-//! Inside the search a load is its place on this grid and a width is a number of places, so that halving and doubling
-//! are exact and an interval of one place is as narrow as the goal wants it.
+//! Inside the search, a load is a place on this grid and a width is a number of places. Halving and doubling are
+//! therefore exact, and an interval of one place is as narrow as the narrowest goal needs.
 
 use super::Goal;
 
@@ -10,7 +10,8 @@ use super::Goal;
 pub struct Grid(Vec<u32>);
 
 impl Grid {
-    /// From the smallest load to the largest. Neighbours differ by at most `width`, as a share of the larger, or by 1.
+    /// The loads from the smallest to the largest. Adjacent loads differ by at most `width`, as a share of the larger,
+    /// or by 1.
     pub fn new(from: u32, to: u32, width: f64) -> Self {
         let mut loads = vec![from];
         let mut last = from;
@@ -26,26 +27,26 @@ impl Grid {
         self.0[place]
     }
 
-    /// The last place.
+    /// The place of the largest load.
     pub fn last(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// The place of the largest load that isn't above `load`; the first when all are.
+    /// The place of the largest load that is not above `load`; the first place when all are.
     pub fn place(&self, load: f64) -> usize {
         self.0.partition_point(|known| f64::from(*known) <= load).saturating_sub(1)
     }
 }
 
-/// How many places a goal's width is on a grid whose neighbours are `unit` apart.
+/// The width of a goal in places, on a grid whose adjacent loads are `unit` apart.
 pub(super) fn places(goal: &Goal, unit: f64) -> usize {
-    // The ratio of equal widths may come out a hair below 1.
+    // The ratio of equal widths may be slightly below 1 because of rounding.
     let places = (-goal.width).ln_1p() / (-unit).ln_1p() * (1.0 + 1e-9);
     (places as usize).max(1)
 }
 
-/// Where to split an interval that is wider than `width`: in the middle where that is all it takes, else so that one
-/// part is `width` times a power of two, because such a part can be halved down to `width` without a rest.
+/// Where to split an interval that is wider than `width`: in the middle if two parts are enough; otherwise so that one
+/// part is `width` times a power of two, which can be halved down to `width` without a remainder.
 pub(super) fn split(lower: usize, upper: usize, width: usize) -> usize {
     let span = upper - lower;
     let mut part = width;
@@ -58,7 +59,7 @@ pub(super) fn split(lower: usize, upper: usize, width: usize) -> usize {
     while span > 4 * part {
         part *= 2;
     }
-    // Of the two ways to cut there the one with the more even parts.
+    // Of the two possible cuts, the one whose parts are more even.
     lower + if 3 * part > span { part } else { span - 2 * part }
 }
 

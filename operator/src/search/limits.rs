@@ -1,20 +1,20 @@
-//! Keeps a load that somebody would like to measure away from what is known already: a trial closer to a bound than the
-//! width would teach little.
+//! Keeps a nominated load at a distance from the known bounds. A trial closer to a bound than the width would give
+//! little information.
 
 use super::{grid::split, record::Bounds};
 
 /// The first and the last place that may be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// The smallest load.
+    /// Place of the smallest load.
     pub(super) first: usize,
-    /// The largest.
+    /// Place of the largest load.
     pub(super) last: usize,
 }
 
 impl Limits {
-    /// The place to measure in place of `wanted`: at least `width` from both bounds, on a limit where it is closer than
-    /// that to one, absent where the bounds leave no room.
+    /// The place to measure instead of `wanted`. It is at least `width` from both bounds, and on a limit where it would
+    /// be closer than `width` to that limit. `None` where the bounds leave no room.
     pub(super) fn clear(&self, wanted: usize, width: usize, bounds: Bounds) -> Option<usize> {
         if bounds.upper.is_some_and(|upper| upper <= self.first || wanted >= upper) {
             return None;
@@ -23,7 +23,7 @@ impl Limits {
             return None;
         }
         let (low, high) = (bounds.lower.unwrap_or(self.first), bounds.upper.unwrap_or(self.last));
-        // A limit may be measured itself, a bound has been.
+        // A limit may be measured itself; a bound has already been measured.
         let (low_free, high_free) = (bounds.lower.is_none(), bounds.upper.is_none());
         let wanted = wanted.clamp(low, high);
         if width >= high - low {

@@ -1,8 +1,8 @@
-//! Objectives as goals of a search, and what a finished trial shows of them. Pure.
+//! Converts objectives into the goals of a search, and finished trials into losses. Pure.
 //!
-//! "p95 of a histogram is at most T" allows five in a hundred to be lost, where lost is whatever failed and, of the
-//! rest, what took longer than T. A share is a loss ratio already. Any other objective holds, and nothing is lost, or
-//! doesn't, and all is.
+//! "p95 of a histogram is at most T" allows 5 % loss, where a message counts as lost if it failed or took longer than
+//! T. A share is already a loss ratio. Any other objective is all or nothing: the loss is 0 if it holds and 1 if it
+//! doesn't.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use judge::verdict;
 
 use super::{Fault, Goal, Outcome, confirm::Shown};
 
-/// Targets with shorter trials before a goal's own, as MLRsearch has them.
+/// Number of targets with shorter trials before a goal's own; the value of MLRsearch.
 const PRECEDING_TARGETS: u32 = 2;
-/// By how much an interval grows while it holds no bound, as MLRsearch has it.
+/// Factor by which an interval grows while one bound is missing; the value of MLRsearch.
 const EXPANSION: usize = 2;
-/// Nothing is left to lose at 1.
+/// Upper limit of a loss ratio: a goal of 1 could not be missed.
 const LARGEST_RATIO: f64 = 0.999_999;
 
-/// The goals that a ladder's objectives are.
+/// The goals of a search for a ladder's objectives, one for each.
 pub fn goals(search: &WireSearch, objectives: &[Objective]) -> Vec<Goal> {
     let goal = |objective: &Objective| Goal {
         loss_ratio: loss_ratio(objective).clamp(0.0, LARGEST_RATIO),
@@ -38,7 +38,7 @@ pub fn goals(search: &WireSearch, objectives: &[Objective]) -> Vec<Goal> {
     objectives.iter().map(goal).collect()
 }
 
-/// The share that an objective allows to be lost.
+/// The share of loss that an objective allows.
 fn loss_ratio(objective: &Objective) -> f64 {
     match (&objective.figure, objective.at_most, objective.at_least) {
         (Figure::PercentileMs { percentile, .. }, Some(_), None) => (100.0 - percentile) / 100.0,
@@ -47,27 +47,28 @@ fn loss_ratio(objective: &Objective) -> f64 {
     }
 }
 
-/// What a search needs of a finished trial.
+/// The facts about a finished trial that a search needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Brief {
-    /// For the bounds.
+    /// Loss ratios for the search of the bounds.
     pub outcome: Outcome,
-    /// For their confirmation.
+    /// Outcome for the confirmation of the bounds.
     pub shown: Shown,
-    /// The objectives that it missed, by which factor.
+    /// The objectives that the trial missed, each with the factor by which it missed.
     pub missed: Vec<(Objective, f64)>,
-    /// Something failed, not only took long.
+    /// Whether messages failed, as opposed to only taking too long.
     pub errors: bool,
-    /// What bound it.
+    /// The party that limited the trial, if known.
     pub bound_by: Option<BoundBy>,
 }
 
 impl Brief {
-    /// Of a trial with a result.
+    /// The brief of a trial with a result.
     pub fn of(result: &TrialResult, objectives: &[Objective], thresholds: &Thresholds) -> Self {
         let pushed_back = pushed_back(result, thresholds);
         let fault = fault(&result.validity).filter(|_| !pushed_back);
-        // A share needs no samples for a percentile: short trials add up, and only confirming ones need a verdict.
+        // A loss ratio needs fewer samples than a percentile: short trials are added up, and only confirming trials
+        // need a verdict.
         let short = only(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
         let verdict =
             result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result)));
@@ -94,7 +95,7 @@ impl Brief {
         }
     }
 
-    /// Of a trial under which the service ended: everything was lost.
+    /// The brief of a trial during which the service ended: everything counts as lost.
     pub fn service_ended(objectives: &[Objective]) -> Self {
         Self {
             outcome: Outcome::Measured(vec![1.0; objectives.len()]),
@@ -105,21 +106,21 @@ impl Brief {
         }
     }
 
-    /// Of a trial without a result.
+    /// The brief of a trial without a result.
     pub fn not_measured() -> Self {
         let (outcome, shown) = (Outcome::Invalid(Fault::Other), Shown::Invalid(Fault::Other));
         Self { outcome, shown, missed: Vec::new(), errors: false, bound_by: None }
     }
 }
 
-/// Whether a trial is invalid for these reasons and no other.
+/// Whether a trial is invalid, for no other reasons than these.
 fn only(validity: &Validity, kinds: &[ReasonKind]) -> bool {
     matches!(validity, Validity::Invalid { reasons } if reasons.iter().all(|reason| kinds.contains(&reason.kind)))
 }
 
-/// Whether what was not sent in time was the service's doing: it has used up its CPU and takes nothing more from its
-/// sockets, while the generator has CPU to spare. Such a trial tells nothing of latencies, but it did lose what was not
-/// sent.
+/// Whether the service caused the messages that were not sent in time: it has used up its CPU and reads no more from
+/// its sockets, while the generator has CPU to spare. Such a trial has no usable latencies, but the unsent messages
+/// count as lost.
 fn pushed_back(result: &TrialResult, thresholds: &Thresholds) -> bool {
     use ReasonKind::{GeneratorLate, SendRate, WindowShort};
     let Validity::Invalid { reasons } = &result.validity else { return false };
@@ -133,14 +134,14 @@ fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
     result.histograms.iter().filter_map(decode).collect()
 }
 
-/// Who is to blame for an invalid trial.
+/// The cause of an invalid trial; `None` for a valid one.
 fn fault(validity: &Validity) -> Option<Fault> {
     let Validity::Invalid { reasons } = validity else { return None };
     let ours = reasons.iter().any(|reason| reason.kind.is_ours());
     Some(if ours { Fault::Generator } else { Fault::Other })
 }
 
-/// By which factor a figure misses its bound.
+/// The factor by which a figure misses its bound.
 fn excess(objective: &Objective, seen: f64) -> f64 {
     match (objective.at_most, objective.at_least) {
         (Some(most), _) if seen > most => seen / most,
@@ -149,7 +150,7 @@ fn excess(objective: &Objective, seen: f64) -> f64 {
     }
 }
 
-/// The share of a valid trial that was lost for an objective.
+/// The share of a valid trial that counts as lost for an objective.
 fn loss(objective: &Objective, result: &TrialResult) -> f64 {
     let figures = &result.figures;
     let lost = match (&objective.figure, objective.at_most, objective.at_least) {
@@ -164,7 +165,7 @@ fn loss(objective: &Objective, result: &TrialResult) -> f64 {
     lost.clamp(0.0, 1.0)
 }
 
-/// The share of samples that took longer; all of them where none was taken.
+/// The share of samples above `most_ms`; 1 where there are no samples.
 fn late_share(result: &TrialResult, histogram: &str, most_ms: f64) -> f64 {
     let recorder = result.histograms.get(&format!("{histogram}_ns")).map(Recorder::decode);
     let Some(Ok(recorder)) = recorder else { return 1.0 };
@@ -192,7 +193,7 @@ mod tests {
         Objective { figure, at_most, at_least }
     }
 
-    /// A valid trial: 90 responses of 100 ms, 10 of 400 ms.
+    /// A valid trial with 90 responses of 100 ms and 10 of 400 ms.
     fn result() -> TrialResult {
         let mut result = open().judge().unwrap().result;
         let mut recorder = Recorder::new();

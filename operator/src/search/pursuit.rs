@@ -1,9 +1,9 @@
-//! One goal's pursuit of its bounds: which load it would measure next.
+//! The search of one goal for its bounds: nominates the next trial for it.
 //!
-//! It has a current target of its [`chain`](super::target::chain) and asks, in this order: is half of the interval that
-//! the last target left narrow enough? do the last target's bounds hold under this one? which way to extend where a
-//! bound is missing? where to split the interval? When none of them has anything to ask for, the next target's turn has
-//! come.
+//! A pursuit has a current target of its [`chain`](super::target::chain) and tries four steps in this order: halve the
+//! interval of the last target, if half of it is narrow enough; check the last target's bounds under this target;
+//! extend the interval where a bound is missing; split the interval. When none of them nominates a trial, the pursuit
+//! moves on to the next target.
 
 use super::{
     grid::split,
@@ -12,49 +12,49 @@ use super::{
     target::Target,
 };
 
-/// What a pursuit would measure.
+/// A trial that a pursuit asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Nomination {
-    /// Where.
+    /// Place of the load on the grid.
     pub(super) place: usize,
-    /// For how long.
+    /// Duration of the trial, in seconds.
     pub(super) seconds: f64,
-    /// The width that all pursuits extend by at least, once this is measured.
+    /// The least width of the next extension of every pursuit, once this trial is measured.
     pub(super) width: usize,
 }
 
 impl Nomination {
-    /// Whether this is measured rather than `other`: the smaller load, then the longer trial, then the larger width,
-    /// then the earlier goal.
+    /// Whether this nomination takes precedence over `other`: the smaller load, then the longer trial, then the larger
+    /// width, then the earlier goal.
     pub(super) fn before(&self, other: &Self) -> bool {
         (self.place, -self.seconds) < (other.place, -other.seconds)
             || (self.place == other.place && self.seconds == other.seconds && self.width >= other.width)
     }
 }
 
-/// Which bound the measured load has to become for the next extension to be twice as wide.
+/// The bound that the measured load has to become for the next extension to be wider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Lower,
     Upper,
 }
 
-/// Where a goal's search stands.
+/// The state of one goal's search.
 #[derive(Debug)]
 pub(super) struct Pursuit {
-    /// Targets to come, the goal's own first.
+    /// The targets that follow, in reverse order: the goal's own first.
     ahead: Vec<Target>,
     target: Target,
-    /// The last target's bounds.
+    /// The bounds of the last target.
     inherited: Bounds,
-    /// How far the next extension goes.
+    /// The width of the next extension.
     reach: usize,
     grows_on: Option<Side>,
     limits: Limits,
 }
 
 impl Pursuit {
-    /// Begins with the last target of a chain and two loads between which the bounds may be.
+    /// Begins with the last target of a chain, and two places between which the bounds may be.
     pub(super) fn new(mut chain: Vec<Target>, start: (usize, usize), limits: Limits) -> Self {
         let target = chain.pop().expect("a chain has at least the goal's own target");
         let inherited = Bounds { lower: Some(start.0), upper: Some(start.1) };
@@ -63,8 +63,8 @@ impl Pursuit {
         pursuit
     }
 
-    /// What to measure next; absent when the goal's own target is met. `shared` is the width that all pursuits extend
-    /// by at least.
+    /// The next trial; `None` when the goal's own target is met. `shared` is the least width by which every pursuit
+    /// extends.
     pub(super) fn nominate(&mut self, record: &Record, shared: usize) -> Option<Nomination> {
         loop {
             let bounds = record.bounds(&self.target);
@@ -79,8 +79,8 @@ impl Pursuit {
         }
     }
 
-    /// What this pursuit asked for was measured: an extension that only moved the bound reaches further next time. The
-    /// new shared width, where it changes.
+    /// Updates the pursuit after its nomination was measured. If an extension only moved the bound, the next one is
+    /// wider. Returns the new shared width if it changes.
     pub(super) fn measured(&mut self, place: usize, record: &Record) -> Option<usize> {
         let bounds = record.bounds(&self.target);
         let moved = match self.grows_on? {
@@ -97,18 +97,18 @@ impl Pursuit {
         width.saturating_mul(self.target.expansion).min(self.limits.last - self.limits.first)
     }
 
-    /// A new target begins with the interval that it inherits.
+    /// Sets the width of the first extension of a new target from the interval that it inherits.
     fn reach_out(&mut self) {
         let interval = self.inherited.lower.zip(self.inherited.upper).map_or(0, |(lower, upper)| upper - lower);
         self.reach = self.longer(interval.max(self.target.width));
     }
 
-    /// The interval is inherited or split: an extension after this begins small again.
+    /// Resets the width of the next extension after an interval was halved, checked or split.
     fn settle(&mut self, width: usize) {
         self.reach = self.longer(width.max(self.target.width));
     }
 
-    /// An inherited interval of at most two widths needs one trial in its middle, and with luck none at its ends.
+    /// An inherited interval of at most two widths needs one trial in its middle, and often none at its ends.
     fn halve(&mut self, bounds: Bounds) -> Option<(usize, usize)> {
         let (lower, upper) = self.inherited.lower.zip(self.inherited.upper)?;
         let width = self.target.width;
@@ -118,7 +118,7 @@ impl Pursuit {
         Some((middle, width))
     }
 
-    /// Inherited bounds have to hold for this target too.
+    /// Checks the inherited bounds under this target.
     fn refine(&mut self, bounds: Bounds) -> Option<(usize, usize)> {
         let width = self.target.width;
         let ends = [self.inherited.lower, self.inherited.upper];
@@ -127,7 +127,7 @@ impl Pursuit {
         Some((end, width))
     }
 
-    /// Where one bound is missing, the search moves away from the other.
+    /// Where one bound is missing, moves away from the other.
     fn extend(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
         let width = self.reach.max(shared);
         let (wanted, side) = match (bounds.lower, bounds.upper) {
@@ -140,8 +140,8 @@ impl Pursuit {
         Some((place, width))
     }
 
-    /// Both bounds are known and too far apart: one stride from a bound that has left the inherited interval, for the
-    /// other is likely near, else in between.
+    /// Splits the interval between two known bounds that are too far apart. If a bound has moved out of the inherited
+    /// interval, the trial is one stride from that bound, because the other one is likely near.
     fn narrow_down(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
         let (lower, upper) = bounds.lower.zip(bounds.upper)?;
         if bounds.narrow(self.target.width) {

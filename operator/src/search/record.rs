@@ -1,4 +1,4 @@
-//! All valid trials by load, and the bounds that they give a target.
+//! Keeps all valid trials by load, and derives the bounds for a target from them.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::{
 /// The relevant bounds of a target, as places on the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The largest lower bound below the upper one: a load that passes above one that fails is not trusted.
+    /// The largest lower bound below the upper one. A load that passes above one that fails is not trusted.
     pub(super) lower: Option<usize>,
-    /// The smallest load that is an upper bound.
+    /// The smallest place whose load is an upper bound.
     pub(super) upper: Option<usize>,
 }
 
 impl Bounds {
-    /// Whether a trial at `place` could move a bound of an interval that is to be narrower than `width`.
+    /// Whether a trial at `place` could move a bound of an interval that has to be no wider than `width`.
     pub(super) fn worth(&self, place: usize, width: usize) -> bool {
         let inside = self.lower.is_none_or(|lower| lower < place) && self.upper.is_none_or(|upper| place < upper);
         inside && !self.narrow(width)
     }
 
-    /// Whether both are there and no further apart than `width`.
+    /// Whether both bounds are known and no further apart than `width`.
     pub(super) fn narrow(&self, width: usize) -> bool {
         self.lower.zip(self.upper).is_some_and(|(lower, upper)| upper - lower <= width)
     }
@@ -34,12 +34,12 @@ impl Bounds {
 pub(super) struct Record(BTreeMap<usize, Vec<Measured>>);
 
 impl Record {
-    /// Adds a trial.
+    /// Adds a valid trial at a place.
     pub(super) fn add(&mut self, place: usize, trial: Measured) {
         self.0.entry(place).or_default().push(trial);
     }
 
-    /// Forgets the trials above a place.
+    /// Removes the trials above a place.
     pub(super) fn forget_above(&mut self, place: usize) {
         self.0.retain(|known, _| *known <= place);
     }
@@ -65,7 +65,7 @@ impl Record {
         bounds
     }
 
-    /// The quantile of the loss ratio at a place, for a target.
+    /// The loss ratio at the quantile for a place and a target; 1 for a place without trials.
     pub(super) fn loss(&self, place: usize, target: &Target) -> f64 {
         self.0.get(&place).map_or(1.0, |trials| quantile_loss(trials, target))
     }

@@ -1,4 +1,4 @@
-//! The search over the trials that there are: as far as they go, then the next one.
+//! Replays the search over the finished trials and returns the first trial that is missing.
 
 use super::{
     ATTEMPTS, Diverged, Fault, Found, GoalFound, Next, Outcome, Settings, Start, Trial,
@@ -10,23 +10,23 @@ use super::{
     target::{Target, chain},
 };
 
-/// Why the replay stops before the search is done.
+/// Why the replay stops before the search is finished.
 enum Halt {
-    /// The trials are used up: this one comes next.
+    /// The finished trials are used up; this trial is next.
     Ask { place: usize, seconds: f64 },
     /// The generator can't offer this load.
     Limit { place: usize },
-    /// Trials at this load stay invalid.
+    /// Trials at this load stay invalid for another cause.
     GivenUp { place: usize },
-    /// The trials are those of another search.
+    /// The finished trials are those of another search.
     Diverged(Diverged),
 }
 
-/// A search that takes its trials from a list.
+/// A search that takes the outcomes of its trials from a list.
 pub(super) struct Replay<'a> {
     settings: &'a Settings,
     grid: Grid,
-    /// Per goal.
+    /// The chain of targets of each goal.
     chains: Vec<Vec<Target>>,
     trials: &'a [Trial],
     used: usize,
@@ -43,8 +43,8 @@ impl<'a> Replay<'a> {
         Self { settings, grid, chains, trials, used: 0, record: Record::default(), limits }
     }
 
-    /// Runs until a trial is missing or all goals are met. Where the generator is the limit the search begins again
-    /// below, with what it knows, and comes closer to the limit while everything below passes.
+    /// Runs until a trial is missing or all goals are met. When the generator is the limit, the search restarts below
+    /// that load with the trials that it has, and approaches the limit while everything below passes.
     pub(super) fn run(mut self) -> Result<Next, Diverged> {
         let (mut limit, mut given_up_at) = (None, None);
         let mut start = self.settings.start;
@@ -120,7 +120,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Two loads between which the bounds may be: what came through of the largest load, and then of that.
+    /// Two places between which the bounds may be: from the throughput at the largest load, and the throughput at that
+    /// load.
     fn initial_trials(&mut self) -> Result<(usize, usize), Halt> {
         let coarsest = || self.chains.iter().filter_map(|chain| chain.last());
         let seconds = coarsest().map(|target| target.trial_seconds).fold(0.0, f64::max);
@@ -149,7 +150,8 @@ impl<'a> Replay<'a> {
         losses.iter().zip(&self.settings.goals).any(|(loss, goal)| *loss > goal.loss_ratio)
     }
 
-    /// The place of the load that would come through if nothing more did than came through at `place`, losses allowed.
+    /// The place of the load that equals the throughput at `place`, adjusted for the loss that each goal allows; the
+    /// smallest over all goals.
     fn through(&self, place: usize, losses: &[f64]) -> usize {
         let load = f64::from(self.grid.load(place));
         let through = losses
@@ -160,7 +162,7 @@ impl<'a> Replay<'a> {
         self.grid.place(through).min(self.limits.last)
     }
 
-    /// Takes the next trial of the list, past those that are invalid.
+    /// Takes the next valid trial of the list and skips invalid ones.
     fn measure(&mut self, place: usize, seconds: f64) -> Result<Vec<f64>, Halt> {
         let wanted_load = self.grid.load(place);
         let mut blamed = 0;
@@ -179,7 +181,8 @@ impl<'a> Replay<'a> {
                 Outcome::Invalid(Fault::Other) => {}
             }
         }
-        // Anything may spoil a trial now and then; what spoils most of them is the reason.
+        // The cause of most of the invalid attempts is taken as the reason; any single attempt may be invalid for
+        // another one.
         Err(if 2 * blamed > ATTEMPTS { Halt::Limit { place } } else { Halt::GivenUp { place } })
     }
 }

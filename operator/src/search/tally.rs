@@ -1,31 +1,32 @@
-//! What the trials at one load say of a target (`docs/METHODOLOGY.md`, "Capacity search").
+//! Classifies a load from its trials, for one target (`docs/METHODOLOGY.md`, "Capacity search").
 //!
-//! Trials as long as the target asks are full, others short. Short ones can hold a load back but not establish it: what
-//! is missing of the duration sum counts against a lower bound.
+//! A trial is full if it is at least as long as the target's trials, otherwise short. Short trials can delay a
+//! classification but not establish it: the part of the duration sum that was not measured counts against a lower
+//! bound.
 
 use super::target::Target;
 
-/// One valid trial, as the goals see it.
+/// One valid trial, in the form that the goals need.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measured {
-    /// Its duration.
+    /// Duration of the trial, in seconds.
     pub(super) seconds: f64,
-    /// Its loss ratio for each goal.
+    /// The loss ratio for each goal.
     pub(super) losses: Vec<f64>,
 }
 
-/// What a load is, for a target.
+/// The classification of a load, for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// It meets the target, whatever trials that are missing would say.
+    /// The load meets the target, regardless of the outcome of further trials.
     Lower,
-    /// It doesn't, whatever they would say.
+    /// The load misses the target, regardless of the outcome of further trials.
     Upper,
-    /// Measure it again.
+    /// The load needs more trials.
     Undecided,
 }
 
-/// Seconds of the trials at one load, by length and outcome.
+/// Seconds of the trials at one load, by length (full or short) and outcome (low or high loss).
 #[derive(Default)]
 struct Tally {
     full_low: f64,
@@ -68,8 +69,8 @@ pub(super) fn classify(trials: &[Measured], target: &Target) -> Class {
     }
 }
 
-/// The loss ratio at the (1 - exceed ratio) quantile of the full trials' duration; what is missing of the duration sum
-/// counts as lost.
+/// The loss ratio at the (1 - exceed ratio) quantile of the full trials' duration. The part of the duration sum that
+/// was not measured counts as fully lost.
 pub(super) fn quantile_loss(trials: &[Measured], target: &Target) -> f64 {
     let mut full: Vec<(f64, f64)> = trials
         .iter()
@@ -92,7 +93,7 @@ pub(super) fn quantile_loss(trials: &[Measured], target: &Target) -> f64 {
 mod tests {
     use super::*;
 
-    /// Loss ratio 0.01, half of the time may exceed it, full trials of 1 s, 4 s in all.
+    /// Loss ratio 0.01, exceed ratio 0.5, full trials of 1 s, duration sum of 4 s.
     fn target() -> Target {
         Target {
             goal: 0,

@@ -1,29 +1,29 @@
-//! A goal as a chain of targets: short trials and wide intervals first, so that the long trials of the goal itself are
-//! spent only near its bounds.
+//! Turns a goal into a chain of targets. Short trials and wide intervals come first, so that the long trials of the
+//! goal itself are spent only near its bounds.
 
 use super::{Goal, grid};
 
-/// What the search is after at the moment, for one goal.
+/// What the search currently tries to establish for one goal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
-    /// Whose losses count, by its place among the goals.
+    /// Index of the goal whose losses count.
     pub(super) goal: usize,
-    /// A trial that loses more is bad.
+    /// A trial with a higher loss ratio is bad.
     pub(super) loss_ratio: f64,
     /// Share of the duration that may be bad.
     pub(super) exceed_ratio: f64,
-    /// An interval of so many places is narrow enough.
+    /// Number of places of an interval that is narrow enough.
     pub(super) width: usize,
-    /// Duration of a full trial.
+    /// Duration of a full trial, in seconds.
     pub(super) trial_seconds: f64,
-    /// Duration over all trials at a load that decides what it is.
+    /// Sum of the trial durations at a load that is enough to classify it, in seconds.
     pub(super) sum_seconds: f64,
-    /// By how much an interval grows while it holds no bound.
+    /// Factor by which an interval grows while one bound is missing.
     pub(super) expansion: usize,
 }
 
-/// The targets of a goal, its own first. Each one before it has twice the width and a shorter duration sum, down to one
-/// initial trial.
+/// The targets of a goal, the goal's own first. Each preceding target has twice the width and a shorter duration sum
+/// than the one after it; the first one needs a single initial trial.
 pub(super) fn chain(index: usize, goal: &Goal, unit: f64, last: usize) -> Vec<Target> {
     let count = goal.preceding_targets;
     let own = Target {

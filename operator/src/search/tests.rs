@@ -1,4 +1,4 @@
-//! The search against simulated services.
+//! Tests of the search against simulated services.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn goal() -> Goal {
     Goal { duration_sum_seconds: 4.0, ..Goal::of_loss(0.01, 0.02) }
 }
 
-/// Searches a service that answers (load, number of the trial) with an outcome.
+/// Runs a search against a function from (load, number of the trial) to an outcome.
 fn search(settings: &Settings, service: impl Fn(u32, usize) -> Outcome) -> (Found, Vec<Trial>) {
     let mut trials: Vec<Trial> = Vec::new();
     loop {
@@ -29,7 +29,7 @@ fn search(settings: &Settings, service: impl Fn(u32, usize) -> Outcome) -> (Foun
     }
 }
 
-/// A service that carries so much and loses everything beyond.
+/// A service that loses nothing up to its capacity and everything above it.
 fn carries(capacity: u32) -> impl Fn(u32, usize) -> Outcome {
     move |load, _| Outcome::Measured(vec![if load > capacity { 1.0 } else { 0.0 }; 3])
 }
@@ -146,7 +146,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         .prop_map(|(from, more, goals, start)| Settings { from, to: from + more, goals, start })
 }
 
-/// Numbers that look random and are the same for the same seed and number.
+/// A pseudo-random number from 0 to 1 that depends only on the seed and the number.
 fn hash(seed: u64, number: usize) -> f64 {
     let mixed = (seed ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f64 / (1_u64 << 24) as f64
@@ -192,7 +192,7 @@ proptest! {
                 None => prop_assert_eq!(lower, f64::from(settings.to)),
                 Some(upper) => {
                     prop_assert!(upper > capacity);
-                    // Each place of a goal's width may be one whole load where loads are small.
+                    // For small loads, each place of a goal's width may be one whole load.
                     let places = settings.grid().place(upper) - settings.grid().place(lower);
                     prop_assert!((upper - lower) / upper <= goal.width + 1e-9 || upper - lower <= places as f64);
                 }

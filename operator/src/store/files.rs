@@ -1,4 +1,4 @@
-//! The few things that a store does to a file system, behind a trait so that tests can die between any two of them.
+//! The file system operations of a store, behind a trait, so that tests can simulate a kill between any two of them.
 
 use std::{
     fs::{self, File},
@@ -6,44 +6,45 @@ use std::{
     path::Path,
 };
 
-/// Steps on files, each durable when it returns.
+/// File system operations. Each except [`Files::append`] is durable when it returns or made durable by
+/// [`Files::sync_folder`].
 pub trait Files {
-    /// Makes a folder and those above it.
+    /// Creates a folder and its parents.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
-    /// Removes a folder with all that is in it; one that isn't there is fine.
+    /// Removes a folder with its content. Succeeds when the folder doesn't exist.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
-    /// Writes a whole file.
+    /// Writes a whole file and syncs it.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Adds to the end of a file. Needn't be durable: nothing that counts is written so.
+    /// Appends to a file and creates it if needed. Need not be durable: only the timeline is written this way.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Gives a file its name, in place of any other of that name.
+    /// Renames a file and replaces an existing file of the new name.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes names in a folder durable.
+    /// Syncs a folder, which makes the names in it durable.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system's error.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Writes a file so that at any instant either the old one or the whole new one is there.
+/// Writes a file atomically: at any moment either the old file or the complete new one is there.
 ///
 /// # Errors
-/// When the file system refuses; the old file is then still there.
+/// The file system's error; the old file is then still there.
 pub fn replace<F: Files>(files: &F, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_added_extension("tmp");
     files.write(&temporary, bytes)?;
@@ -71,7 +72,7 @@ impl Files for Disk {
         let mut file = File::create(path)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if written.is_err() {
-            // Half a file on a full disk only makes it fuller.
+            // A partial file would only take space on a full disk.
             let _ = fs::remove_file(path);
         }
         written
@@ -90,8 +91,8 @@ impl Files for Disk {
     }
 }
 
-/// A disk under a process that is killed after so many steps: the last write is left half-done, and nothing happens
-/// any more after it.
+/// A disk under a process that is killed after a number of steps. The last write stays half-done, and later steps do
+/// nothing.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Dying {

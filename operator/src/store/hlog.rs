@@ -1,4 +1,4 @@
-//! Interval histograms as a HdrHistogram interval log, version 1.3: any HdrHistogram reader opens it.
+//! Writes interval histograms as a HdrHistogram interval log, version 1.3, which any HdrHistogram reader opens.
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +14,8 @@ use hdrhistogram::serialization::{
 /// The log prints maxima in milliseconds, as readers expect of nanosecond values.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
 
-/// The log of one metric: each interval by its start in the window and its length, in nanoseconds, tagged with the
-/// metric's name without its unit.
+/// The log of one metric. Each interval is recorded under its start in the window and its length, both in nanoseconds,
+/// and tagged with the metric's name without its unit.
 pub fn write(name: &str, result: &TrialResult, intervals: &BTreeMap<u64, (u64, Recorder)>) -> Vec<u8> {
     let start = UNIX_EPOCH + Duration::from_nanos(result.started_at_unix_ns);
     let comment = format!("{} {} of {}", result.run, name, result.trial);

@@ -1,7 +1,8 @@
-//! A service and a worker that keep the contracts over plain HTTP, and a checkout on disk that holds them.
+//! A fake service and a fake worker that implement the contracts over plain HTTP, and a checkout on disk that contains
+//! them.
 //!
-//! They know no WebSockets: what is tested with them is `ladder`. The test binary starts itself again as either, by way
-//! of two one-line scripts, so that no further program has to be built.
+//! They use no WebSockets, because the tests only test `ladder`. The test binary starts itself again as the service or
+//! the worker, through two one-line scripts, so that no other program has to be built.
 #![allow(unreachable_pub, reason = "several test files share this folder")]
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -19,14 +20,14 @@ use tempfile::TempDir;
 pub mod service;
 pub mod worker;
 
-/// Run in place of a service.
+/// Runs as the service when the script starts this binary.
 #[test]
 #[ignore = "a service for other tests, not a test"]
 fn fake_service() {
     service::run();
 }
 
-/// Run in place of a worker.
+/// Runs as the worker when the script starts this binary.
 #[test]
 #[ignore = "a worker for other tests, not a test"]
 fn fake_worker() {
@@ -39,7 +40,7 @@ pub struct Checkout {
 }
 
 impl Checkout {
-    /// Services `honest` and `liar`, and a plan of one ladder with one tier.
+    /// A checkout with the services `honest`, `liar`, `never-ready` and `dies`, and a plan of one ladder with one tier.
     pub fn new() -> Self {
         let checkout = Self { folder: tempfile::tempdir().unwrap() };
         for folder in ["services", "plans", "bin", "results"] {
@@ -73,7 +74,7 @@ impl Checkout {
         fs::write(&path, fs::read_to_string(&path).unwrap() + &entry).unwrap();
     }
 
-    /// Registers a service of a protocol of its own, with inference behind it that has a flaw.
+    /// Registers a service with its own protocol, and an inference service with a flaw behind it.
     pub fn gateway(&self, name: &str, inference_flaw: &str) {
         let entry = format!(
             "[protocols.{name}]\nworker = \"fake-worker\"\nworkloads = [\"throughput\"]\ninference = \"behind-{name}\"\n\
@@ -99,7 +100,7 @@ impl Checkout {
         self.folder.path().join(relative)
     }
 
-    /// `ladder` with arguments, in this checkout.
+    /// The command `ladder` with these arguments, in this checkout.
     pub fn ladder(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
         let path = format!("{}:{}", self.path("bin").display(), env::var("PATH").unwrap_or_default());
@@ -142,12 +143,12 @@ impl Checkout {
     }
 }
 
-/// What a process wrote, both ways.
+/// The standard output and standard error of a process.
 pub fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Waits for something with a deadline.
+/// Polls `done` until it returns true; panics after 30 s.
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -156,7 +157,7 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs (a zombie doesn't).
+/// Whether a process runs; a zombie doesn't count.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))

@@ -1,4 +1,4 @@
-//! A service of the contract: counts what workers post to it, and says so on the same port.
+//! The fake service: counts what workers post to it, and reports its counters on the same port.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use bench_format::service::{ApplicationStats, ConnectionBook, ConnectionBooks, S
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-/// What a worker posts: one connection with all that it sent.
+/// The body of a worker's request: one connection with everything that it sent.
 #[derive(Serialize, Deserialize)]
 pub struct Sent {
     pub id: String,
@@ -30,13 +30,13 @@ struct Counters {
     started: Instant,
     stats: ServiceStats,
     books: BTreeMap<String, ConnectionBook>,
-    /// The sum lacks a message that is counted as delivered.
+    /// Whether the sequence sum omits 1, so that it doesn't match the delivered messages.
     lies: bool,
 }
 
 type Shared = Arc<Mutex<Counters>>;
 
-/// Serves until it is killed. Its flaw is in `FAKE_FLAW`; its process id goes to the file of `FAKE_PID_FILE`.
+/// Serves until it is killed. The flaw is in `FAKE_FLAW`; the process id is written to the file in `FAKE_PID_FILE`.
 pub fn run() {
     let flaw = env::var("FAKE_FLAW").unwrap_or_default();
     eprintln!("this service is {flaw}");
@@ -76,7 +76,7 @@ async fn serve(lies: bool, dies: bool) {
         .with_state(Arc::new(Mutex::new(counters)));
     let started =
         Started { event: "ready".into(), address: address.clone(), metrics_address: address, pid: std::process::id() };
-    // The test harness has begun a line of its own.
+    // A line break first, because the test harness has begun a line.
     println!("\n{}", serde_json::to_string(&started).unwrap());
     axum::serve(listener, app).await.unwrap();
 }

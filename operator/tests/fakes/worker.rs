@@ -1,4 +1,4 @@
-//! A worker of the coordinator's protocol: posts a fixed number of messages per connection and delivers its books.
+//! The fake worker: posts a fixed number of messages per connection and uploads its books to the coordinator.
 
 use std::{env, time::Duration};
 
@@ -14,10 +14,11 @@ use reqwest::Client;
 
 use super::service::Sent;
 
-/// Messages of each connection.
+/// Number of messages of each connection.
 pub const MESSAGES: u64 = 10;
 
-/// Works until it is told that the run is over. Its flaw is in `FAKE_WORKER_FLAW`, its arguments in `FAKE_ARGUMENTS`.
+/// Works until the coordinator reports the end of the run. The flaw is in `FAKE_WORKER_FLAW`, the arguments in
+/// `FAKE_ARGUMENTS`.
 pub fn run() {
     let arguments = env::var("FAKE_ARGUMENTS").unwrap();
     let words: Vec<&str> = arguments.split(' ').collect();
@@ -74,7 +75,7 @@ impl Worker {
         http.get(url).send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
     }
 
-    /// Waits at the barrier and returns the start.
+    /// Waits at the barrier and returns the start, in nanoseconds since the Unix epoch.
     pub async fn ready(&self, http: &Client, assignment: &Assignment) -> u64 {
         let url = format!("{}/v1/workers/{}/ready", self.coordinator, self.index);
         let ready = ready(assignment);
@@ -111,7 +112,7 @@ pub fn ready(assignment: &Assignment) -> Ready {
     }
 }
 
-/// A service that carries so many connections (`FAKE_CAPACITY`) answers in 1 ms, with more in half a second.
+/// Records responses of 1 ms up to `FAKE_CAPACITY` connections, and of 500 ms above it.
 fn note_responses(result: &mut WorkerResult, connections: u32) {
     let Some(capacity) = env::var("FAKE_CAPACITY").ok().and_then(|capacity| capacity.parse::<u32>().ok()) else {
         return;
@@ -129,7 +130,7 @@ async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> 
     let mut result = empty_result(assignment, start_at_unix_ns);
     note_responses(&mut result, assignment.connections);
     for connection in assignment.first_connection..assignment.first_connection + assignment.connections {
-        // Every service process hears other ids.
+        // Connection ids differ between service processes.
         let id = format!("{}-{connection}", assignment.trial);
         let sequence_sum = (1..=MESSAGES).sum();
         let sent = Sent { id: id.clone(), sent: MESSAGES, sequence_sum, unnumbered: 1 };

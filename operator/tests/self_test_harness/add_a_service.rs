@@ -1,4 +1,4 @@
-//! The examples of `docs/ADD-A-SERVICE.md` are what they say they are: they parse as the contract's types, keep its
+//! Tests the examples of `docs/ADD-A-SERVICE.md`: they parse as the contract's types, their counters satisfy its
 //! equations, and the plan climbs the service of the registry entry.
 
 use std::fs;
@@ -11,7 +11,7 @@ use bench_format::{
 
 use crate::run::{Run, Tries, checkout, is_disturbed, start_in};
 
-/// The fenced blocks of one language in the document.
+/// The fenced code blocks of one language in the document.
 fn examples(language: &str) -> Vec<String> {
     let document = fs::read_to_string(checkout().join("docs/ADD-A-SERVICE.md")).unwrap();
     let fence = format!("```{language}\n");
@@ -33,7 +33,7 @@ fn the_json_examples_are_the_contracts_types_and_keep_its_equations() {
 
 #[test]
 fn the_plan_climbs_the_service_of_the_registry_entry() {
-    // A checkout of nothing but a registry, in which the document's entry is the only service.
+    // A checkout that contains only a registry, in which the document's entry is the only service.
     let root = tempfile::tempdir().unwrap();
     let registry = fs::read_to_string(checkout().join("services/services.toml")).unwrap();
     let protocols = registry.split("[services.").next().unwrap();

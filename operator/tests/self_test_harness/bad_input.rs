@@ -1,6 +1,8 @@
-//! Bad input against real processes: whatever a client sends, the service lives, its books balance, and others are
-//! served. The self-test services go first: a suite that finds fault with the honest one is wrong itself, and so is one
-//! that doesn't find each fault of the gullible one.
+//! Bad input against real processes: a service must keep running, its books must balance, and other clients must be
+//! served.
+//!
+//! The self-test services come first. A suite that reports faults of the honest service is wrong, and so is one that
+//! misses a fault of the gullible service.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +19,7 @@ use crate::raw_client::{End, RawClient, RunningService, frame, text, upgrade_req
 
 /// The public secret of the published benchmarks.
 const SECRET: &str = "bench-secret-key-for-testing-only";
-/// No bad input may make a service hold more than this, in bytes: a bomb that were inflated whole would.
+/// Limit of a service's memory under bad input, in bytes; a fully inflated zlib bomb would exceed it.
 const MEMORY: u64 = 256 << 20;
 
 fn token(secret: &str, algorithm: Algorithm, seconds_left: i64) -> String {
@@ -31,11 +33,11 @@ fn good_token() -> String {
     token(SECRET, Algorithm::HS256, 3600)
 }
 
-/// Frames that RFC 6455 forbids, with the code that the server must close with.
+/// Frames that RFC 6455 forbids, with the close code that the server must use.
 fn violations() -> Vec<(&'static str, Vec<u8>, u16)> {
     let announces_two_mebibytes = b"\x82\xff\0\0\0\0\0\x20\0\0\0\0\0\0".to_vec();
     vec![
-        // A server that took it would answer.
+        // A server that accepted the frame would respond to it.
         ("an unmasked frame", [b"\x81\x0c".as_slice(), br#"{"t":"ping"}"#].concat(), 1002),
         ("a reserved bit", frame(0xc1, b"x"), 1002),
         ("a reserved opcode", frame(0x83, b"x"), 1002),
@@ -51,7 +53,7 @@ fn violations() -> Vec<(&'static str, Vec<u8>, u16)> {
     ]
 }
 
-/// Messages that are legal frames but no good: the service answers on, or closes for a reason.
+/// Messages in valid frames with invalid content. The service must continue to respond, or close with a fitting code.
 fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
     let packed = |depth: usize| [b"M:".to_vec(), vec![0x91; depth], vec![0xc0]].concat();
     let keys = format!("{{{}\"t\":1}}", "\"k\":0,".repeat(100_000));
@@ -87,7 +89,7 @@ fn bomb() -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Requests that are no upgrade.
+/// Requests that are not valid upgrades.
 fn requests() -> Vec<(&'static str, Vec<u8>)> {
     let good = upgrade_request(&good_token());
     let without =
@@ -105,7 +107,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a service did wrong, each with the input that brought it out.
+/// The faults of a service, each with the input that caused it.
 #[derive(Default)]
 struct Faults(Vec<(&'static str, String)>);
 
@@ -117,7 +119,7 @@ impl Faults {
     }
 }
 
-/// Throws all bad input at a service; returns what it did wrong.
+/// Sends all bad input to a service and returns its faults.
 fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
     let mut faults = Faults::default();
     let service = RunningService::start(name, environment);
@@ -144,11 +146,11 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
         faults.unless(status.is_none_or(|status| (400..600).contains(&status)), what, status);
     }
     let refused = try_bad_tokens(&service, &mut faults);
-    // A service may publish its counters a moment after a client has read how its connection ended.
+    // A service may publish its counters shortly after a client has read the end of its connection.
     let counted = |stats: &ServiceStats| stats.connections.rejected.get("auth").copied().unwrap_or(0);
     let stats = service.stats_when("rejections of all bad tokens", |stats| counted(stats) >= refused);
     faults.unless(counted(&stats) == refused, "bad tokens", stats.connections.rejected);
-    // The witness stays until here: it was served throughout.
+    // The witness stays connected until here, so it was served throughout.
     faults.unless(witness.answers() == Ok(()), "all of it", "the witness is not served");
     drop(witness);
     balances(name, &service);
@@ -157,7 +159,7 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
     faults
 }
 
-/// The bad tokens, all of which must be turned away.
+/// The bad tokens, all of which must be refused.
 fn bad_tokens() -> Vec<(&'static str, String)> {
     let unsigned = {
         let good = good_token();
@@ -175,12 +177,12 @@ fn bad_tokens() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns how many were turned away.
+/// Sends the bad tokens; returns how many were refused.
 fn try_bad_tokens(service: &RunningService, faults: &mut Faults) -> u64 {
     let mut refused = 0;
     for (what, bad) in bad_tokens() {
         let (status, mut client) = RawClient::request(&service.started, upgrade_request(&bad).as_bytes());
-        // WSE completes the upgrade and closes inside.
+        // WSE completes the upgrade and then closes the connection.
         faults.unless(status == Some(101), what, status);
         let end = client.end();
         refused += u64::from(end == End::Closed(4401));

@@ -1,10 +1,10 @@
-//! Every way of losing a message must show in the books, and an honest service must not be accused.
+//! Every kind of message loss must show in the books, and an honest service must not be accused.
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
 use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
 
-/// The k of the registry's self-test services.
+/// The self-test services of the registry lose one message in this many.
 const EVERY: u64 = 100;
 /// The number of the first message of a connection, as the generator counts.
 const FIRST_NUMBER: u64 = 100_000_000;
@@ -24,7 +24,7 @@ fn check_honest(result: &TrialResult) -> Checked {
     ensure(messages.dropped.is_empty(), || format!("drops: {:?}", messages.dropped))
 }
 
-/// Loss is exactly one in k, an outcome and no error, and the books name it.
+/// Exactly one message in `EVERY` is dropped. Drops are an outcome and no error, and the books list them.
 fn check_drop(result: &TrialResult) -> Checked {
     sound(result)?;
     let messages = &result.messages;
@@ -37,7 +37,7 @@ fn check_drop(result: &TrialResult) -> Checked {
     ensure(result.books.equations.iter().any(named), || format!("no equation names the drops: {:?}", result.books))
 }
 
-/// What is missing is missing in the books, to the message.
+/// The books miss exactly the lost messages.
 fn check_silent_drop(result: &TrialResult) -> Checked {
     check_unaccounted(result)?;
     let lost = result.messages.sent / EVERY;
@@ -47,7 +47,7 @@ fn check_silent_drop(result: &TrialResult) -> Checked {
     })
 }
 
-/// All counts agree; only the application's sum lacks the number of the one message that was lost.
+/// All counts agree; only the application's sum lacks the number of the one lost message.
 fn check_liar(result: &TrialResult) -> Checked {
     check_unaccounted(result)?;
     let lost = FIRST_NUMBER + EVERY - 1;
@@ -77,7 +77,7 @@ fn every_way_of_losing_a_message_is_told_from_every_other() {
     refuses_cooked_books(&tell_apart("books", &CHECKS, "self-test-none"));
 }
 
-/// An honest result with one number changed is refused.
+/// An honest result with one changed number is refused.
 fn refuses_cooked_books(honest: &TrialResult) {
     let cook = |change| cooked(honest, check_honest, change);
     assert!(cook(|result| result.messages.delivered -= 1).is_err());

@@ -1,18 +1,19 @@
-//! Against a service that does nothing, the generator shows its own ceiling, and the books still balance.
+//! Against a service that does nothing, the generator reaches its own limit, and the books still balance.
 
 use bench_format::result::{BoundBy, TrialResult, Witness};
 
 use crate::run::{Checked, Run, Tries, ensure, sound};
 
-/// Below this the machine or the build is broken: a debug build on one slow CPU writes more.
+/// Least rate in messages per second. A lower rate means that the machine or the build is broken: even a debug build on
+/// one slow CPU exceeds it.
 const LEAST_PER_SECOND: f64 = 10_000.0;
-/// A generator that used less of its CPU than this, disturbed or not, was waiting for something.
+/// Least CPU share of a generator that is the limit. With less, disturbed or not, it was waiting for something.
 const LEAST_SHARE: f64 = 0.5;
 
 fn check(result: &TrialResult) -> Checked {
     sound(result)?;
     let messages = &result.messages;
-    // The generator's greeting of each connection is received too, and not among the messages.
+    // The first message of each connection is received too, but is not counted among the messages.
     let discarded = messages.dropped.get("discarded").copied().unwrap_or(0);
     ensure(messages.sent > 0 && discarded >= messages.sent, || format!("not all were discarded: {messages:?}"))?;
     ensure(messages.delivered == 0, || format!("nobody was there to deliver to: {messages:?}"))?;
@@ -20,7 +21,7 @@ fn check(result: &TrialResult) -> Checked {
     ensure(result.figures.delivered_per_second.is_none_or(|rate| rate == 0.0), || "a throughput figure".into())?;
     let received = result.figures.received_per_second.ok_or("no rate at the receiving side")?;
     ensure(received > LEAST_PER_SECOND, || format!("only {received} per second"))?;
-    // What was written before the window may still arrive in it, but only a little: more comes from another window.
+    // A few messages that were written before the window may arrive in it. Many more would come from another window.
     let written = result.figures.written_per_second.ok_or("no rate at the writing side")?;
     ensure(received < 1.25 * written, || format!("{received} received per second of {written} written"))?;
     ensure(is_bound_by_the_generator(result), || {
@@ -28,8 +29,8 @@ fn check(result: &TrialResult) -> Checked {
     })
 }
 
-/// Whether the generator is what kept the rate from being higher. On a machine that gave its CPU to others neither side
-/// used its own up: then it was the side that used more, because the other one waited for it.
+/// Whether the generator limited the rate. On a machine that gave its CPU to other processes, neither side used all of
+/// its own; then it is the side that used more, because the other one waited for it.
 fn is_bound_by_the_generator(result: &TrialResult) -> bool {
     let shares = (result.figures.worker_cpu_share, result.figures.service_cpu_share);
     match (result.bound_by, shares) {
@@ -57,7 +58,7 @@ fn the_ceiling_of_the_generator_is_measured_and_its_books_balance() {
         figures.messages_per_write.unwrap_or(0.0),
     );
 
-    // What must be refused: one message less, and a rate that nobody received.
+    // Must be refused: a missing message, and a rate that was not received.
     let change = |change: fn(&mut TrialResult)| {
         let mut changed = result.clone();
         change(&mut changed);

@@ -1,5 +1,5 @@
-//! What `ladder run` calls a service is what every other program calls it that drives a trial: `wse-bench` by hand and the
-//! clients in Python and TypeScript, for the same reason (`books.rs` and `slow_generator.rs` have it of `ladder run`).
+//! Every program that drives trials must report the same reasons as `ladder run`: `wse-bench` on its own, and the
+//! clients in Python and TypeScript. `books.rs` and `slow_generator.rs` test the reasons of `ladder run`.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use crate::{
     run::{MACHINES_OWN, TRIES, checkout, programs},
 };
 
-/// A program that drives trials by itself, and where its JSON has the reasons of its one trial.
+/// A program that drives trials by itself and prints the reasons of its single trial as JSON.
 #[derive(Clone, Copy)]
 enum Driver {
     Rust,
@@ -24,7 +24,7 @@ enum Driver {
 }
 
 impl Driver {
-    /// The program, with what makes a short flood of it.
+    /// The command with the options for a short flood.
     fn command(self) -> Command {
         let root = checkout();
         let (program, arguments): (PathBuf, &[&str]) = match self {
@@ -40,7 +40,7 @@ impl Driver {
         in_folder(Command::new(program), &root, arguments)
     }
 
-    /// The reasons for which its one trial is invalid, by their names in files.
+    /// The reasons why its single trial is invalid, by their names in files.
     fn reasons(self, service: &ByHand) -> BTreeSet<String> {
         let mut command = self.command();
         command.args(["--duration", "0.5", "--warmup", "0.1", "--drain", "2", "--output", "json"]);
@@ -63,7 +63,7 @@ fn in_folder(mut command: Command, folder: &Path, arguments: &[&str]) -> Command
     command
 }
 
-/// The kinds in front of what `wse-bench` tells of its one trial.
+/// The kinds of the problems that `wse-bench` prints for its single trial: the text before the colon.
 fn kinds_of_problems(printed: &Value) -> BTreeSet<String> {
     let problems = printed[0]["problems"].as_array().unwrap().iter().map(|problem| problem.as_str().unwrap());
     problems.map(|problem| problem.split(':').next().unwrap_or(problem).to_owned()).collect()
@@ -74,7 +74,7 @@ impl ByHand {
         Self::start("self-test-service", &["--flaw", flaw], &[("JWT_SECRET", "bench-secret-key-for-testing-only")])
     }
 
-    /// What a program by hand is told of it.
+    /// The options that point a program at this service.
     fn flags(&self) -> [String; 4] {
         let port = self.started.address.rsplit(':').next().unwrap().to_owned();
         ["--port".into(), port, "--stats-url".into(), format!("http://{}", self.started.metrics_address)]
@@ -94,7 +94,7 @@ fn a_flaw_is_called_by_every_driver_what_ladder_calls_it() {
     }
 }
 
-/// What a run came to that the machine did not disturb, or the last of several.
+/// The reasons of the first run that the machine did not disturb, or of the last of several.
 fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
     let mut found = run();
     for _ in 1..TRIES {
@@ -103,12 +103,12 @@ fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
         }
         found = run();
     }
-    // "1 messages sent, but lost" has no kind: it says in words what `unaccounted` says in numbers.
+    // "1 messages sent, but lost" has no kind: it is the text for `unaccounted`.
     found.retain(|kind| !kind.contains(' '));
     found
 }
 
-/// Runs a program with a part of a CPU; what it printed as JSON.
+/// Runs a program with a fraction of a CPU and returns the JSON that it prints.
 fn starved(role: &str, cpus: f64, command: &Command) -> Value {
     let hierarchy = Hierarchy::detect().expect("a slow generator needs a cgroup, and none can be written here");
     let group = hierarchy.create(role, cpus).unwrap();
@@ -132,7 +132,7 @@ fn a_slow_generator_by_hand_accuses_itself() {
     assert!(!kinds.contains("unaccounted"), "slowness is no reason to lose messages: {kinds:?}");
 }
 
-/// The clients of applications offer closed loops: what they measure with little CPU is theirs, and not the service's.
+/// The clients are closed loops, so with little CPU they, and not the service, limit the rate.
 #[test]
 fn a_slow_client_says_that_it_was_the_bound() {
     for (role, driver, result) in

@@ -1,4 +1,4 @@
-//! A service that stands still for two seconds delays every message that was due meanwhile.
+//! A service that is stopped for two seconds delays every message that was due meanwhile.
 
 use std::{
     cell::Cell,
@@ -14,18 +14,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::{Checked, Tries, ensure, histogram, sound, start};
 
-/// Of the plan.
+/// Length of the plan's window.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Of the plan: messages in the window.
+/// Number of messages in the plan's window.
 const MESSAGES: u64 = 2000;
-/// How long the service stands still.
+/// How long the service is stopped.
 const FREEZE: Duration = Duration::from_secs(2);
-/// Messages answered before the freeze: a second's worth, so that it lies inside the window.
+/// Number of messages before the freeze: those of one second, so that the freeze is inside the window.
 const BEFORE: u64 = 200;
 
-/// The response at a percentile, by theory.
+/// The response time at a percentile, by theory, in seconds.
 ///
-/// At a constant rate a message that is due `t` into a freeze of length `f` waits `f - t`. Of all messages in a window
+/// At a constant rate, a message that is due `t` into a freeze of length `f` waits `f - t`. Of all messages in a window
 /// `w`, the share `(f - x) / w` waits longer than `x`; so the quantile `q` is `f - w (1 - q)`.
 fn expected(freeze: Duration, percentile: f64) -> f64 {
     freeze.as_secs_f64() - WINDOW.as_secs_f64() * (1.0 - percentile / 100.0)
@@ -49,12 +49,12 @@ fn check(result: &TrialResult, freeze: Duration) -> Checked {
     check_response(&histogram(result, "response_ns")?, freeze)
 }
 
-/// Stops the process for a while; returns for how long it really stood still.
+/// Stops the process for a while; returns how long it was really stopped.
 pub(crate) fn freeze(pid: u32, length: Duration) -> Duration {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let begun = Instant::now();
-    // Not a wait for something to happen: this is the experiment.
+    // This sleep is the experiment, not a wait for an event.
     sleep(length);
     kill_process(pid, Signal::CONT).unwrap();
     begun.elapsed()
@@ -73,7 +73,7 @@ fn a_freeze_shows_in_every_message_that_was_due_during_it() {
     let (result, run) = tries.trial("self-test-none", "standard");
     assert_eq!(check(&result, stood_still.get()), Ok(()), "\n{}", run.output);
 
-    // What must be refused: a freeze of another length, and none at all.
+    // Must be refused: a freeze of another length, and none at all.
     for other in [Duration::ZERO, FREEZE / 2, FREEZE * 2] {
         assert!(check(&result, other).is_err(), "a freeze of {other:?} passes");
     }
@@ -87,10 +87,10 @@ fn what_a_generator_that_waits_for_answers_would_have_seen_is_refused() {
         (0..slow).for_each(|_| response.record(FREEZE.as_nanos() as u64));
         response
     };
-    // Ten connections, each with one message under way when the service stops.
+    // Ten connections, each with one message in flight when the service stops.
     assert!(check_response(&answers(10), FREEZE).is_err());
     assert!(check_response(&answers(0), FREEZE).is_err());
-    // And what theory says is accepted.
+    // A distribution that follows the theory is accepted.
     let mut theory = Recorder::new();
     (0..1600).for_each(|_| theory.record(100_000));
     (0..400).for_each(|n| theory.record((FREEZE.as_nanos() as u64) * n / 400 + 100_000));

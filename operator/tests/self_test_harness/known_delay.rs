@@ -1,4 +1,4 @@
-//! A service that answers after a known delay must come back as that delay.
+//! A service that responds after a known delay must be measured with that delay.
 
 use bench_format::{
     histogram::{Recorder, percentile_ns},
@@ -7,20 +7,21 @@ use bench_format::{
 
 use crate::run::{Checked, Tries, ensure, histogram, sound};
 
-/// What a delay is judged by.
+/// Percentiles that are compared for a delayed response.
 const BOTH: [f64; 2] = [50.0, 99.0];
-/// What an answer at once is judged by.
+/// Percentile that is compared for an immediate response.
 const MEDIAN: [f64; 1] = [50.0];
 
-/// How far the harness may be off: two per cent and a millisecond, in nanoseconds.
+/// Tolerance of the harness: two per cent and a millisecond, in nanoseconds.
 pub(crate) fn tolerance(recorded_ns: u64) -> u64 {
     recorded_ns / 50 + 1_000_000
 }
 
-/// The service records every ping. Two are in each check of the protocol, before and after the trial; no histogram holds them.
+/// Number of pings that the service records but no histogram contains: two in each protocol check, before and after the
+/// trial.
 const PINGS_OF_CHECKS: u64 = 4;
 
-/// Whether the measured response is what the service recorded of itself, at these percentiles.
+/// Whether the measured response times agree with those that the service recorded, at these percentiles.
 fn check(result: &TrialResult, recorded: &Recorder, percentiles: &[f64]) -> Checked {
     sound(result)?;
     let response = histogram(result, "response_ns")?;
@@ -38,7 +39,7 @@ fn check(result: &TrialResult, recorded: &Recorder, percentiles: &[f64]) -> Chec
     Ok(())
 }
 
-/// A record in which each value is another one.
+/// A copy of a recorder with every value changed.
 pub(crate) fn changed(recorded: &Recorder, change: impl Fn(u64) -> u64) -> Recorder {
     let mut changed = Recorder::new();
     for value in recorded.values().iter_recorded() {
@@ -47,7 +48,7 @@ pub(crate) fn changed(recorded: &Recorder, change: impl Fn(u64) -> u64) -> Recor
     changed
 }
 
-/// A record of `count` values, all of them the median of another one: only what was measured tells it from that.
+/// A recorder with `count` values that all equal the median of another one, which distinguishes it only by its values.
 fn repeated(recorded: &Recorder, count: u64) -> Recorder {
     let median = percentile_ns(recorded, 50.0).expect("a median takes a single sample");
     let mut same = Recorder::new();
@@ -64,14 +65,14 @@ fn a_known_delay_is_measured_as_that_delay() {
     println!("the service recorded p50 and p99 of {percentiles:?} ns");
     assert_eq!(check(&delayed, &recorded, &BOTH), Ok(()), "\n{}", run.output);
 
-    // An answer at once must come back as one. Its tail is the kernel's scheduling, which both sides see differently; its
-    // median is not.
+    // An immediate response must be measured as one. Its tail is the kernel's scheduling, which both sides see
+    // differently; its median is not.
     let (honest, run) = tries.trial("self-test-none", "honest");
     let at_once = run.recorded("none");
     assert_eq!(check(&honest, &at_once, &MEDIAN), Ok(()), "\n{}", run.output);
 
-    // What must be refused: a service five per cent slower or faster than measured, one two milliseconds slower, and each
-    // of the two for the other.
+    // Must be refused: a service five per cent slower or faster than measured, one two milliseconds slower, and each of
+    // the two services in place of the other.
     for share in [-0.05, 0.05] {
         let other = changed(&recorded, |ns| (ns as f64 * (1.0 + share)) as u64);
         assert!(check(&delayed, &other, &BOTH).is_err(), "a record off by {share} passes");

@@ -1,8 +1,9 @@
-//! The harness measured: real `ladder`, real worker, and services whose behaviour is known (`services/self-test`).
+//! Tests of the harness itself: the real `ladder` and a real worker, against services of known behaviour
+//! (`services/self-test`).
 //!
-//! Each self-test is a check on a bundle and at least one bundle that the same check must refuse: a check that can't
-//! fail proves nothing. They need the machine to themselves, take a few minutes, and run with
-//! `cargo test -p operator --test self_test_harness -- --test-threads 1`.
+//! Each self-test is a check of a bundle, with at least one bundle that the same check must refuse: a check that can't
+//! fail proves nothing. The tests need the machine to themselves and take a few minutes. Run them with `cargo test -p
+//! operator --test self_test_harness -- --test-threads 1`.
 
 mod add_a_service;
 mod bad_input;

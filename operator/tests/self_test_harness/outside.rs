@@ -1,5 +1,5 @@
-//! Services that somebody else started, in both families, with the real worker programs; and the two ways in which what
-//! stands behind a gateway may differ from what its workers expect.
+//! Tests of services that ladder did not start, of both protocols, with the real worker programs; and of a gateway with
+//! other passes than its workers expect, or without inference.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use crate::run::{Checked, Run, Tries, checkout, ensure, programs, reasons, sound
 
 const PLAN: &str = "plans/self-test/outside.yaml";
 
-/// A program of the registry that the test started by hand. Ends with the test.
+/// A program that the test started. It is killed when this is dropped.
 pub(crate) struct ByHand {
     child: Child,
     pub(crate) started: Started,
@@ -41,7 +41,7 @@ impl ByHand {
         Self::start("inference-sim", &["--port", "0"], &[("MODEL_MAX_CONCURRENT", "65536"), ("MODEL_DELAY_MS", "20")])
     }
 
-    /// A gateway in front of an inference, with so many passes over the audio.
+    /// A gateway in front of an inference service, with this number of passes over the audio.
     fn gateway(inference: &str, passes: &str) -> Self {
         let url = format!("http://{inference}");
         let jitter = ("FLUSH_PHASE_JITTER_MS", "1000");
@@ -59,18 +59,18 @@ impl ByHand {
 
 impl Drop for ByHand {
     fn drop(&mut self) {
-        // Both fail when it has ended.
+        // Both calls fail when the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Climbs what runs at an address; ladder and its workers are told so many passes.
+/// Climbs a service at an address; `ladder` and its workers get this number of passes.
 fn climb(service: &str, url: &str, passes: &str) -> Run {
     start_with(&checkout(), PLAN, &["--service", service, "--url", url], &[("CPU_PASSES", passes)]).finish()
 }
 
-/// Accounted for, passed, and silent about what could not be read.
+/// Valid and passed, with all messages accounted for, and without figures that could not be read.
 fn check(result: &TrialResult) -> Checked {
     sound(result)?;
     ensure(result.verdict.as_ref().is_some_and(|verdict| verdict.passed), || format!("{:?}", result.verdict))?;
@@ -96,7 +96,8 @@ fn a_gateway_that_runs_already_is_found_with_its_counters_and_climbed() {
 
 #[test]
 fn a_wse_service_that_runs_already_is_climbed_by_the_same_books() {
-    // What the workers sign with: without a secret a service could not tell a forged token, and is found out.
+    // The secret with which the workers sign. Without it, a service could not detect a forged token and would fail the
+    // protocol check.
     let secret = env::var("WSE_BENCH_SECRET").unwrap_or_else(|_| "bench-secret-key-for-testing-only".into());
     let mut service = ByHand::start("self-test-service", &["--flaw", "none"], &[("JWT_SECRET", &secret)]);
     let url = service.url("/wse");

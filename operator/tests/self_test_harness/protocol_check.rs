@@ -1,22 +1,22 @@
-//! A service that breaks its protocol has no figures, an honest one isn't accused, and the check leaves no trace in the
+//! A service that breaks its protocol gets no figures, an honest one is not accused, and the check does not affect the
 //! figures of the load.
 
 use bench_format::result::{ReasonKind, TrialResult, Validity};
 
 use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
 
-/// Connections of the load, by the plan.
+/// Number of connections of the load in the plan.
 const TIER: u64 = 5;
 /// The variants of the plan's two ladders.
 const VARIANTS: [&str; 2] = ["standard", "storm"];
 
-/// The check was made, found nothing, and its two connections are in the books and in no count of the load.
+/// The check ran and found nothing. Its two connections are in the books, but in no count of the load.
 fn check_honest(result: &TrialResult, run: &Run) -> Checked {
     sound(result)?;
     let counts = &result.connections;
     ensure((counts.attempted, counts.open) == (TIER, TIER), || format!("counted as load: {counts:?}"))?;
     if result.trial.variant == "storm" {
-        // It is over before its window: what closing its connections costs must not be read as the window's.
+        // The check ends before the window, so that the cost of closing its connections is not measured in the window.
         let open = result.service.window_end.as_ref().map(|reading| reading.stats.connections.open);
         ensure(open == Some(TIER), || format!("at the window's end {open:?} connections were open"))?;
     }
@@ -28,7 +28,7 @@ fn check_honest(result: &TrialResult, run: &Run) -> Checked {
     ensure(compared == Some(TIER + 2), || format!("not all connections in the books: {:?}", result.books))
 }
 
-/// Nothing but the protocol is wrong, and both checks found it.
+/// Only the protocol is wrong, and both checks found it.
 fn check_gullible(result: &TrialResult) -> Checked {
     ensure(reasons(result) == [ReasonKind::Conformance], || format!("{:?}", result.validity))?;
     ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;

@@ -1,10 +1,10 @@
-//! Every way of losing what a service publishes must show in the books, and an honest publisher must not be accused.
+//! Every kind of loss of publications must show in the books, and an honest publisher must not be accused.
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
 use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
 
-/// The k of the registry's publishers with a flaw.
+/// The flawed publishers of the registry lose one publication in this many.
 const EVERY: u64 = 50;
 const SENT: &str = "sent (service) = read (workers)";
 const LOST: &str = "lost = 0";
@@ -24,26 +24,26 @@ fn check_honest(result: &TrialResult) -> Checked {
     ensure(messages.dropped.is_empty() && messages.lost == 0, || format!("drops: {messages:?}"))
 }
 
-/// What nobody sent and nobody tells of is lost, to the message, and nothing else is wrong.
+/// A publication that was not sent and not reported counts as lost, and nothing else is wrong.
 fn check_silent_drop(result: &TrialResult) -> Checked {
     check_lost(result)?;
     ensure(broken(result) == [LOST], || format!("{:?}", broken(result)))
 }
 
-/// The receivers miss as much, and besides the service says that it sent it.
+/// The receivers miss as many publications, and in addition the service reports them as sent.
 fn check_liar(result: &TrialResult) -> Checked {
     check_lost(result)?;
     ensure(broken(result) == [SENT, LOST], || format!("{:?}", broken(result)))?;
     let sent =
         result.books.equations.iter().find(|equation| equation.name == SENT).ok_or("nobody counts what was sent")?;
-    // A publication behind a connection's last message is one that it pretends to have sent, too, and nobody misses.
+    // A publication after a connection's last message may also be reported as sent, but no receiver misses it.
     let (pretended, connections) = (sent.left.saturating_sub(sent.right), result.connections.open);
     ensure((result.messages.lost..=result.messages.lost + 2 * connections).contains(&pretended), || {
         format!("{pretended} are missing, and {} are lost", result.messages.lost)
     })
 }
 
-/// All that was published came, and it was half of what there should have been.
+/// Every publication arrived, but only half of those that were due were sent.
 fn check_slow(result: &TrialResult) -> Checked {
     ensure(reasons(result) == [ReasonKind::SendRate], || format!("{:?}", result.validity))?;
     ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
@@ -51,7 +51,7 @@ fn check_slow(result: &TrialResult) -> Checked {
     ensure(messages.delivered > 0 && messages.delivered == messages.due, || format!("not all arrived: {messages:?}"))
 }
 
-/// About one in k of what was due never came, the trial is invalid for that alone and nobody judged it.
+/// About one in `EVERY` due publications never arrived. The trial is invalid for this reason only, and has no verdict.
 fn check_lost(result: &TrialResult) -> Checked {
     ensure(reasons(result) == [ReasonKind::Unaccounted], || format!("{:?}", result.validity))?;
     ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
@@ -71,7 +71,7 @@ fn every_way_of_losing_a_publication_is_told_from_every_other() {
     refuses_cooked_books(&tell_apart("publications", &CHECKS, "self-test-publisher"));
 }
 
-/// An honest result with one number changed is refused.
+/// An honest result with one changed number is refused.
 fn refuses_cooked_books(honest: &TrialResult) {
     let cook = |change| cooked(honest, check_honest, change);
     assert!(cook(|result| result.messages.delivered -= 1).is_err());

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::{GLANCE, checkout, programs, stats};
 
-/// Longest wait for anything that must happen.
+/// Longest wait for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A frame with a mask of zeros, which leaves the payload readable.
@@ -52,27 +52,27 @@ pub(crate) fn upgrade_request(token: &str) -> String {
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With a close frame of this code (1005: none).
+    /// With a Close frame of this code; 1005 if it has none.
     Closed(u16),
-    /// Without one.
+    /// Without a Close frame.
     Cut,
-    /// Not at all: what should have ended it was taken for good.
+    /// Not at all: the server accepted what it should have refused.
     Served,
 }
 
-/// A connection after the handshake.
+/// A connection after the HTTP response.
 pub(crate) struct RawClient {
     stream: TcpStream,
     read: Vec<u8>,
 }
 
 impl RawClient {
-    /// Sends a request; returns the status line's code, or nothing when the server hung up without one.
+    /// Sends a request. Returns the status code, or `None` when the server closed the connection without a response.
     pub(crate) fn request(started: &Started, request: &[u8]) -> (Option<u16>, Self) {
         let mut stream = TcpStream::connect(&started.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // The server may have refused before all was written.
+        // The server may refuse before everything is written.
         let _ = stream.write_all(request);
         let mut client = Self { stream, read: Vec::new() };
         let status = client.head().and_then(|head| head.split(' ').nth(1)?.parse().ok());
@@ -89,11 +89,11 @@ impl RawClient {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        // The server may hang up in the middle of what it refuses; how it ends is what counts.
+        // The server may close the connection while it is written to; only the way it ends counts.
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Whether a ping is still answered.
+    /// Whether the service still responds to a ping.
     pub(crate) fn answers(&mut self) -> Result<(), End> {
         self.send(&text(r#"{"t":"ping","p":{"timestamp":4711}}"#));
         loop {
@@ -104,7 +104,7 @@ impl RawClient {
         }
     }
 
-    /// Reads until the connection ends, or until the server greets or answers whom it should have turned away.
+    /// Reads until the connection ends, or until the server responds as if it had accepted the client.
     pub(crate) fn end(&mut self) -> End {
         loop {
             match self.message() {
@@ -129,7 +129,7 @@ impl RawClient {
         }
     }
 
-    /// The next frame: servers don't mask.
+    /// The next frame; server frames are not masked.
     fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
         let head = self.take(2)?;
         let length = match head[1] {
@@ -140,7 +140,7 @@ impl RawClient {
         Some((head[0] & 0x0f, self.take(length)?))
     }
 
-    /// The head of an HTTP answer.
+    /// The head of an HTTP response.
     fn head(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -155,7 +155,7 @@ impl RawClient {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(read) => self.read.extend_from_slice(&buffer[..read]),
-                // Silence is no way to end: whoever was refused must be told, or cut off.
+                // Silence is a fault: a refused client must get a Close frame or be disconnected.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing came within {PATIENCE:?}"),
                 Err(_) => return None,
             }
@@ -164,18 +164,18 @@ impl RawClient {
     }
 }
 
-/// A service, started as `ladder` starts it.
+/// A service that is started in the same way as `ladder` starts it.
 pub(crate) struct RunningService {
     child: Child,
     pub(crate) started: Started,
 }
 
 impl RunningService {
-    /// Starts a service of the registry with more environment.
+    /// Starts a service of the registry with additional environment variables.
     pub(crate) fn start(name: &str, environment: &BTreeMap<&str, &str>) -> Self {
         let registry = Registry::load(&checkout().join("services/services.toml")).unwrap();
         let service = &registry.services[name];
-        // The registry puts our own folder for `{bin}`; the programs may be elsewhere.
+        // The registry replaces `{bin}` by our own folder; the programs may be in another one.
         let own = operator::registry::own_folder().to_string_lossy().into_owned();
         let command: Vec<String> =
             service.command.iter().map(|word| word.replace(&own, &programs().to_string_lossy())).collect();
@@ -195,7 +195,7 @@ impl RunningService {
         Self { child, started }
     }
 
-    /// Asks for `/stats` until it says what is waited for.
+    /// Polls `/stats` until `is` returns true; panics after [`PATIENCE`].
     pub(crate) fn stats_when(&self, what: &str, is: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
         let begun = Instant::now();
         loop {
@@ -208,14 +208,14 @@ impl RunningService {
         }
     }
 
-    /// The most memory that it ever held, in bytes.
+    /// The peak resident memory of the service, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.started.pid)).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Ends it as the contract says; returns whether it went in peace.
+    /// Sends SIGTERM and returns whether the service exits with success within five seconds, as the contract requires.
     pub(crate) fn terminate(mut self) -> bool {
         kill_process(Pid::from_raw(self.started.pid as i32).unwrap(), Signal::TERM).unwrap();
         let begun = Instant::now();
@@ -231,7 +231,7 @@ impl RunningService {
 
 impl Drop for RunningService {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is the usual case.
+        // Both calls fail when the process has ended, which is the usual case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

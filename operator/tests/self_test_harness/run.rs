@@ -1,4 +1,4 @@
-//! Runs `ladder` on a plan and reads the bundle that it leaves.
+//! Runs `ladder` on a plan and reads its bundle.
 
 use std::{
     env,
@@ -21,31 +21,31 @@ use bench_format::{
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-/// Longest time for one plan of ours.
+/// Longest time for one plan.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How often a plan is climbed, at most, for a trial that nothing disturbed.
+/// Limit of climbs of a plan until a trial is undisturbed.
 pub(crate) const TRIES: usize = 6;
-/// Between two looks at something that must happen.
+/// Interval between two polls.
 pub(crate) const GLANCE: Duration = Duration::from_millis(10);
-/// The programs of a run.
+/// The programs that the tests run.
 const PROGRAMS: [&str; 7] =
     ["ladder", "wse-bench", "self-test-service", "stt-loadgen", "inference-sim", "self-test-gateway", "rust-axum"];
-/// The packages that all but the first come from.
+/// The packages that contain all programs but `ladder`.
 const PACKAGES: [&str; 5] = ["wse-bench", "self-test-service", "stt-bench", "inference-sim", "rust-axum"];
 
-/// What a check says of a bundle: nothing, or what is wrong.
+/// The result of a check of a bundle; the error says what is wrong.
 pub(crate) type Checked = Result<(), String>;
 
-/// `Err` with words unless `holds`.
+/// `Err` with a message unless `holds`.
 pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(words()) }
 }
 
-/// What only one service's own result may pass.
+/// A check that only the result of one service may pass.
 pub(crate) type Check = fn(&TrialResult) -> Checked;
 
-/// Climbs a plan of `plans/self-test` for each service, and holds every result against every check: it passes its own and no
-/// other. `honest` names the service without a flaw; returns its result.
+/// Climbs a plan of `plans/self-test`, and applies every check to the result of every service: a result must pass its
+/// own check and fail the others. `honest` names the service without a flaw; returns its result.
 pub(crate) fn tell_apart(plan: &str, checks: &[(&str, Check)], honest: &str) -> TrialResult {
     let mut tries = Tries::of(plan);
     let mut of_honest = None;
@@ -68,14 +68,14 @@ pub(crate) fn tell_apart(plan: &str, checks: &[(&str, Check)], honest: &str) -> 
     of_honest.expect("the honest service is one of them")
 }
 
-/// What a check says of a result in which something was changed.
+/// Applies a check to a changed copy of a result.
 pub(crate) fn cooked(result: &TrialResult, check: Check, change: fn(&mut TrialResult)) -> Checked {
     let mut cooked = result.clone();
     change(&mut cooked);
     check(&cooked)
 }
 
-/// A `ladder run` that may still climb. One at a time: two would measure each other.
+/// A `ladder run` that may still climb. Only one runs at a time, because two would disturb each other's measurements.
 pub(crate) struct Climbing {
     child: Child,
     folder: TempDir,
@@ -85,9 +85,9 @@ pub(crate) struct Climbing {
 /// A finished `ladder run`.
 pub(crate) struct Run {
     folder: TempDir,
-    /// Its exit code; `None` after a signal.
+    /// The exit code; `None` after a signal.
     pub(crate) exit: Option<i32>,
-    /// All that it said.
+    /// Standard output and standard error.
     pub(crate) output: String,
 }
 
@@ -96,15 +96,15 @@ pub(crate) fn start(plan: &str) -> Climbing {
     start_in(&checkout(), &format!("plans/self-test/{plan}.yaml"), &[])
 }
 
-/// Starts a plan in a folder, with more flags.
+/// Starts a plan in a folder, with additional options.
 pub(crate) fn start_in(root: &Path, plan: &str, flags: &[&str]) -> Climbing {
     start_with(root, plan, flags, &[])
 }
 
-/// The same, with variables of ladder's own, which its workers inherit.
+/// As [`start_in`], with additional environment variables for ladder, which its workers inherit.
 pub(crate) fn start_with(root: &Path, plan: &str, flags: &[&str], variables: &[(&str, &str)]) -> Climbing {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed while it climbed leaves nothing behind that could harm the next.
+    // A test that failed while it climbed leaves no state that could affect the next one.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("evidence")).unwrap();
@@ -128,25 +128,25 @@ pub(crate) fn run(plan: &str) -> Run {
     start(plan).finish()
 }
 
-/// Runs of one plan, as many as it takes. A trial that is invalid for the machine's sake says nothing about the harness,
-/// so it is repeated (`docs/METHODOLOGY.md`); what it measured plays no part in that.
+/// The runs of one plan, repeated until a trial is undisturbed. A trial that is invalid because of the machine says
+/// nothing about the harness, so it is repeated (`docs/METHODOLOGY.md`). The decision does not depend on its figures.
 pub(crate) struct Tries<'a> {
     climb: Box<dyn FnMut() -> Run + 'a>,
     runs: Vec<Run>,
 }
 
 impl<'a> Tries<'a> {
-    /// Of a plan of `plans/self-test`.
+    /// Runs of a plan of `plans/self-test`.
     pub(crate) fn of(plan: &'a str) -> Self {
         Self::with(move || run(plan))
     }
 
-    /// Of whatever climbs.
+    /// Runs made by a function.
     pub(crate) fn with(climb: impl FnMut() -> Run + 'a) -> Self {
         Self { climb: Box::new(climb), runs: Vec::new() }
     }
 
-    /// Climbs again until `settled`, or as often as is allowed; returns the last run.
+    /// Climbs until `settled` returns true or the limit is reached; returns the last run.
     pub(crate) fn until(&mut self, settled: impl Fn(&Run) -> bool) -> &Run {
         let mut at = 0;
         loop {
@@ -161,14 +161,14 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The only trial of a service in a variant of its ladder, undisturbed, with the run that it is of.
+    /// The only trial of a service in a variant of its ladder, undisturbed, with its run.
     pub(crate) fn trial(&mut self, service: &str, variant: &str) -> (TrialResult, &Run) {
         let run = self.until(|run| !is_disturbed(&run.trial(service, variant).validity));
         (run.trial(service, variant), run)
     }
 }
 
-/// Reasons for the sake of the generator or of the machine: it was busy with something else.
+/// Reasons that are caused by the generator or the machine, which was busy with other work.
 pub(crate) const MACHINES_OWN: [ReasonKind; 6] = {
     use ReasonKind::{ClockStep, GeneratorCpu, GeneratorLate, ReadingLate, SendRate, StartSkew};
     [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep]
@@ -183,7 +183,7 @@ pub(crate) fn is_disturbed(validity: &Validity) -> bool {
 }
 
 impl Climbing {
-    /// Waits for the end.
+    /// Waits for the end of the run.
     pub(crate) fn finish(mut self) -> Run {
         let begun = Instant::now();
         let status = loop {
@@ -198,19 +198,19 @@ impl Climbing {
         Run { folder, exit: status.code(), output }
     }
 
-    /// What the service of this flaw printed when it was ready.
+    /// The ready line of the service with this flaw.
     pub(crate) fn service(&mut self, flaw: &str) -> Started {
         let path = self.folder.path().join("evidence").join(format!("{flaw}-ready.json"));
         self.wait_for("a ready service", || read_json(&path))
     }
 
-    /// What the next service of this flaw printed, after the one with this process id.
+    /// The ready line of the next service process with this flaw, after the one with this process id.
     pub(crate) fn service_after(&mut self, flaw: &str, pid: u32) -> Started {
         let path = self.folder.path().join("evidence").join(format!("{flaw}-ready.json"));
         self.wait_for("another ready service", || read_json(&path).filter(|started: &Started| started.pid != pid))
     }
 
-    /// Waits until the service says what is waited for.
+    /// Polls the service's `/stats` until `is` returns true.
     pub(crate) fn wait_for_stats(&mut self, service: &Started, what: &str, is: impl Fn(&ServiceStats) -> bool) {
         let address = service.metrics_address.clone();
         self.wait_for(what, || stats(&address).filter(&is));
@@ -235,7 +235,7 @@ impl Climbing {
 
 impl Drop for Climbing {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is the usual case.
+        // Both calls fail when the process has ended, which is the usual case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -261,7 +261,7 @@ impl Run {
         path.parent().expect("a file is in a folder").to_path_buf()
     }
 
-    /// How all trials of the run stand.
+    /// The states of all trials of the run.
     pub(crate) fn states(&self) -> Vec<TrialState> {
         let mut found = Vec::new();
         find(&self.folder.path().join("results"), "run.json", &mut found);
@@ -270,19 +270,19 @@ impl Run {
         run.trials.into_iter().map(|trial| trial.state).collect()
     }
 
-    /// What the workers of the only trial of a service in a variant uploaded.
+    /// The results that the workers uploaded for the only trial of a service in a variant.
     pub(crate) fn workers(&self, service: &str, variant: &str) -> Vec<WorkerResult> {
         let folder = self.trial_folder(service, variant).join("workers");
         let result = |index: usize| read_json(&folder.join(format!("{index}.json")));
         (0..).map_while(result).collect()
     }
 
-    /// What the service of this flaw recorded of its own answers.
+    /// The response times that the service with this flaw recorded.
     pub(crate) fn recorded(&self, flaw: &str) -> Recorder {
         self.read_recorded(&format!("{flaw}-recorded.json"))
     }
 
-    /// A histogram that a service left.
+    /// A histogram that a service wrote.
     pub(crate) fn read_recorded(&self, file: &str) -> Recorder {
         let path = self.folder.path().join("evidence").join(file);
         let histogram = read_json(&path).unwrap_or_else(|| panic!("no {}:\n{}", path.display(), self.output));
@@ -296,7 +296,7 @@ pub(crate) fn histogram(result: &TrialResult, name: &str) -> Result<Recorder, St
     Recorder::decode(histogram).map_err(|error| error.to_string())
 }
 
-/// Why a trial is invalid; nothing when it is valid.
+/// Why a trial is invalid; empty when it is valid.
 pub(crate) fn reasons(result: &TrialResult) -> Vec<ReasonKind> {
     match &result.validity {
         Validity::Valid => Vec::new(),
@@ -304,14 +304,15 @@ pub(crate) fn reasons(result: &TrialResult) -> Vec<ReasonKind> {
     }
 }
 
-/// `Err` unless the trial is valid, all its equations hold and each message has one outcome.
+/// `Err` unless the trial is valid, has books and all their equations hold.
 pub(crate) fn sound(result: &TrialResult) -> Checked {
     ensure(result.validity == Validity::Valid, || format!("{:?}", result.validity))?;
     ensure(result.books.balance(), || format!("the books don't balance: {:?}", result.books))?;
     ensure(!result.books.equations.is_empty(), || "there are no books".into())
 }
 
-/// The folder of the programs: `LADDER_BIN`, else where this test was built, with what is missing built first.
+/// The folder of the programs: `LADDER_BIN`, otherwise the one in which this test was built; missing programs are built
+/// first.
 pub(crate) fn programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -356,7 +357,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// `/stats`, if the service answers.
+/// The response to `/stats`; `None` if the service doesn't respond.
 pub(crate) fn stats(metrics_address: &str) -> Option<ServiceStats> {
     let mut stream = TcpStream::connect(metrics_address).ok()?;
     write!(stream, "GET /stats HTTP/1.1\r\nHost: self-test\r\nConnection: close\r\n\r\n").ok()?;

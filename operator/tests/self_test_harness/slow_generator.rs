@@ -1,30 +1,32 @@
-//! A generator that is short of CPU must accuse itself.
+//! A generator that lacks CPU time must accuse itself.
 
 use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
 
 use crate::run::{Checked, Run, Tries, ensure, reasons, run};
 
-/// A generator with a small part of the CPU that it would need is late by more than this, at the 99th percentile.
+/// Least delay at the 99th percentile of a generator that gets only a small part of the CPU time that it needs, in
+/// nanoseconds.
 pub(crate) const STARVED_NS: u64 = 100_000_000;
 
-/// An open loop: invalid for the generator's sake, and not judged.
+/// An open loop is invalid because of the generator, and has no verdict.
 fn check_open(result: &TrialResult) -> Checked {
     let reasons = reasons(result);
     let own_fault = |kind: &ReasonKind| matches!(kind, ReasonKind::GeneratorLate | ReasonKind::GeneratorCpu);
     ensure(reasons.iter().any(own_fault), || format!("the generator isn't accused: {:?}", result.validity))?;
-    // Noise makes a generator late by milliseconds: that alone would say nothing about the rule.
+    // Noise delays a generator by milliseconds, which would prove nothing about the rule.
     let p99 = result.percentiles.get("delay_ns").and_then(|delay| *delay.get("p99")?);
     ensure(p99.is_some_and(|ns| ns > STARVED_NS), || format!("p99 of delay is {p99:?} ns: it wasn't starved"))?;
     ensure(!reasons.contains(&ReasonKind::Unaccounted), || "slowness is no reason to lose messages".into())?;
     ensure(result.verdict.is_none(), || format!("its latency was judged: {:?}", result.verdict))
 }
 
-/// A flood: the figure is the generator's, not the service's.
+/// A flood is bound by the generator: the figure is the generator's, not the service's.
 fn check_flood(result: &TrialResult) -> Checked {
     ensure(result.bound_by == Some(BoundBy::Generator), || format!("bound by {:?}", result.bound_by))
 }
 
-/// A fraction of a CPU takes a control group. Where none can be made this test has nothing to say, and must not pass.
+/// Asserts that the run was possible. A fraction of a CPU needs a cgroup; where none can be created, the test must not
+/// pass.
 pub(crate) fn ran(run: Run) -> Run {
     let refused = run.output.contains("is a fraction of a CPU, which needs a cgroup");
     assert!(!refused, "a slow generator can't be made here, because no cgroup can be written:\n{}", run.output);
@@ -38,7 +40,7 @@ fn a_slow_generator_accuses_itself_and_a_fast_one_does_not() {
     assert_eq!(check_flood(&slow.trial("self-test-null", "flood")), Ok(()), "\n{}", slow.output);
     assert_eq!(slow.exit, Some(2), "\n{}", slow.output);
 
-    // What must be refused: the same load from a generator with a whole CPU.
+    // Must be refused: the same load from a generator with a whole CPU.
     let mut tries = Tries::of("fast-generator");
     let (open, fast) = tries.trial("self-test-none", "open");
     assert!(check_open(&open).is_err(), "\n{}", fast.output);

@@ -1,10 +1,10 @@
-//! Every way of losing audio must show in the books, and an honest gateway must not be accused.
+//! Every kind of audio loss must show in the books, and an honest gateway must not be accused.
 
 use bench_format::result::{ReasonKind, TrialResult, WorkerResult};
 
 use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
 
-/// The k of the registry's gateway that leaves frames out.
+/// The gateway of the registry that omits frames omits one in this many.
 const EVERY: u64 = 100;
 
 type Check = fn(&TrialResult, &[WorkerResult]) -> Checked;
@@ -25,7 +25,7 @@ fn check_honest(result: &TrialResult, _: &[WorkerResult]) -> Checked {
     ensure(result.figures.error_share == Some(0.0), || format!("{:?}", result.figures.error_share))
 }
 
-/// A drop that the gateway tells of is an outcome; each error frame is a failure, and the books name it.
+/// A drop that the gateway reports is an outcome. Each error frame is a failure, and the books list it.
 fn check_overflow(result: &TrialResult, _: &[WorkerResult]) -> Checked {
     sound(result)?;
     let messages = &result.messages;
@@ -40,7 +40,7 @@ fn check_overflow(result: &TrialResult, _: &[WorkerResult]) -> Checked {
     ensure(failures > 0 && result.figures.error_share > Some(0.0), || format!("{:?}", result.failures))
 }
 
-/// What is missing is exactly one frame in k of each session, in the workers' books and in the gateway's.
+/// Exactly one frame in `EVERY` of each session is missing, in the workers' books and in the gateway's.
 fn check_silent_drop(result: &TrialResult, workers: &[WorkerResult]) -> Checked {
     check_unaccounted(result)?;
     let sent = workers.iter().flat_map(|worker| &worker.books).map(|book| book.sent);
@@ -50,7 +50,7 @@ fn check_silent_drop(result: &TrialResult, workers: &[WorkerResult]) -> Checked 
     ensure(missing, || format!("no equation misses {lost} frames: {:?}", result.books))
 }
 
-/// All of the gateway's own counts agree; only the workers know that a batch of each session never came.
+/// All of the gateway's own counts agree; only the workers know that one batch of each session never arrived.
 fn check_lost_batch(result: &TrialResult, _: &[WorkerResult]) -> Checked {
     check_unaccounted(result)?;
     let broken: Vec<_> = result.books.equations.iter().filter(|equation| !equation.holds()).collect();
@@ -88,7 +88,7 @@ fn every_way_of_losing_audio_is_told_from_every_other() {
     }
 }
 
-/// An honest result with one number changed is refused.
+/// An honest result with one changed number is refused.
 fn refuses_cooked_books(honest: &TrialResult, run: &Run) {
     let workers = run.workers("self-test-gateway-none", "standard");
     let cook = |change: fn(&mut TrialResult)| {

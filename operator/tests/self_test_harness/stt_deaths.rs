@@ -1,5 +1,5 @@
-//! What may go wrong in the middle of a run of sessions: the gateway dies, the disk is full. What was measured before is
-//! kept, and somebody says what happened where.
+//! Failures in the middle of a run of sessions: the gateway is killed, and the disk is full. Earlier measurements must
+//! be kept, and the failure must be reported with its place.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use crate::run::{GLANCE, checkout, programs, start};
 
 const GATEWAY: &str = "self-test-gateway-none";
-/// Longest wait for a step of ladder's.
+/// Longest wait for a step of ladder.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -24,7 +24,7 @@ fn a_gateway_that_dies_in_the_window_costs_its_own_trial_alone() {
     let mut climbing = start("stt-deaths");
     let first = climbing.service("gateway-none");
     let second = climbing.service_after("gateway-none", first.pid);
-    // Half a second of audio of twenty sessions beyond the warm-up's: the window has begun.
+    // More messages than the warm-up has, by half a second of audio of twenty sessions: the window has begun.
     climbing.wait_for_stats(&second, "load in the window", |stats| stats.messages.received > 20 * 50);
     kill_process(Pid::from_raw(second.pid as i32).unwrap(), Signal::KILL).unwrap();
     let run = climbing.finish();
@@ -32,20 +32,20 @@ fn a_gateway_that_dies_in_the_window_costs_its_own_trial_alone() {
     let states = run.states();
     let [TrialState::Finished { .. }, TrialState::Failed { reason }] = &states[..] else { panic!("{states:?}") };
     assert_eq!(reason.lines().next(), Some(&*format!("the trial broke off: {GATEWAY} ended (signal: 9 (SIGKILL))")));
-    // Both are listed, and the first is there to be read.
+    // Both trials are listed, and the first one's result can be read.
     for listed in ["10-p1-r1  valid", "20-p1-r1  not measured: the trial broke off"] {
         assert!(run.output.contains(listed), "{listed}: {}", run.output);
     }
     assert!(run.trial(GATEWAY, "standard").messages.delivered > 0);
 }
 
-/// A run whose results are on a disk of its own, so small that the test can fill it: a mount that only it sees.
+/// A run whose results are on a small disk that the test can fill, in a mount namespace of its own.
 struct OnASmallDisk {
     ladder: std::process::Child,
     folder: tempfile::TempDir,
 }
 
-/// Mounts the disk, runs ladder, and keeps what the disk holds at the end: the mount goes with the process.
+/// Mounts the disk, runs ladder, and copies the content of the disk at the end, since the mount ends with the process.
 const SCRIPT: &str = r#"
 mount -t tmpfs -o size=4m tmpfs "$1/disk" || exit 99
 "$2" run plans/self-test/stt-deaths.yaml --no-report --run-id r --results "$1/disk" 2> "$1/said" > "$1/printed"
@@ -75,7 +75,7 @@ impl OnASmallDisk {
         Self { ladder, folder }
     }
 
-    /// The disk, as the process sees it.
+    /// The path of the disk through the process's root.
     fn disk(&self) -> PathBuf {
         let seen = format!("/proc/{}/root", self.ladder.id());
         PathBuf::from(seen + self.folder.path().to_str().unwrap()).join("disk")
@@ -96,7 +96,7 @@ impl OnASmallDisk {
         }
     }
 
-    /// Writes until nothing more goes onto the disk.
+    /// Writes until the disk is full.
     fn fill(&self) {
         let mut filler = File::create(self.disk().join("filler")).unwrap();
         for size in [1 << 16, 1] {
@@ -128,7 +128,7 @@ fn a_full_disk_costs_the_trial_at_hand_alone_and_is_named() {
 
 impl Drop for OnASmallDisk {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is the usual case.
+        // Both calls fail when the process has ended, which is the usual case.
         let _ = self.ladder.kill();
         let _ = self.ladder.wait();
     }

@@ -1,4 +1,4 @@
-//! A gateway that stands still for two seconds delays all the audio that was due meanwhile.
+//! A gateway that is stopped for two seconds delays all audio that was due meanwhile.
 
 use std::{cell::Cell, time::Duration};
 
@@ -9,23 +9,24 @@ use crate::{
     run::{Checked, Tries, ensure, histogram, sound, start},
 };
 
-/// Of the plan.
+/// Length of the plan's window.
 const WINDOW: Duration = Duration::from_secs(12);
-/// Of the plan.
+/// Number of sessions in the plan.
 const SESSIONS: u64 = 50;
-/// How long the gateway stands still.
+/// How long the gateway is stopped.
 const FREEZE: Duration = Duration::from_secs(2);
-/// Frames before the freeze: four seconds of all sessions, so that it lies inside the window.
+/// Number of frames before the freeze: four seconds of all sessions, so that the freeze is inside the window.
 const BEFORE: u64 = SESSIONS * 50 * 4;
-/// Partials a second and session.
+/// Interval between the partials of a session, in seconds.
 const INTERVAL: f64 = 1.0;
 
-/// The age of the oldest frame of a partial at a percentile, by theory, after a freeze of whole intervals.
+/// The age of the oldest frame of a partial at a percentile, by theory, in seconds, after a freeze of whole intervals.
 ///
-/// A session whose tick was due `x` into the freeze (uniform over an interval) is late twice: at the thaw, when its timer
-/// fires with what was held since `1 - x` before the freeze, so with an age of `f + 1 - x`; and at its next tick, `x` later,
-/// with all that was sent during the freeze: `f + x`. Of its `n` partials in the window two are so late, uniformly from `f` to
-/// `f + 1`; so the quantile `q` is `f + 1 - n (1 - q) / 2`. The other ticks of the freeze are not made up for.
+/// A session whose tick was due `x` into the freeze (uniform over an interval) is late twice. At the thaw, its timer
+/// fires with the frames held since `1 - x` before the freeze, so with an age of `f + 1 - x`. At its next tick, `x`
+/// later, it sends all that was sent during the freeze: `f + x`. Of its `n` partials in the window, two are that late,
+/// uniformly from `f` to `f + 1`; so the quantile `q` is `f + 1 - n (1 - q) / 2`. The other ticks of the freeze are not
+/// made up for.
 fn expected(freeze: Duration, percentile: f64) -> f64 {
     let freeze = freeze.as_secs_f64();
     let partials = WINDOW.as_secs_f64() - (freeze - INTERVAL).max(0.0);
@@ -35,7 +36,7 @@ fn expected(freeze: Duration, percentile: f64) -> f64 {
 fn check(result: &TrialResult, freeze: Duration) -> Checked {
     sound(result)?;
     let (newest, oldest) = (histogram(result, "newest_ns")?, histogram(result, "oldest_ns")?);
-    // Beyond that the work of the thaw itself shows: all sessions are late at once.
+    // Above these percentiles the work of the thaw itself shows: all sessions are late at once.
     for percentile in [90.0, 95.0] {
         let seen = percentile_ns(&oldest, percentile).ok_or("too few samples")? as f64 / 1e9;
         let expected = expected(freeze, percentile);
@@ -63,7 +64,7 @@ fn a_freeze_shows_in_all_the_audio_that_was_due_during_it() {
     let (result, run) = tries.trial("self-test-gateway-none", "standard");
     assert_eq!(check(&result, stood_still.get()), Ok(()), "\n{}", run.output);
 
-    // What must be refused: a freeze of another length, and none at all.
+    // Must be refused: a freeze of another length, and none at all.
     for other in [Duration::ZERO, FREEZE / 2, FREEZE * 2] {
         assert!(check(&result, other).is_err(), "a freeze of {other:?} passes");
     }

@@ -1,4 +1,5 @@
-//! A gateway whose partials wait for a known delay must come back with that delay, at both ends of what they cover.
+//! A gateway whose partials wait for a known delay must be measured with that delay, for the newest and the oldest
+//! frame.
 
 use bench_format::{
     histogram::{Recorder, percentile_ns},
@@ -10,14 +11,15 @@ use crate::{
     run::{Checked, Run, Tries, ensure, histogram, sound},
 };
 
-/// Sessions of the plan.
+/// Number of sessions in the plan.
 const SESSIONS: u64 = 60;
-/// What a delay is judged by.
+/// Percentiles that are compared for delayed partials.
 const BOTH: [f64; 2] = [50.0, 99.0];
-/// What an answer at once is judged by: its tail is the kernel's scheduling, which both sides see differently.
+/// Percentile that is compared for immediate partials: the tail is the kernel's scheduling, which both sides see
+/// differently.
 const MEDIAN: [f64; 1] = [50.0];
 
-/// What a gateway recorded of its partials: the ages of their newest and their oldest frame.
+/// The ages that a gateway recorded for its partials: of their newest and of their oldest frame.
 struct Recorded {
     newest: Recorder,
     oldest: Recorder,
@@ -36,12 +38,13 @@ impl Recorded {
     }
 }
 
-/// Whether the measured ages are what the gateway recorded, at these percentiles.
+/// Whether the measured ages agree with those that the gateway recorded, at these percentiles.
 fn check(result: &TrialResult, recorded: &Recorded, percentiles: &[f64]) -> Checked {
     sound(result)?;
     for (name, recorded) in [("newest_ns", &recorded.newest), ("oldest_ns", &recorded.oldest)] {
         let seen = histogram(result, name)?;
-        // The gateway doesn't record the last partial of a session, but some of it reach the worker in the drain only.
+        // The gateway doesn't record the last partial of a session, and some partials reach the worker only in the
+        // drain.
         ensure(recorded.count().abs_diff(seen.count()) <= SESSIONS, || {
             format!("{name}: the gateway sent {} partials, the histogram holds {}", recorded.count(), seen.count())
         })?;
@@ -66,8 +69,8 @@ fn a_known_delay_of_partials_is_measured_as_that_delay() {
     let at_once = Recorded::of(run, "none");
     assert_eq!(check(&honest, &at_once, &MEDIAN), Ok(()), "\n{}", run.output);
 
-    // What must be refused: a gateway five per cent slower or faster than measured, one two milliseconds slower, and each of
-    // the two for the other.
+    // Must be refused: a gateway five per cent slower or faster than measured, one two milliseconds slower, and each of
+    // the two gateways in place of the other.
     for share in [-0.05, 0.05] {
         let other = recorded.changed(|ns| (ns as f64 * (1.0 + share)) as u64);
         assert!(check(&delayed, &other, &BOTH).is_err(), "a record off by {share} passes");

@@ -1,4 +1,4 @@
-//! Several processes of a gateway are one service to the books, each loaded by a worker of its own.
+//! Several processes of a gateway count as one service in the books, and each is loaded by its own worker.
 
 use crate::run::{Tries, sound};
 
@@ -6,11 +6,11 @@ use crate::run::{Tries, sound};
 fn two_processes_of_a_gateway_take_half_of_the_sessions_each_and_their_books_are_added_up() {
     let mut tries = Tries::of("stt-replicas");
     let (result, run) = tries.trial("self-test-gateway-none", "standard");
-    // Each has room for 12 of the 20 sessions.
+    // Each process has room for 12 of the 20 sessions.
     assert_eq!(sound(&result), Ok(()), "{}", run.output);
     assert!(result.messages.sent > 0 && result.messages.delivered == result.messages.sent, "{:?}", result.messages);
     let workers = run.workers("self-test-gateway-none", "standard");
-    // Worker 0 checks the protocol before and after the load, on a connection of its own each time.
+    // Worker 0 checks the protocol before and after the load, each time on a connection of its own.
     assert_eq!(workers.iter().map(|worker| worker.books.len()).collect::<Vec<_>>(), [10 + 2, 10]);
     assert!(result.figures.service_cpu_seconds > Some(0.0), "{:?}", result.figures);
 }

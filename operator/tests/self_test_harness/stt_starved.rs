@@ -1,4 +1,4 @@
-//! A harness that is short of CPU, at either end of the gateway, must accuse itself.
+//! A harness that lacks CPU time, in the workers or in the inference service, must accuse itself.
 
 use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
 
@@ -7,7 +7,7 @@ use crate::{
     slow_generator::{STARVED_NS, ran},
 };
 
-/// Sessions: invalid for the generator's sake, and not judged.
+/// Sessions are invalid because of the generator, and have no verdict.
 fn check_generator(result: &TrialResult) -> Checked {
     let reasons = reasons(result);
     let own_fault = |kind: &ReasonKind| matches!(kind, ReasonKind::GeneratorLate | ReasonKind::GeneratorCpu);
@@ -17,7 +17,7 @@ fn check_generator(result: &TrialResult) -> Checked {
     ensure(result.verdict.is_none(), || format!("its latency was judged: {:?}", result.verdict))
 }
 
-/// Inference that ran out of CPU: the gateway isn't judged by it.
+/// Inference that ran out of CPU time: the gateway has no verdict.
 fn check_inference(result: &TrialResult) -> Checked {
     let reasons = reasons(result);
     ensure(reasons.contains(&ReasonKind::InferenceCpu), || format!("it isn't accused: {:?}", result.validity))?;
@@ -35,7 +35,7 @@ fn a_harness_short_of_cpu_accuses_itself_and_one_with_enough_does_not() {
     let accused = starved.until(|run| reasons(&run.trial(gateway, "standard")).contains(&ReasonKind::InferenceCpu));
     assert_eq!(check_inference(&accused.trial(gateway, "standard")), Ok(()), "\n{}", accused.output);
 
-    // What must be refused: the same load from a harness with whole CPUs.
+    // Must be refused: the same load from a harness with whole CPUs.
     let mut tries = Tries::of("stt-fast");
     let (result, fast) = tries.trial(gateway, "standard");
     assert!(check_generator(&result).is_err() && check_inference(&result).is_err(), "\n{}", fast.output);

@@ -1,5 +1,5 @@
-//! What pods wrote, kept where the local backend keeps it: `service.log`, `inference.log`,
-//! `companion-<name>.log` and `workers/<index>.log` of a trial.
+//! Stores the logs of pods under the names that the local backend uses, in a trial's folder: `service.log`,
+//! `inference.log`, `companion-<name>.log` and `workers/<index>.log`.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use crate::api::ClusterApi;
 
-/// All logs together may cost no more: the operator has ten seconds to stop.
+/// Longest time for reading a log. Logs are read in parallel, since the operator has ten seconds to stop.
 pub(super) const LONGEST: Duration = Duration::from_secs(3);
-/// Lines that a message quotes.
+/// Number of lines that a message quotes.
 const QUOTED: usize = 20;
 
-/// Keeps a container's log in a file; of one that was restarted also what it wrote before. What can't be had is said in
-/// the file.
+/// Writes a container's log to a file, including the log before its last restart. If the log can't be read, the file
+/// contains the reason.
 pub(super) async fn keep(api: &ClusterApi, pod: &str, container: &str, path: &Path) {
     let text = match timeout(LONGEST, text(api, pod, container)).await {
         Ok(text) => text,
@@ -31,7 +31,7 @@ async fn text(api: &ClusterApi, pod: &str, container: &str) -> String {
     before.unwrap_or_default() + &now
 }
 
-/// The last lines of a kept log, each on a line of its own; empty when there are none.
+/// The last lines of a stored log, each on its own line; empty when there are none.
 pub(super) fn last_words(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,4 +1,4 @@
-//! How long something that is to come is waited for: until the deadline, but less for a trouble that hardly ever comes right.
+//! Waits for a pod until the deadline, but shorter if it has a failure that rarely resolves itself.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::{
     trouble::{Outlook, Trouble},
 };
 
-/// How long a trouble that hardly ever comes right is given.
+/// Longest wait after a failure that rarely resolves itself.
 const DOUBTFUL: Duration = Duration::from_secs(30);
 
-/// What a look at the cluster showed.
+/// The result of one look at the cluster.
 pub(super) enum Look<T> {
-    /// What was waited for.
+    /// The awaited object is there.
     Done(T),
-    /// Somebody else changed what it needs.
+    /// Another party changed something that it needs.
     Interrupted(String),
-    /// It isn't there, and why.
+    /// It is not there, with the reason.
     NotYet(Trouble),
 }
 
 impl Kubernetes {
-    /// Looks at every change until it is there, or isn't worth waiting for.
+    /// Calls `look` at every change until the object is there, or waiting is pointless.
     pub(super) async fn await_patiently<T>(&self, name: &str, look: impl Fn(&Seen) -> Look<T>) -> Result<T, Error> {
         let not_ready = |reason: String| Error::NotReady { name: name.into(), reason, log: String::new() };
         let deadline = Instant::now() + self.start_deadline;
@@ -48,7 +48,7 @@ impl Kubernetes {
                 return Err(not_ready(format!("{} (waited {} s)", trouble.words, self.start_deadline.as_secs())));
             }
             let until = doubted_at.map_or(deadline, |at| deadline.min(at + DOUBTFUL));
-            // Time being up is looked at as a change is.
+            // A timeout leads to another look, as a change does.
             let _ = timeout_at(until, changes.changed()).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Where the pods of a trial ran and what they were promised, for the bundle.
+//! Reports where the pods of a trial ran and which resources are guaranteed to them, for the bundle.
 
 use bench_format::pod::{Pod as PodEvidence, PodRole};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,16 +9,16 @@ use crate::{
     trouble::{container, pod_name},
 };
 
-/// The class whose pods are promised the CPU that they ask for.
+/// The quality-of-service class whose pods are guaranteed the CPU that they request.
 const PROMISED: &str = "Guaranteed";
 
 impl Kubernetes {
-    /// What belongs to the service, in the order in which it was started.
+    /// The companions of the service, in the order in which they were started.
     pub(super) fn companions(&self) -> impl Iterator<Item = &Serves> {
         self.behind.iter().filter(|serves| serves.known.role == Role::Companion)
     }
 
-    /// Every pod that takes part, as the cluster shows it now.
+    /// Every pod of the trial, in its current state in the cluster.
     pub(super) fn pods_evidence(&self) -> Vec<PodEvidence> {
         let serving = self.service.iter().chain(&self.behind).filter_map(|serves| {
             let pod = self.pod(&serves.known.uid)?;
@@ -38,7 +38,7 @@ impl Kubernetes {
         serving.chain(workers).collect()
     }
 
-    /// Why the service, or a companion of it, isn't promised its CPU; absent where all are.
+    /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.
     pub(super) fn not_promised(&self) -> Option<String> {
         let class = |serves: &Serves| self.pod(&serves.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
         let words = |whose: &str, class: String| {
@@ -54,7 +54,7 @@ impl Kubernetes {
     }
 }
 
-/// What a pod is called in the list of roles: several companions differ by name.
+/// The role of a pod in the list of roles. Companions include their name.
 pub(super) fn role_of(pod: &PodEvidence) -> String {
     let role = container_of(pod.role);
     pod.companion.as_ref().map_or(role.into(), |name| format!("{role} {name}"))
@@ -64,7 +64,7 @@ fn qos_class(pod: &Pod) -> String {
     pod.status.as_ref().and_then(|status| status.qos_class.clone()).unwrap_or_default()
 }
 
-/// The container that does a pod's work, as the chart names it.
+/// Name of a pod's main container in the chart.
 fn container_of(role: PodRole) -> &'static str {
     match role {
         PodRole::Service => "service",

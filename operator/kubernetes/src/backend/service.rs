@@ -1,4 +1,5 @@
-//! A service and what stands behind it: scaled up, waited for, scaled down.
+//! Starts and stops a service with its inference service and companions: scales their Deployments and waits for their
+//! pods.
 
 use std::{
     collections::BTreeMap,
@@ -27,19 +28,19 @@ use crate::{
     trouble::{self, Outlook, Trouble, container, holds},
 };
 
-/// Between two questions to a pod that is Ready: nothing announces the answer.
+/// Interval between two requests to a pod that is Ready but does not respond yet.
 const POLL: Duration = Duration::from_millis(20);
-/// Longest wait for a Ready pod to answer on its ports.
+/// Longest wait for a Ready pod to respond on its ports.
 const ANSWERS: Duration = Duration::from_secs(20);
 
-/// A Deployment whose one pod is brought up for a trial.
+/// A Deployment whose single pod is started for a trial.
 struct Place<'a> {
     role: Role,
-    /// In messages.
+    /// Name in messages.
     name: &'a str,
     deployment: &'a str,
     replicas: i32,
-    /// The port of `/readyz`, where it has one.
+    /// The port of `/readyz`; absent where the pod has no such path.
     ready_port: Option<u16>,
     evidence_port: u16,
     log: PathBuf,
@@ -94,18 +95,18 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A pod that was brought up.
+/// A pod that was started and responds.
 struct Up {
     ip: IpAddr,
-    /// Its process.
+    /// Process id of its main process.
     pid: u32,
-    /// What is known of it, by program.
+    /// Versions known from the pod, by program.
     versions: BTreeMap<String, String>,
     serves: Serves,
 }
 
 impl Kubernetes {
-    /// Starts what stands behind a service, each when the one before is ready, and then the service.
+    /// Starts the inference service and the companions, each when the one before is ready, and then the service.
     pub(super) async fn start_service_pod(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
         let no_target = || Error::Elsewhere {
             what: format!("find the Deployment of {}", spec.trial),
@@ -121,7 +122,7 @@ impl Kubernetes {
     }
 
     async fn start_all(&mut self, target: &Target, spec: &ServiceSpec) -> Result<Serving, Error> {
-        // First, so that the service finds it from its first request on.
+        // Inference first, so that the service can reach it from its first request on.
         let mut versions = BTreeMap::new();
         if let Some((target, spec)) = target.inference.as_ref().zip(spec.inference.as_ref()) {
             let image = spec.inference.command.concat();
@@ -136,8 +137,8 @@ impl Kubernetes {
         Ok(Serving { started, versions })
     }
 
-    /// Starts one thing behind a service; its versions, by program. `image` is what was asked for, tag and all: it has no
-    /// other way to tell its version.
+    /// Starts an inference service or a companion, and returns its versions by program. `image` is the configured image
+    /// with its tag, which is the only source of a version.
     async fn start_behind(&mut self, place: &Place<'_>, image: String) -> Result<BTreeMap<String, String>, Error> {
         let Up { mut versions, serves, .. } = self.bring_up(place).await?;
         versions.insert(place.name.into(), image);
@@ -169,12 +170,12 @@ impl Kubernetes {
         Ok((started, versions))
     }
 
-    /// Stops the service, and after it what stood behind it, the last one first.
+    /// Stops the service, and then its inference service and companions in reverse order of their start.
     pub(super) async fn stop_service_pod(&mut self) {
         let behind = self.behind.drain(..).rev();
         let serving: Vec<Serves> = self.service.take().into_iter().chain(behind).collect();
         let api = &self.api;
-        // At once: whoever is told to stop has ten seconds for everything.
+        // In parallel, since the operator has ten seconds to stop.
         let logs = serving.iter().map(|Serves { known, log, .. }| logs::keep(api, &known.pod, known.role.word(), log));
         join_all(logs).await;
         for Serves { known, .. } in &serving {
@@ -184,13 +185,13 @@ impl Kubernetes {
         }
     }
 
-    /// Scales a Deployment up from nothing, and waits until its pod is Ready, answers, and can be read.
+    /// Scales a Deployment up from 0 and waits until its pod is Ready, responds, and its evidence can be read.
     async fn bring_up(&mut self, place: &Place<'_>) -> Result<Up, Error> {
         let deployment = self.api.deployment(place.deployment).await.map_err(elsewhere)?;
         let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         self.note(Found::Deployment { name: place.deployment.into(), replicas })?;
         if replicas != 0 {
-            // Somebody left it running: a trial wants a fresh process.
+            // Another party left it running. A trial needs a fresh process.
             self.scale(place.deployment, 0).await?;
             let left = |pod: &Pod| self.is_of_deployment(pod, place.deployment);
             self.wait_until_gone(&format!("the {}", place.role.word()), left).await?;
@@ -200,14 +201,14 @@ impl Kubernetes {
             Ok(up) => Ok(up),
             Err(error) => {
                 let error = self.with_last_words(error, place).await;
-                // What can't be scaled down now is put back at the end of the climb.
+                // A failure here is ignored: the end of the climb restores the Deployment.
                 let _ = self.api.scale(place.deployment, 0).await;
                 Err(error)
             }
         }
     }
 
-    /// Scales, and waits until the watches show it: from then on another number is somebody else's.
+    /// Scales and waits until the watches show it. From then on, another number was set by another party.
     async fn scale(&self, deployment: &str, replicas: i32) -> Result<(), Error> {
         self.api.scale(deployment, replicas).await.map_err(elsewhere)?;
         let shown = self.wait_for(Instant::now() + ECHO, |seen| {
@@ -253,7 +254,7 @@ impl Kubernetes {
         })
     }
 
-    /// Waits for the one Ready pod.
+    /// Waits for the single Ready pod.
     async fn ready_pod(&self, place: &Place<'_>) -> Result<Arc<Pod>, Error> {
         let deployment = place.deployment;
         self.await_patiently(&place.called(), |seen| {
@@ -279,13 +280,13 @@ impl Kubernetes {
         .await
     }
 
-    /// A Deployment's pod; of several the newest that isn't over.
+    /// A Deployment's pod; of several, the newest that has not ended.
     fn pod_of(&self, deployment: &str) -> Option<Arc<Pod>> {
         let pods = self.seen.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
         pods.max_by_key(|pod| (!is_over(pod), pod.metadata.creation_timestamp.as_ref().map(|time| time.0)))
     }
 
-    /// Adds what the service wrote last.
+    /// Adds the last lines of the container's log to an error.
     async fn with_last_words(&self, error: Error, place: &Place<'_>) -> Error {
         let Error::NotReady { name, reason, .. } = error else { return error };
         let role = place.role.word();
@@ -297,7 +298,7 @@ impl Kubernetes {
     }
 }
 
-/// Waits until a Ready pod answers on its ready path.
+/// Waits until a Ready pod responds with 200 on its ready path.
 async fn answers(place: &Place<'_>, address: &str, deadline: Instant) -> Result<(), Error> {
     let client = ServiceClient::new(address);
     while !client.ready().await {
@@ -312,7 +313,7 @@ async fn answers(place: &Place<'_>, address: &str, deadline: Instant) -> Result<
     Ok(())
 }
 
-/// What the container beside a service says first; it may come up after the service.
+/// The first response of the evidence agent, which may start later than the service.
 async fn first_evidence(
     evidence: &EvidenceClient,
     deadline: Instant,
@@ -326,7 +327,7 @@ async fn first_evidence(
     }
 }
 
-/// A pod as it is when it becomes ready: what differs later is somebody's doing.
+/// The state of a pod when it becomes ready. A later difference was caused by another party.
 fn as_it_is(place: &Place<'_>, pod: &Pod) -> ServicePod {
     ServicePod {
         role: place.role,

@@ -1,4 +1,4 @@
-//! Workers: a tier's Job, released and suspended again.
+//! Starts and stops workers: releases and suspends a tier's Job.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ impl Kubernetes {
         if u32::try_from(parallelism) != Ok(spec.count) {
             return Err(unusable(format!("it makes {parallelism} pods and the plan wants {} workers", spec.count)));
         }
-        // The chart makes Jobs suspended; whoever released this one did not wait for the barrier.
+        // The chart creates Jobs suspended. If this one is released already, another party did it.
         self.note(Found::Job { name: job.clone(), suspend: true })?;
         self.workers =
             Some(Workers { known: WorkerPods { job: job.clone(), pods: BTreeMap::new() }, logs: spec.logs.clone() });

@@ -1,8 +1,9 @@
-//! The service's process, seen from a container that shares its process namespace.
+//! Finds and reads the service's process, from a container that shares its process namespace.
 //!
-//! In such a namespace the pod's own process is number 1, and the first process of every container has no parent inside it.
-//! The service is the one of those that started first and isn't us: what somebody executes in the pod later comes later.
-//! Outside a cluster, in the namespace of the service's own container, there is no such process, and number 1 is the service.
+//! In such a namespace, the pod's own process is number 1, and the first process of every container has no parent. The
+//! service is the one of these that started first, apart from this process: processes that are executed in the pod
+//! later start later. Outside a cluster, in the namespace of the service's own container, there is no such process, and
+//! number 1 is the service.
 
 use std::{
     fs, io,
@@ -12,35 +13,35 @@ use std::{
 use driver::stage::Usage;
 use operator::backend::local::{cgroup::found_in, process};
 
-/// Why there is nothing to tell.
+/// Why the use of the service can't be reported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such process.
+    /// No process of a service was found.
     #[error(
         "no process of a service is here; does this container share the service's process namespace (in a pod: \
          shareProcessNamespace: true), and does the service run?"
     )]
     NoService,
-    /// It can't be read.
+    /// The process can't be read.
     #[error("failed to read {what} of process {pid}")]
     Read {
-        /// What was to be read.
+        /// What was read: CPU time or memory.
         what: &'static str,
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// A service's first process.
+/// The first process of a service.
 #[derive(Debug)]
 pub struct Service {
     pid: u32,
     folder: PathBuf,
 }
 
-/// A process as it can be told from others.
+/// The properties of a process that identify the service's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     pid: u32,
@@ -49,10 +50,10 @@ struct Seen {
 }
 
 impl Service {
-    /// Finds it.
+    /// Finds the service's process.
     ///
     /// # Errors
-    /// When there is none.
+    /// [`Error::NoService`] when there is none.
     pub fn find() -> Result<Self, Error> {
         let processes: Vec<Seen> = fs::read_dir("/proc")
             .into_iter()
@@ -65,11 +66,11 @@ impl Service {
         Ok(Self { pid, folder: Path::new("/proc").join(pid.to_string()) })
     }
 
-    /// What it has used so far: by its container's cgroup where that can be read, which counts ended children too, else by
-    /// its own clock.
+    /// The resource use of the service so far. CPU time is that of its container's cgroup, which includes ended
+    /// children, or of the process where the cgroup can't be read.
     ///
     /// # Errors
-    /// When it is gone.
+    /// [`Error::Read`] when the process is gone.
     pub fn usage(&self) -> Result<Usage, Error> {
         let pid = self.pid;
         let failed = |what| move |source| Error::Read { what, pid, source };
@@ -92,7 +93,7 @@ impl Service {
         })
     }
 
-    /// CPUs on which it may run, as the kernel lists them.
+    /// The CPUs on which the process may run, in the kernel's list format; empty if unknown.
     pub fn cpus_allowed(&self) -> String {
         let status = fs::read_to_string(self.folder.join("status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -106,14 +107,15 @@ fn choose(processes: &[Seen], own: u32) -> Option<u32> {
     beside_the_pods.or_else(|| first().next()).map(|seen| seen.pid)
 }
 
-/// Parent and start of a process, from its `stat`: fields 4 and 22, counted after the name, which may hold anything.
+/// Parent and start time of a process, from fields 4 and 22 of its `stat`. They are counted after the name, which may
+/// contain any character.
 fn read(proc: &Path, pid: u32) -> Option<Seen> {
     let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Seen { pid, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
 }
 
-/// How many CPUs a list such as `0-1,4` has.
+/// Number of CPUs in a list such as `0-1,4`.
 fn count(list: &str) -> u32 {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,5 +1,5 @@
-//! `ladder assert` on a run in a cluster: waits for its end if told to, with a line for each trial that ends meanwhile, then
-//! judges as it would judge a bundle on disk.
+//! `ladder assert` for a run in a cluster: optionally waits for its end, printing a line for each trial that ends
+//! meanwhile, and then judges as for a bundle on disk.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 use super::{fetch::bundle_into, options::Where, reach::Operator};
 use crate::live::{Problem, State, Status, TrialStatus};
 
-/// Between two questions how the run stands.
+/// Interval between two requests for the status.
 const ASK: Duration = Duration::from_secs(2);
 
-/// The command line.
+/// Arguments of `ladder assert`.
 #[derive(Debug, Args)]
 pub struct Assert {
     #[command(flatten)]
@@ -30,23 +30,23 @@ pub struct Assert {
     junit: Option<PathBuf>,
 }
 
-/// What to do about a run that stands so.
+/// What the status of a run means for the assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// None is ordered.
+    /// No run is requested.
     NoRun,
-    /// It has ended: its bundle says the rest.
+    /// The run has ended; its bundle decides.
     Ended,
-    /// It goes on.
+    /// The run is not finished yet.
     GoesOn,
-    /// It will not end by itself.
+    /// The run will not end by itself; the reason.
     Stuck(String),
 }
 
-/// Asserts on the ordered run; no run is no failure.
+/// Asserts on the requested run; no requested run counts as a pass.
 ///
 /// # Errors
-/// When the operator can't be asked, or the run doesn't end in time.
+/// When the operator can't be reached, the run can't end, or it doesn't end in time.
 pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     let operator = Operator::reach(&arguments.place.place()).await?;
     let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
@@ -59,7 +59,7 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
                 return Ok(Standing::Pass.exit_code());
             }
             Ok((Verdict::Ended, status)) => {
-                // What had ended before we came is said once, below.
+                // Trials that had ended before the first request are printed once, by the judgement below.
                 if told.run.is_some() {
                     told.news(&status).iter().for_each(|line| eprintln!("{line}"));
                 }
@@ -71,7 +71,7 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
                 bail!("run {} goes on ({ended} of {} trials); wait with --wait", status.run_id, status.trials.len());
             }
             Ok((Verdict::GoesOn, status)) => told.news(&status).iter().for_each(|line| eprintln!("{line}")),
-            // An operator that is replaced comes back.
+            // The operator may be restarting.
             Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; asking again"),
             Err(error) => return Err(error),
         }
@@ -82,7 +82,7 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     }
 }
 
-/// What somebody who waits was told already.
+/// The trials and problems that were printed already.
 #[derive(Debug, Default)]
 struct Told {
     run: Option<String>,
@@ -91,12 +91,12 @@ struct Told {
 }
 
 impl Told {
-    /// What is new, in the lines that `ladder run` prints on one machine: trials that have ended, and what interrupted one.
+    /// The new lines since the last status, in the format of `ladder run`: ended trials and interruptions.
     fn news(&mut self, status: &Status) -> Vec<String> {
         let mut lines = Vec::new();
         if self.run.as_ref() != Some(&status.run_id) {
             *self = Self { run: Some(status.run_id.clone()), ..Self::default() };
-            // What went wrong before we came may be long over.
+            // A problem from before the first request may be resolved.
             self.problem.clone_from(&status.last_problem);
             lines.push(format!("waiting for the end of run {}", status.run_id));
         }
@@ -107,7 +107,7 @@ impl Told {
         }
         if self.problem != status.last_problem {
             self.problem.clone_from(&status.last_problem);
-            // A trial that failed is a problem too, and has its line.
+            // A failed trial is also a problem, and has its own line.
             let words = status.last_problem.iter().map(|problem| problem.words.clone());
             lines.extend(words.filter(|words| !status.trials.iter().any(|trial| line(trial) == *words)));
         }
@@ -130,7 +130,7 @@ fn verdict(status: &Status) -> Verdict {
     }
 }
 
-/// The bundle's own files decide, by the same rules as on disk.
+/// Judges the bundle's files by the same rules as a bundle on disk.
 async fn judged(operator: &Operator, id: &str, arguments: &Assert) -> anyhow::Result<u8> {
     let folder = tempfile::tempdir().context("failed to make a folder for what decides")?;
     let bundle = folder.path().join(id);

@@ -1,4 +1,5 @@
-//! `ladder fetch`: a bundle from a cluster into `results/`, every file checked, the whole of it in place at once.
+//! `ladder fetch`: copies a bundle from a cluster into `results/`, checks every file, and replaces the local bundle
+//! only when it is complete.
 
 use std::{
     fs::{self, File},
@@ -16,14 +17,14 @@ use crate::{
     web::files::{BundleFile, RunLine, digest},
 };
 
-/// The command line.
+/// Arguments of `ladder fetch`.
 #[derive(Debug, Args)]
 pub struct Fetch {
-    /// The run; by default the newest.
+    /// Id of the run; by default the newest.
     run: Option<String>,
     #[command(flatten)]
     place: Where,
-    /// Where bundles are kept.
+    /// Folder in which bundles are written.
     #[arg(long, default_value = "results")]
     results: PathBuf,
     /// The registry of services; the report is made in the parent of its folder.
@@ -32,15 +33,16 @@ pub struct Fetch {
     /// Don't make a report.
     #[arg(long)]
     no_report: bool,
-    /// What makes the report; the bundle is added as its last argument.
+    /// The command that makes the report; the bundle is appended as its last argument.
     #[arg(long, default_value = ".venv/bin/python -m ws_ladder_analysis", value_name = "COMMAND")]
     report_command: String,
 }
 
-/// Fetches, and says where the bundle and its report are.
+/// Fetches a bundle, and prints the paths of the bundle and its report.
 ///
 /// # Errors
-/// When something is missing or isn't what the operator said it is.
+/// When the operator can't be reached, the bundle can't be written, or a file is missing or differs from the operator's
+/// list.
 pub async fn fetch(arguments: &Fetch) -> anyhow::Result<u8> {
     let operator = Operator::reach(&arguments.place.place()).await?;
     let id = match &arguments.run {
@@ -78,16 +80,16 @@ fn make_report(arguments: &Fetch, bundle: &Path) {
     };
     match report::make(&arguments.report_command, root, bundle) {
         Ok(path) => println!("{}", path.display()),
-        // The bundle stands without it.
+        // The bundle is complete without a report.
         Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
     }
 }
 
-/// Fetches the files of a run that are `wanted`, and gives them their place when all are there and checked. What is there
-/// already and is the same is not fetched again.
+/// Fetches the files of a run that `wanted` selects, and moves them into place when all are there and checked. Files
+/// that exist locally with the same digest are copied instead of fetched.
 ///
 /// # Errors
-/// When something is missing or isn't what the operator said it is; what was there before is then still there.
+/// When a file is missing, differs from the operator's list or can't be written; the local bundle is then unchanged.
 pub(super) async fn bundle_into(
     operator: &Operator,
     id: &str,
@@ -134,7 +136,7 @@ async fn one_file(operator: &Operator, id: &str, file: &BundleFile, path: &Path)
     Ok(())
 }
 
-/// Puts the fresh bundle in the place of the one before.
+/// Replaces the local bundle by the new one.
 fn swap(fresh: &Path, bundle: &Path) -> anyhow::Result<()> {
     let before = fresh.with_added_extension("before");
     let replaced = bundle.exists();
@@ -148,7 +150,7 @@ fn swap(fresh: &Path, bundle: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A path of the operator's list: it stays in the bundle.
+/// Checks that a path in the operator's list stays inside the bundle.
 fn checked_path(path: &str) -> anyhow::Result<&Path> {
     let path = Path::new(path);
     let inside = path.components().all(|part| matches!(part, Component::Normal(_)));

@@ -1,4 +1,4 @@
-//! The options that every command on a release has.
+//! The options that all commands for a release share.
 
 use std::path::PathBuf;
 
@@ -6,28 +6,28 @@ use clap::Args;
 
 use super::reach::Place;
 
-/// Options that say where a release is.
+/// Options that locate a release.
 #[derive(Debug, Args)]
 pub(crate) struct Where {
     /// The operator's web port, as http://host:port; for use inside the cluster.
     #[arg(long, conflicts_with_all = ["release", "kubeconfig", "context"])]
     url: Option<String>,
-    /// The Helm release; its operator is reached by a port-forward.
+    /// The Helm release; its operator is reached through a port-forward.
     #[arg(long, required_unless_present = "url")]
     release: Option<String>,
-    /// Its namespace; by default the one of the context.
+    /// Namespace of the release; defaults to that of the context.
     #[arg(long, short)]
     namespace: Option<String>,
-    /// In place of what kubectl would take.
+    /// The kubeconfig file, instead of the one that kubectl would use.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// In place of the current one.
+    /// The context of the kubeconfig, instead of the current one.
     #[arg(long)]
     context: Option<String>,
 }
 
 impl Where {
-    /// The place that they say.
+    /// The location that the options select.
     pub(crate) fn place(&self) -> Place {
         match (&self.url, &self.release) {
             (Some(url), _) => Place::Url(url.trim_end_matches('/').into()),

@@ -1,4 +1,4 @@
-//! The way to an operator's web port: its address, or a port-forward to its pod, built in.
+//! The connection to an operator's web port: directly by address, or through a built-in port-forward to its pod.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,28 +24,28 @@ use crate::trouble;
 
 /// The web port of an operator's pod.
 const WEB_PORT: u16 = 8081;
-/// Longest wait for an answer to begin.
+/// Longest wait for data of a response.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Where an operator is.
+/// The location of an operator.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// Its web port can be reached.
+    /// The address of its web port.
     Url(String),
-    /// In a cluster, by its release.
+    /// The release in a cluster.
     Release {
-        /// The release.
+        /// Name of the Helm release.
         release: String,
-        /// Its namespace; by default the context's.
+        /// Namespace of the release; defaults to that of the context.
         namespace: Option<String>,
-        /// In place of what kubectl would take.
+        /// The kubeconfig file, instead of the one that kubectl would use.
         kubeconfig: Option<PathBuf>,
-        /// In place of the current one.
+        /// The context of the kubeconfig, instead of the current one.
         context: Option<String>,
     },
 }
 
-/// An operator that can be asked. The way to it is closed when this is dropped.
+/// A connection to an operator. Dropping it closes the port-forward.
 #[derive(Debug)]
 pub struct Operator {
     http: reqwest::Client,
@@ -62,10 +62,10 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    /// Finds the way.
+    /// Connects to an operator.
     ///
     /// # Errors
-    /// When there is no such release, or no operator of it runs.
+    /// When the cluster's configuration can't be used, or the release has no running operator.
     pub async fn reach(place: &Place) -> anyhow::Result<Self> {
         let http =
             reqwest::Client::builder().no_proxy().read_timeout(ANSWER).build().context("failed to build a client")?;
@@ -83,20 +83,20 @@ impl Operator {
         }
     }
 
-    /// Asks for JSON.
+    /// Requests a JSON document.
     ///
     /// # Errors
-    /// When there is no answer, or it isn't what was asked for.
+    /// When the operator doesn't respond with 200, or the response can't be parsed.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let answer = self.open(path).await?;
         let body = answer.bytes().await.with_context(|| format!("failed to read {path}"))?;
         serde_json::from_slice(&body).with_context(|| format!("{path} is not what this version of ladder understands"))
     }
 
-    /// Asks for a file.
+    /// Requests a file, and returns the response before its body is read.
     ///
     /// # Errors
-    /// When there is no answer or it is a refusal.
+    /// When the operator can't be reached or doesn't respond with 200.
     pub async fn open(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         let url = format!("{}{path}", self.base);
         let answer =
@@ -127,7 +127,7 @@ async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Res
     Ok((Client::try_from(config).context("failed to use the cluster's configuration")?, namespace))
 }
 
-/// The operator's pod: the one that runs, else why there is none.
+/// Name of the operator's running pod. The error says why there is none.
 async fn operator_pod(pods: &Api<Pod>, release: &str, namespace: &str) -> anyhow::Result<String> {
     let labels = format!("app.kubernetes.io/instance={release},app.kubernetes.io/component=operator");
     let found = pods.list(&ListParams::default().labels(&labels)).await;
@@ -149,7 +149,7 @@ async fn operator_pod(pods: &Api<Pod>, release: &str, namespace: &str) -> anyhow
     }
 }
 
-/// Carries each connection to the pod, until it is aborted.
+/// Forwards each connection to the pod, until the task is aborted.
 async fn forward(listener: TcpListener, pods: Api<Pod>, pod: String) {
     while let Ok((near, _)) = listener.accept().await {
         let (pods, pod) = (pods.clone(), pod.clone());
@@ -164,7 +164,7 @@ async fn forward(listener: TcpListener, pods: Api<Pod>, pod: String) {
 async fn carry(mut near: TcpStream, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
     let mut forwarder = pods.portforward(pod, &[WEB_PORT]).await?;
     let mut far = forwarder.take_stream(WEB_PORT).context("it gave no stream")?;
-    // Either side may hang up at any time.
+    // Either side may close the connection at any time.
     let _ = copy_bidirectional(&mut near, &mut far).await;
     drop(far);
     forwarder.abort();

@@ -1,4 +1,4 @@
-//! `ladder status`: the operator and its run in a few lines.
+//! `ladder status`: prints the operator and its run in a few lines.
 
 use std::fmt::Write;
 
@@ -7,23 +7,23 @@ use clap::Args;
 use super::{options::Where, reach::Operator};
 use crate::live;
 
-/// Characters of the longest words beside a trial: the reason with its pod and image fits.
+/// Limit of the text beside a trial, in characters: long enough for a reason with its pod and image.
 const LONGEST_WORDS: usize = 240;
 
-/// The command line.
+/// Arguments of `ladder status`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     place: Where,
-    /// Print what the operator says, as JSON.
+    /// Print the operator's status as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Prints how things stand; 0 when the operator is ready.
+/// Prints the status; the exit code is 0 when the operator is ready, otherwise 1.
 ///
 /// # Errors
-/// When it can't be asked.
+/// When the operator can't be reached.
 pub async fn status(arguments: &Status) -> anyhow::Result<u8> {
     let operator = Operator::reach(&arguments.place.place()).await?;
     let status: live::Status = operator.get("/api/status").await?;
@@ -35,7 +35,7 @@ pub async fn status(arguments: &Status) -> anyhow::Result<u8> {
     Ok(u8::from(!status.ready))
 }
 
-/// A status for people.
+/// The status as text.
 fn lines(status: &live::Status) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -66,7 +66,7 @@ fn lines(status: &live::Status) -> String {
     text
 }
 
-/// What fits beside a trial; the whole of it is in `run.json`, and in `--json`.
+/// Shortens the text beside a trial. The full text is in `run.json`, and in the output of `--json`.
 fn shorten(words: &str) -> String {
     let line = words.lines().next().unwrap_or_default();
     match line.char_indices().nth(LONGEST_WORDS) {

@@ -1,4 +1,4 @@
-//! What was ordered, carried out: decide, begin or resume, climb, and go on when a full volume has room again.
+//! Runs the requested run: decides, begins or resumes it, climbs, and continues when a full volume has room again.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ use crate::{
 };
 
 impl Operator<'_> {
-    /// Does what was ordered, as far as it is to be done.
+    /// Executes the decision about the requested run.
     pub(super) async fn carry_out(&mut self, backend: Kubernetes) -> anyhow::Result<()> {
         let orders = self.orders;
         let id = &orders.cluster.run_id;
@@ -64,7 +64,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Shows a run of the store, with the figures of its trials.
+    /// Publishes a stored run, with the figures of its trials.
     fn show(&self, run: &Run) {
         let bundle = self.options.results.join(&run.id);
         for entry in run.trials.iter().filter(|entry| matches!(entry.state, TrialState::Finished { .. })) {
@@ -98,7 +98,7 @@ impl Operator<'_> {
                 }
             }
         };
-        // The plan that the run began with, against the cluster as it is now.
+        // Checks the plan that the run began with against the current cluster file.
         let path = store.folder().join("run.json");
         let (cluster, cluster_path) = (self.orders.cluster.clone(), &self.options.cluster);
         let orders = match Orders::check(run.plan.clone(), &path, cluster, cluster_path) {
@@ -148,7 +148,7 @@ impl Operator<'_> {
                     return Ok(());
                 }
                 Err(Error::Store(error)) => live.problem(&store_words(&error)),
-                // Trying again would find the same.
+                // A retry would fail in the same way.
                 Err(error @ Error::Diverged(_)) => {
                     refuse(live, vec![chain(&error)]);
                     return Ok(());
@@ -179,7 +179,7 @@ impl Operator<'_> {
             version: version.into(),
             commit: evidence::commit(Path::new(".")),
             versions: [("ladder".to_owned(), version.to_owned())].into(),
-            // The sources aren't in the image.
+            // The image doesn't contain the sources.
             lines: Default::default(),
             machines: whereabouts.machines,
             cpu_roles: whereabouts.cpu_roles,
@@ -190,7 +190,7 @@ impl Operator<'_> {
     }
 }
 
-/// The commands that climb the plan of this release elsewhere.
+/// The commands that climb the plan of this release on another machine.
 fn again(orders: &Orders) -> String {
     let (release, namespace) = (&orders.cluster.release, &orders.cluster.namespace);
     format!(

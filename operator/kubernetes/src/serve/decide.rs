@@ -1,28 +1,28 @@
-//! What was ordered and what the store holds → what to do. Pure.
+//! Decides what to do about the requested run, from the stored runs. Pure.
 
 use bench_format::{
     plan::WirePlan,
     run::{Run, RunState},
 };
 
-/// What to do about the run that was ordered.
+/// What to do about the requested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Nothing is ordered.
+    /// No run is requested.
     Idle,
-    /// Begin it.
+    /// Begin the run.
     Begin,
-    /// Go on with it, by the plan that it began with.
+    /// Resume the run, with the plan that it began with.
     Resume,
-    /// It has ended.
+    /// The run has ended.
     Ended,
-    /// It was begun with another plan: it can't go on with this one, and a run keeps its plan.
+    /// The run began with another plan. A run keeps its plan, so it can't be resumed with this one.
     PlanChanged,
-    /// It was given up for another run.
+    /// The run was replaced by another one.
     Superseded,
 }
 
-/// Decides about the ordered run.
+/// Decides about the requested run.
 pub(super) fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
     if run_id.is_empty() {
         return Decision::Idle;
@@ -36,11 +36,11 @@ pub(super) fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision 
     }
 }
 
-/// The runs that were interrupted and won't be resumed any more.
+/// The interrupted runs that will not be resumed any more.
 pub(super) fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a str> {
     let replaced = |run: &&Run| match run.id == run_id {
         true => decision == Decision::PlanChanged,
-        // As long as nothing else is ordered, an interrupted run can still be ordered again.
+        // While no run is requested, an interrupted run can still be requested again.
         false => !run_id.is_empty(),
     };
     let interrupted = stored.iter().filter(|run| run.state == RunState::Running);

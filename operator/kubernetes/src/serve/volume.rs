@@ -1,16 +1,16 @@
-//! Whether the results volume can be written. A little is written, because only that shows a quota or a full disk.
+//! Checks whether the results volume can be written, by writing a file: only that reveals a quota or a full disk.
 
 use std::{fs, io, path::Path};
 
 use operator::store::files::{Disk, Files};
 
-/// What the next trial may need at least.
+/// Size of the probe file, in bytes: the least that the next trial may need.
 const ROOM_BYTES: usize = 4 * 1024 * 1024;
 
-/// Writes a file of some size, durably, and removes it.
+/// Writes a file of [`ROOM_BYTES`], synced, and removes it.
 ///
 /// # Errors
-/// When that fails.
+/// The file system's error.
 pub(super) fn probe(results: &Path) -> io::Result<()> {
     let folder = results.join(".operator");
     Disk.make_folder(&folder)?;

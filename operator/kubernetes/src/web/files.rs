@@ -1,5 +1,5 @@
-//! Bundles as they are handed out: which there are, what is in one, and one file of it. Nothing outside of a bundle, nothing
-//! through a link, nothing hidden.
+//! Serves bundles: the list of runs, the files of a bundle, and single files. Files outside a bundle, behind symbolic
+//! links or hidden are not served.
 
 use std::{
     fs::{self, File},
@@ -14,55 +14,55 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster_file::check_run_id;
 
-/// Files of a bundle beyond which something is wrong with it.
+/// Largest number of files in a bundle; more indicate an error.
 const MOST_FILES: usize = 100_000;
-/// Folders within folders.
+/// Deepest nesting of folders in a bundle.
 const DEEPEST: usize = 12;
 
-/// Bytes that are read at once.
+/// Size of the chunks in which a file is read, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Why nothing is handed out.
+/// Why a bundle or a file can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It isn't there, or isn't ours to give.
+    /// It doesn't exist, or must not be served.
     #[error("no {0} here")]
     NotFound(String),
-    /// A bundle that can't be one.
+    /// The bundle has more files or deeper folders than a bundle can have.
     #[error("bundle {0} has too many files or folders")]
     TooMany(String),
-    /// The volume fails.
+    /// The volume can't be read.
     #[error("failed to read it: {0}")]
     Read(#[from] io::Error),
 }
 
-/// A run, as `/api/runs` lists it.
+/// A run in the list of `/api/runs`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunLine {
-    /// Its id.
+    /// Id of the run.
     pub id: String,
-    /// How it stands.
+    /// State of the run.
     pub state: RunState,
-    /// Its plan.
+    /// Name of the run's plan.
     pub plan: String,
-    /// When it started, RFC 3339.
+    /// Start of the run, in RFC 3339 format.
     pub started_at: String,
-    /// When it ended, RFC 3339.
+    /// End of the run, in RFC 3339 format; absent until it has ended.
     pub finished_at: Option<String>,
-    /// Trials of the plan.
+    /// Number of trials of the run.
     pub trials: usize,
-    /// Of those, ended.
+    /// Number of trials that have ended.
     pub ended: usize,
 }
 
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleFile {
-    /// Where it is in the bundle, with `/` between parts.
+    /// Path in the bundle, with `/` as the separator.
     pub path: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its digest, in hexadecimal.
+    /// SHA-256 digest, in hexadecimal.
     pub sha256: String,
 }
 
@@ -73,7 +73,7 @@ pub fn runs(results: &Path) -> Vec<RunLine> {
     lines
 }
 
-/// The `run.json` of every bundle that has one.
+/// The `run.json` of every bundle that has a readable one.
 pub fn stored(results: &Path) -> Vec<Run> {
     let folders = fs::read_dir(results).into_iter().flatten().flatten();
     folders.filter_map(|folder| store::read_run(&folder.path()).ok()).collect()
@@ -91,10 +91,11 @@ fn line(run: &Run) -> RunLine {
     }
 }
 
-/// The files of a bundle with their digests, in order.
+/// The files of a bundle with their digests, sorted by path.
 ///
 /// # Errors
-/// When there is no such bundle or it can't be read.
+/// [`Error::NotFound`] for an unknown bundle, [`Error::TooMany`] for one with too many files or folders,
+/// [`Error::Read`] when it can't be read.
 pub fn list(results: &Path, id: &str) -> Result<Vec<BundleFile>, Error> {
     let bundle = bundle(results, id)?;
     let mut paths = Vec::new();
@@ -103,10 +104,11 @@ pub fn list(results: &Path, id: &str) -> Result<Vec<BundleFile>, Error> {
     paths.into_iter().map(|path| describe(&bundle, path)).collect()
 }
 
-/// A file of a bundle, and its length.
+/// Opens a file of a bundle, and returns it with its length.
 ///
 /// # Errors
-/// When it isn't one.
+/// [`Error::NotFound`] when there is no such file or it must not be served, [`Error::Read`] when the volume can't be
+/// read.
 pub fn open(results: &Path, id: &str, path: &str) -> Result<(File, u64), Error> {
     let missing = || Error::NotFound(format!("{id}/{path}"));
     let bundle = bundle(results, id)?;
@@ -115,7 +117,7 @@ pub fn open(results: &Path, id: &str, path: &str) -> Result<(File, u64), Error> 
     if parts.is_empty() || !parts.iter().all(plain) {
         return Err(missing());
     }
-    // Links are resolved and must lead nowhere else.
+    // A path that contains a symbolic link resolves to another path, and is refused.
     let wanted = bundle.join(path);
     let real = fs::canonicalize(&wanted).map_err(|_| missing())?;
     if real != wanted {
@@ -126,7 +128,7 @@ pub fn open(results: &Path, id: &str, path: &str) -> Result<(File, u64), Error> 
     if metadata.is_file() { Ok((file, metadata.len())) } else { Err(missing()) }
 }
 
-/// The type that a browser is told.
+/// The content type of a file, by its extension.
 pub fn content_type(path: &str) -> &'static str {
     match path.rsplit_once('.').map(|(_, extension)| extension) {
         Some("json") => "application/json",
@@ -149,7 +151,7 @@ fn bundle(results: &Path, id: &str) -> Result<PathBuf, Error> {
     if real == folder && real.is_dir() { Ok(real) } else { Err(missing()) }
 }
 
-/// Collects what is handed out; an error without words is a bundle beyond all bounds.
+/// Collects the paths of the files to serve. The error is `None` for a bundle with too many files or folders.
 fn collect(bundle: &Path, folder: &Path, deep: usize, paths: &mut Vec<String>) -> Result<(), Option<Error>> {
     let read = |error: io::Error| Some(Error::Read(error));
     for entry in fs::read_dir(folder).map_err(read)? {
@@ -178,7 +180,7 @@ fn describe(bundle: &Path, path: String) -> Result<BundleFile, Error> {
     Ok(BundleFile { path, bytes, sha256 })
 }
 
-/// The digest of all that can be read, in hexadecimal, and how much that was.
+/// The SHA-256 digest of everything that can be read, in hexadecimal, and the number of bytes.
 ///
 /// # Errors
 /// When reading fails.
@@ -196,12 +198,12 @@ pub fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
     }
 }
 
-/// Bytes in hexadecimal.
+/// Bytes in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A name that isn't UTF-8 was not made by us.
+/// Whether a name is hidden. A name that isn't UTF-8 counts as hidden, since ladder doesn't create such files.
 fn is_hidden(name: Option<&str>) -> bool {
     name.is_none_or(|name| name.starts_with('.'))
 }

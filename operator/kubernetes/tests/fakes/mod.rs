@@ -1,5 +1,5 @@
-//! An API server in this process: Deployments that make a pod when they are scaled, and watches that tell of it. What stands in
-//! the pods is a tiny server for each Deployment, on loopback.
+//! A fake API server in this process: Deployments create a pod when they are scaled, and watches report changes. Each
+//! pod is a small HTTP server on loopback.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,10 +22,10 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
-/// The namespace.
+/// Namespace of the fake cluster.
 pub(crate) const NAMESPACE: &str = "lab";
 
-/// The API server.
+/// The fake API server.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<Inner>>,
@@ -42,7 +42,8 @@ struct Inner {
 }
 
 impl Cluster {
-    /// With a Deployment for each name, at no replica; the container of its pod is called after its role.
+    /// A server with these Deployments, at 0 replicas, given as (name, role). The container of a Deployment's pod is
+    /// named after the role.
     pub(crate) async fn with(deployments: &[(&str, &str)]) -> (Self, Client) {
         let cluster = Self { state: Arc::default(), changed: watch::Sender::new(0) };
         for (name, role) in deployments {
@@ -64,27 +65,27 @@ impl Cluster {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(axum::serve(listener, routes.with_state(cluster.clone())).into_future());
-        // As `cli::main` does: built with all crates there are two to choose from.
+        // As in `cli::main`: when all crates are built, two crypto providers are compiled in.
         let _ = rustls::crypto::ring::default_provider().install_default();
         (cluster, Client::try_from(Config::new(url.parse().unwrap())).unwrap())
     }
 
-    /// What was scaled to what, in order.
+    /// The names and replicas of all scale requests, in order.
     pub(crate) fn scaled(&self) -> Vec<(String, i64)> {
         self.lock().scaled.clone()
     }
 
-    /// Forgets what was scaled so far.
+    /// Clears the list of scale requests.
     pub(crate) fn forget(&self) {
         self.lock().scaled.clear();
     }
 
-    /// From now on a pod of this Deployment never becomes Ready, and an event says why.
+    /// From now on, pods of this Deployment never become Ready, and an event gives the reason.
     pub(crate) fn never_ready(&self, deployment: &str) {
         self.lock().never_ready.insert(deployment.into());
     }
 
-    /// Lets a pod's container restart, as the kubelet does.
+    /// Marks a pod's container as restarted, as the kubelet does.
     pub(crate) fn restart(&self, deployment: &str) {
         let name = format!("{deployment}-1");
         let mut pod = self.lock().objects[&("pods".to_owned(), name.clone())].clone();
@@ -161,7 +162,7 @@ async fn list(State(cluster): State<Cluster>, Path(kind): Path<String>, uri: Uri
     Json(json!({"metadata": {"resourceVersion": inner.version.to_string()}, "items": items})).into_response()
 }
 
-/// What happened after a version, line by line, for as long as somebody listens.
+/// Streams the events after a version, one per line, until the client disconnects.
 fn watched(cluster: Cluster, kind: String, from: u64) -> Body {
     let changes = cluster.changed.subscribe();
     Body::from_stream(stream::unfold((cluster, kind, changes, from), |(cluster, kind, mut changes, from)| async move {
@@ -186,7 +187,7 @@ async fn one(State(cluster): State<Cluster>, Path((kind, name)): Path<(String, S
     }
 }
 
-/// Takes what is applied; a Deployment makes its pod, or lets it go, before the answer.
+/// Handles a scale request. The Deployment creates or removes its pod before the response is sent.
 async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: String) -> Response {
     let change: Value = serde_json::from_str(&body).unwrap();
     let replicas = change["spec"]["replicas"].as_i64().unwrap();
@@ -220,7 +221,7 @@ fn not_there(code: StatusCode, reason: &str) -> Response {
     (code, Json(status)).into_response()
 }
 
-/// What answers in a pod: its service, and the container beside it. Returns the port of both.
+/// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
 pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
     let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, throttled_periods: None, periods: None };
     let surroundings = Surroundings { environment: Environment::default(), service_cpus_allowed: pid.to_string() };

@@ -1,7 +1,7 @@
-//! CPU quotas by cgroup: one trait for version 1 and version 2.
+//! CPU quotas by cgroup, for versions 1 and 2 behind one trait.
 //!
-//! Used for fractions of a CPU only. Groups are named after our process id; what a killed ladder left behind is swept
-//! at the next start.
+//! Used only for fractions of a CPU. Group names contain ladder's process id; groups of a ladder that was killed are
+//! removed at the next start.
 
 use std::{
     fmt::Debug,
@@ -11,51 +11,51 @@ use std::{
     time::Duration,
 };
 
-/// Names of our groups begin so.
+/// Prefix of the names of our groups.
 const PREFIX: &str = "ws-ladder-";
-/// Period of a quota: short, so that a held process stalls for milliseconds and not for tens of them.
+/// Period of a quota. It is short, so that a throttled process stalls for milliseconds instead of tens of them.
 const PERIOD: Duration = Duration::from_millis(10);
-/// The kernel's smallest quota; a smaller share gets a longer period.
+/// The kernel's smallest quota. A smaller share gets a longer period.
 const LEAST_QUOTA: Duration = Duration::from_millis(1);
 
 /// A cgroup with a CPU quota.
 pub trait Cgroup: Debug + Send + Sync {
-    /// The files into which a process writes its id to join.
+    /// The `cgroup.procs` files, into which a process writes its id to join.
     fn doors(&self) -> Vec<PathBuf>;
-    /// CPU used by all its processes, in nanoseconds.
+    /// CPU time of all processes in the group, in nanoseconds.
     fn cpu_ns(&self) -> Option<u64>;
-    /// Periods in which it was throttled.
+    /// Number of periods in which the group was throttled.
     fn throttled_periods(&self) -> Option<u64>;
-    /// All periods in which it wanted to run.
+    /// Number of periods in which the group was runnable.
     fn periods(&self) -> Option<u64>;
-    /// Its quota, in CPUs; absent where none is in force.
+    /// The quota, in CPUs; `None` where no quota is set.
     fn quota_cpus(&self) -> Option<f64>;
-    /// Removes it; it must be empty.
+    /// Removes the group, which must be empty.
     fn remove(&self);
 }
 
-/// The cgroup tree of this machine, as far as we may write to it.
+/// The part of this machine's cgroup tree that we may write to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// One tree per controller.
+    /// Version 1: one tree per controller.
     V1 {
-        /// Where groups with a quota are made.
+        /// The folder in which groups with a quota are created.
         cpu: PathBuf,
-        /// Where their CPU is counted; absent where the controller isn't mounted.
+        /// The folder in which their CPU time is counted; absent where the controller isn't mounted.
         cpuacct: Option<PathBuf>,
     },
-    /// One tree for all.
+    /// Version 2: one tree for all controllers.
     V2 {
-        /// Where groups are made.
+        /// The folder in which groups are created.
         parent: PathBuf,
     },
 }
 
 impl Hierarchy {
-    /// Finds a tree in which a group with a quota can be made.
+    /// Finds a tree in which a group with a quota can be created.
     ///
     /// # Errors
-    /// In words, when there is none.
+    /// The reasons for each tree, as text, when there is none.
     pub fn detect() -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
@@ -74,10 +74,10 @@ impl Hierarchy {
         }
     }
 
-    /// Makes a group that may use `cpus` CPUs.
+    /// Creates a group that may use `cpus` CPUs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel's error when it refuses.
     pub fn create(&self, role: &str, cpus: f64) -> io::Result<Box<dyn Cgroup>> {
         let name = format!("{PREFIX}{}-{role}", process::id());
         let (quota, period) = quota(cpus);
@@ -97,7 +97,7 @@ impl Hierarchy {
         }
     }
 
-    /// Removes groups whose ladder is gone.
+    /// Removes groups of ladder processes that no longer exist.
     pub fn sweep(&self) {
         let trees = match self {
             Self::V1 { cpu, cpuacct } => [Some(cpu), cpuacct.as_ref()],
@@ -107,7 +107,7 @@ impl Hierarchy {
             let name = folder.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
             if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-                // Still populated or already gone: nothing of ours to do.
+                // The group still has processes or is already gone. In both cases there is nothing to do.
                 let _ = fs::remove_dir(folder.path());
             }
         }
@@ -131,7 +131,7 @@ impl Hierarchy {
     }
 }
 
-/// The group whose files are in a container's own `/sys/fs/cgroup`, of whichever version.
+/// The group whose files are in a container's own `/sys/fs/cgroup`, of either version.
 pub fn found_in(top: &Path) -> Option<Box<dyn Cgroup>> {
     if top.join("cgroup.controllers").is_file() {
         return Some(Box::new(V2 { folder: top.into() }));
@@ -143,7 +143,7 @@ pub fn found_in(top: &Path) -> Option<Box<dyn Cgroup>> {
     Some(Box::new(V1 { cpuacct: tree(["cpuacct", "cpu,cpuacct"], "cpuacct.usage"), cpu }))
 }
 
-/// Trees in the order in which they are tried: our own group's folder, its parent, the top of the tree.
+/// The trees to try, in order: our own group's folder, its parents, and the top of the tree.
 fn candidates(mounts: &str, own: &str) -> Vec<Hierarchy> {
     let mut found = Vec::new();
     let top = |controller: &str| mount_point(mounts, "cgroup", controller);
@@ -165,7 +165,7 @@ fn candidates(mounts: &str, own: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// Where a tree is mounted: `kind` is the file system, `controller` one of its options (empty: any).
+/// The mount point of a tree. `kind` is the file system, `controller` one of its mount options (empty matches any).
 fn mount_point(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -176,7 +176,7 @@ fn mount_point(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// The path of our own group in a controller's tree; version 2's controller is empty.
+/// The path of our own group in a controller's tree. For version 2 the controller is empty.
 fn own_group<'a>(own: &'a str, controller: &str) -> &'a str {
     own.lines()
         .filter_map(|line| line.splitn(3, ':').collect::<Vec<_>>().try_into().ok())
@@ -185,7 +185,7 @@ fn own_group<'a>(own: &'a str, controller: &str) -> &'a str {
         .unwrap_or("/")
 }
 
-/// Quota and period of a share of a CPU.
+/// Quota and period of a CPU share.
 fn quota(cpus: f64) -> (Duration, Duration) {
     let period = PERIOD.max(LEAST_QUOTA.div_f64(cpus)).min(Duration::from_secs(1));
     (period.mul_f64(cpus), period)
@@ -267,7 +267,8 @@ impl Cgroup for V2 {
     }
 }
 
-/// A group can be removed once the kernel has buried its last process, a moment after that was reaped.
+/// Removes a group. The kernel allows it only a moment after the last process was reaped, so removal is retried for up
+/// to 100 ms.
 fn remove(folder: &Path) {
     for _ in 0..100 {
         match fs::remove_dir(folder) {
@@ -305,7 +306,7 @@ mod tests {
     fn version_1_is_tried_in_our_own_group_first() {
         let candidates = candidates(MOUNTS, "2:cpuacct:/\n1:cpu:/box\n0::/\n");
         let cpu = |path: &str| Hierarchy::V1 { cpu: path.into(), cpuacct: Some("/sys/fs/cgroup/cpuacct".into()) };
-        // Joining an empty path adds a slash; paths compare by their parts.
+        // `join` with an empty path adds a slash; paths are compared by their components.
         assert_eq!(candidates[0], cpu("/sys/fs/cgroup/cpu/box"));
         assert_eq!(candidates[1], cpu("/sys/fs/cgroup/cpu"));
     }

@@ -1,4 +1,5 @@
-//! One process: started on its CPUs and in its cgroup, bound to our life, read by its exact clocks, stopped politely.
+//! One process: started on its CPUs and in its cgroup, bound to ladder's lifetime, and stopped with SIGTERM, then
+//! SIGKILL.
 
 use std::{
     collections::BTreeMap,
@@ -25,46 +26,46 @@ use tokio::{
 use super::cgroup::Cgroup;
 use crate::backend::Error;
 
-/// Lines of standard error that an error message quotes.
+/// Number of lines of standard error that an error message quotes.
 const QUOTED_LINES: usize = 20;
-/// Bytes at the end of a log in which those lines are looked for.
+/// Number of bytes at the end of a log that are searched for those lines.
 const QUOTED_BYTES: u64 = 16 * 1024;
-/// Lines of other output that may come before the ready line.
+/// Number of lines of other output that may precede the ready line.
 const BANNER_LINES: usize = 100;
 
-/// What becomes of a process's standard output.
+/// The use of a process's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdout {
     /// It is read for the ready line.
     Lines,
-    /// Nobody needs it.
+    /// It is discarded (`/dev/null`).
     Nowhere,
 }
 
 /// How to start a process.
 #[derive(Debug)]
 pub struct Launch {
-    /// What messages call it.
+    /// The name of the process in messages.
     pub name: String,
-    /// A path, or a name on `PATH`; a path is relative to `folder`.
+    /// A path relative to `folder`, or a name on `PATH`.
     pub program: String,
-    /// Its arguments.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<String>,
-    /// On top of our own environment.
+    /// Environment variables, added to our own environment.
     pub env: BTreeMap<String, String>,
-    /// Its working directory.
+    /// The working directory of the process.
     pub folder: PathBuf,
-    /// The CPUs on which it may run.
+    /// The CPUs on which the process may run.
     pub cpus: Vec<usize>,
-    /// The cgroup into which it goes before it runs.
+    /// The cgroup that the process joins before it runs.
     pub cgroup: Option<Box<dyn Cgroup>>,
-    /// Where its standard error goes.
+    /// The file to which standard error is appended.
     pub log: PathBuf,
-    /// What becomes of its standard output.
+    /// The use of standard output.
     pub stdout: Stdout,
 }
 
-/// A process that runs, with its group, its log and its cgroup. Dropping it kills it.
+/// A running process with its process group, log and cgroup. Dropping it kills the group.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -77,7 +78,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts the process on its CPUs and in its cgroup.
     pub fn start(launch: Launch) -> Result<Self, Error> {
         let spawn = |source| Error::Spawn { program: launch.program.clone(), source };
         let log = File::options().create(true).append(true).open(&launch.log).map_err(spawn)?;
@@ -94,7 +95,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(if launch.stdout == Stdout::Lines { Stdio::piped() } else { Stdio::null() })
             .stderr(log)
-            // A group of its own: Ctrl-C reaches ladder alone, which then stops everything in order.
+            // Its own process group: Ctrl-C reaches only ladder, which then stops everything in order.
             .process_group(0)
             .kill_on_drop(true);
         bind(&mut command, &launch.cpus, launch.cgroup.as_deref()).map_err(spawn)?;
@@ -117,19 +118,19 @@ impl Running {
         Err(io::Error::other(format!("no JSON object in its first {BANNER_LINES} lines")))
     }
 
-    /// Reads and forgets what else it prints, so that it never blocks on a full pipe.
+    /// Reads and discards further output, so that the process never blocks on a full pipe.
     pub fn ignore_stdout(&mut self) {
         if let Some(mut lines) = self.lines.take() {
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         }
     }
 
-    /// Its cgroup, if it has one.
+    /// The process's cgroup, if it has one.
     pub fn cgroup(&self) -> Option<&dyn Cgroup> {
         self.cgroup.as_deref()
     }
 
-    /// How it ended, in words with its last lines; absent while it runs.
+    /// How the process ended, with its last lines; `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -137,7 +138,7 @@ impl Running {
         self.ended.map(|status| format!("{} ended ({status}){}", self.name, self.last_words()))
     }
 
-    /// Waits shortly for a process that closed its output, to say how it ended.
+    /// Waits up to a second for a process that closed its output, and returns how it ended.
     pub async fn wait_words(&mut self) -> String {
         match timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => {
@@ -148,22 +149,23 @@ impl Running {
         }
     }
 
-    /// The last lines of its standard error, each on a line of its own; empty when it said nothing.
+    /// The last lines of standard error, each on its own line after a line break; empty when there are none.
     pub fn last_words(&self) -> String {
         last_lines(&self.log).map(|lines| format!("\n{lines}")).unwrap_or_default()
     }
 
-    /// SIGTERM, then SIGKILL to its whole group after `patience`; returns when it is reaped and its cgroup is gone.
+    /// Sends SIGTERM, and SIGKILL to the whole group after `patience`. Returns when the process is reaped and its
+    /// cgroup is removed.
     pub async fn stop(&mut self, patience: Duration) {
         if self.ended().is_none() {
             self.signal(Signal::TERM);
             if timeout(patience, self.child.wait()).await.is_err() {
                 self.signal(Signal::KILL);
-                // SIGKILL can't be refused; the wait ends as soon as the kernel has cleaned up.
+                // A process can't ignore SIGKILL; the wait ends as soon as the kernel has cleaned up.
                 let _ = self.child.wait().await;
             }
         }
-        // Children of a wrapper are in its group.
+        // Children of a wrapper script are in the same group.
         self.signal(Signal::KILL);
         self.group = None;
         if let Some(cgroup) = self.cgroup.take() {
@@ -188,11 +190,11 @@ impl Drop for Running {
     }
 }
 
-/// Between fork and exec: join the cgroup, take the CPUs, and die when the parent does.
+/// Runs between fork and exec: joins the cgroup, sets the CPU affinity, and makes the child die with its parent.
 fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
-    // Opened here, because opening needs memory, which a forked child must not ask for.
+    // Opened here because opening allocates memory, which a forked child must not do.
     let doors: Vec<File> = match cgroup {
         Some(cgroup) => {
             cgroup.doors().iter().map(|door| File::options().write(true).open(door)).collect::<io::Result<_>>()?
@@ -202,7 +204,7 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
     let parent = rustix::process::getpid();
     let work = move || {
         for door in &doors {
-            // "0" means the writer itself.
+            // "0" stands for the writing process.
             // SAFETY: the buffer is a live byte of static memory and its length is 1; the descriptor is open.
             if unsafe { libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
                 return Err(io::Error::last_os_error());
@@ -210,7 +212,7 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
         }
         sched_setaffinity(None, &set)?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above: then nobody will ever tell.
+        // The parent may have died before the line above; then no signal would ever come.
         if getppid() != Some(parent) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     };
     // SAFETY: the closure makes system calls only (write, sched_setaffinity, prctl, getppid): no allocation, no locks,
@@ -219,12 +221,12 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
     Ok(())
 }
 
-/// A process and all that it has started and that live: a service may be several.
+/// A process and all its living descendants: a service may consist of several processes.
 pub fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;
     while let Some(&parent) = all.get(next) {
-        // A process that ends meanwhile has no children any more; a kernel that doesn't tell them, none to count.
+        // A process that ends meanwhile has no children any more. A kernel that doesn't list children gives none.
         let threads = Process::new(parent as i32).and_then(|parent| parent.tasks());
         all.extend(threads.into_iter().flatten().flatten().filter_map(|thread| thread.children().ok()).flatten());
         next += 1;
@@ -232,10 +234,10 @@ pub fn family(pid: u32) -> Vec<u32> {
     all
 }
 
-/// What `read` says of each of a family, added up: [`cpu_ns`], or [`rss_bytes`], in which pages that they share count for each.
+/// The sum of `read` over a family: of [`cpu_ns`], or of [`rss_bytes`], which counts shared pages for each process.
 ///
 /// # Errors
-/// When there is no first of them. What it has started may come and go.
+/// When the first process can't be read. Descendants may come and go, so those that can't be read are skipped.
 pub fn added_up(family: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
     let (first, started) = family.split_first().ok_or(io::ErrorKind::NotFound)?;
     Ok(read(*first)? + started.iter().filter_map(|pid| read(*pid).ok()).sum::<u64>())

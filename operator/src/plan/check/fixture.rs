@@ -1,4 +1,4 @@
-//! A plan without mistakes, and what its checks depend on.
+//! Test fixture: a plan without mistakes, and the registry and machine that it is checked against.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ pub(crate) fn found(change: impl FnOnce(&mut WirePlan)) -> Vec<String> {
     mistakes(&plan, Path::new("p.yaml"), &registry(), &surroundings()).iter().map(Mistake::to_string).collect()
 }
 
-/// The only one.
+/// The only mistake of the minimal plan after a change; panics if there are several or none.
 pub(crate) fn one(change: impl FnOnce(&mut WirePlan)) -> String {
     let found = found(change);
     assert_eq!(found.len(), 1, "{found:?}");

@@ -1,4 +1,4 @@
-//! What can be wrong with a ladder of a plan: its tiers, its load, its messages, its objectives. Pure.
+//! Checks a ladder of a plan: its tiers, load, messages and objectives. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use bench_format::plan::{Figure, Load, Objective, WireLadder, WirePlan};
 use super::{Check, unknown};
 use crate::registry::{BookKeeping, LoadModel, Protocol, Registry, Service};
 
-/// More processes of one service than any machine here has CPUs are a mistake.
+/// Upper limit of a service's processes. More than this exceeds the CPUs of any machine used here, so it is a mistake.
 const MOST_REPLICAS: u32 = 256;
 
 /// Histograms that an objective may name, without their unit.
@@ -62,7 +62,8 @@ impl Check<'_> {
         self.search(place, ladder, plan);
     }
 
-    /// A worker loads one replica, and what replicas count is added up.
+    /// Checks that the workers can be shared evenly: each worker loads one replica. The counters of replicas are
+    /// summed, which needs a service that doesn't keep books of each connection.
     fn replicas(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         let (replicas, workers) = (ladder.replicas, plan.workers);
         if replicas == 1 {

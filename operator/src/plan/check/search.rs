@@ -1,4 +1,4 @@
-//! What can be wrong with a ladder's search. Pure.
+//! Checks the search of a ladder. Pure.
 
 use bench_format::plan::{Figure, Load, Objective, SearchOver, WireLadder, WirePlan, WireSearch};
 
@@ -69,7 +69,7 @@ impl Check<'_> {
         self.unless(final_trial_seconds <= duration_sum_seconds, format!("{at}.duration_sum_seconds"), message);
     }
 
-    /// A share of 1 always holds.
+    /// Rejects a share of 1 or more as an upper bound: it always holds.
     fn can_fail(&mut self, place: &str, objective: &Objective) {
         if let (Figure::FailedShare | Figure::ErrorShare, Some(most)) = (&objective.figure, objective.at_most) {
             self.unless(most < 1.0, place, format!("{most} always holds; give a share below 1"));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::plan::check::fixture::{found, one};
 
-    /// What is wrong with a good search after a change.
+    /// The mistakes of a good search after a change.
     fn wrong(change: impl FnOnce(&mut WireLadder)) -> Vec<String> {
         found(|plan| {
             let ladder = &mut plan.ladders[0];
