@@ -45,7 +45,7 @@ pub(crate) struct Moving {
     pub(crate) bytes_sent: u64,
 }
 
-/// Connections of a trial.
+/// Connections of a trial, and failures by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
     pub(crate) attempted: u64,
@@ -116,7 +116,7 @@ pub(crate) fn as_key(word: &str) -> &str {
     if !word.is_empty() && word.len() <= LONGEST_KIND && word.bytes().all(plain) { word } else { "other" }
 }
 
-/// Adds counts by reason.
+/// Adds `theirs` to `mine`, reason by reason.
 pub(crate) fn add(mine: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
     for (reason, count) in theirs {
         *mine.entry(reason.clone()).or_default() += count;

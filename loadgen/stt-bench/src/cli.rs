@@ -24,7 +24,7 @@ pub struct Cli {
     /// URL of the gateway's WebSocket, ws://host:port/ws/stt.
     #[arg(long, required_unless_present = "coordinator")]
     pub url: Option<String>,
-    /// Concurrent sessions.
+    /// Number of concurrent sessions.
     #[arg(long, required_unless_present = "coordinator", value_parser = clap::value_parser!(u32).range(1..))]
     pub sessions: Option<u32>,
     /// Load before the measured window, once all sessions have started, in seconds.

@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// First line of a file.
+/// First line of a file of rows: the names of its columns.
 pub const HEADER: &str = "sample_index,session_id,oldest_frame_seq,newest_frame_seq,frames,transcript,audio_bytes,\
                           newest_latency_ms,oldest_latency_ms,flush_lateness_ms,received_ms";
 /// Rows that a load thread hands over at once.
@@ -93,7 +93,7 @@ pub struct Writer<W> {
 pub struct Written<W> {
     /// What the rows were written to; absent when compression could not be completed.
     pub to: Option<W>,
-    /// Rows that were written.
+    /// Number of rows that were written.
     pub rows: u64,
     /// Rows that were lost, because writing was too slow or had failed.
     pub overflow: u64,

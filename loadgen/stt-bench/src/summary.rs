@@ -34,7 +34,7 @@ pub struct Asked {
     /// File of raw rows; absent when none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_file: Option<String>,
-    /// Concurrent sessions.
+    /// Number of concurrent sessions.
     pub sessions: u32,
     /// Label of the run.
     pub repeat: u32,

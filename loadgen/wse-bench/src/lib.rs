@@ -4,7 +4,6 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`cli`] | the command line |
 //! | [`test`](mod@test), [`suite`] | the tests of a run by hand: their names, and the load that each offers; pure |
 //! | [`hand`] | a run by hand: its trials one after another |
 //! | [`coordinated`] | a worker that takes assignments from a coordinator |

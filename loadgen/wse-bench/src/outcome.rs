@@ -27,7 +27,7 @@ use crate::{suite::Test, workloads::Workload};
 /// What the command line requests of a tier.
 #[derive(Clone, Debug, Serialize)]
 pub struct Asked {
-    /// The test.
+    /// The test that the tier belongs to.
     pub test: Test,
     /// The workload of the load generator.
     pub workload: Workload,

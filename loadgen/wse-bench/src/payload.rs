@@ -27,7 +27,7 @@ const NUMBER_MICROS: &str = "1000000000000000";
 /// Encoding of a trade update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON text.
+    /// JSON, in a text message.
     Json,
     /// MessagePack after the prefix `M:`, in a binary message.
     Msgpack,
@@ -55,7 +55,7 @@ pub enum WseMessages {
     Msgpack(Template),
     /// Trade updates as compressed JSON.
     Compressed(Box<Compressed>),
-    /// Pings.
+    /// Pings, whose sequence number the service echoes.
     Ping(Ping),
 }
 

@@ -45,7 +45,7 @@ struct Answer {
     timestamp: i64,
 }
 
-/// One open WebSocket.
+/// One open WebSocket, with the replies that wait until they are due.
 pub(crate) struct Connection {
     socket: WebSocketStream<Wire>,
     entry: Arc<Entry>,

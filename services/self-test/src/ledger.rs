@@ -29,7 +29,7 @@ pub struct Book {
     pub dropped: u64,
     /// Messages that could not be decoded as the format that they claim.
     pub malformed: u64,
-    /// Data messages written.
+    /// Data messages written to the socket.
     pub sent: u64,
     /// The application's own counters.
     pub application: ApplicationStats,

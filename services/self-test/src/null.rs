@@ -34,7 +34,7 @@ const WAKE: u64 = u64::MAX;
 /// How long clients may take to answer our Close frames.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// All reading threads.
+/// The reading threads, with the inboxes through which they get connections.
 pub(crate) struct Readers {
     readers: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
     next: AtomicUsize,

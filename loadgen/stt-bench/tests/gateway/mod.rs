@@ -2,7 +2,7 @@
 //!
 //! It flushes ten times a second. A flaw shows once in every session that lives to its fifth flush.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
@@ -129,12 +129,12 @@ impl Gateway {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Connections since the start.
+    /// Number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Frames since the start.
+    /// Number of frames received so far.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -179,7 +179,7 @@ impl Session {
     fn take(&mut self, frame: &[u8]) {
         assert_eq!(frame.len(), 640);
         if self.flaw == Flaw::ForgetsAFrame && self.flushes == 5 {
-            // So that it is forgotten once.
+            // Changes the condition, so that only one frame is forgotten.
             self.flushes += 1;
             return;
         }

@@ -47,7 +47,7 @@ pub struct Need {
 pub struct Check {
     /// Name of the limit.
     pub name: &'static str,
-    /// Whether it is enough.
+    /// Whether the limit suffices.
     pub fine: bool,
     /// The limit and the need as text, with what to change when it isn't enough.
     pub words: String,

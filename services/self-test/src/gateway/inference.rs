@@ -22,7 +22,7 @@ pub struct Inferred {
     pub samples: u64,
     /// The transcript; never empty.
     pub transcript: String,
-    /// Bytes of audio.
+    /// Bytes of audio in the batch.
     pub audio_bytes: u64,
 }
 
