@@ -14,7 +14,7 @@
 //! | [`audio`], [`expected`] | the audio that is sent, and the inference result that it must produce; pure |
 //! | [`protocol`] | parses the gateways' messages; pure |
 //! | [`coverage`], `verify` | whether every frame is answered exactly once, and correctly; pure |
-//! | `answers`, `context` | answers that are not judged yet; what the sessions of a thread share, and how answers are judged |
+//! | `answers`, `context` | answers that are not judged yet; what a thread's sessions share, and the judgement |
 //! | [`samples`] | raw rows, one for each partial |
 //! | `outcome`, [`summary`] | a worker's result; the summary of a run by hand |
 //!

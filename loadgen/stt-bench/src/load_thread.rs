@@ -25,7 +25,8 @@ pub(crate) const TICK_NS: u64 = 250_000;
 const FRAMES_PER_LOOK: usize = 16;
 /// Most events taken from the kernel at once.
 const EVENTS: usize = 256;
-/// Interval at which the thread checks for sessions that are at rest or closed while no frame is due, in nanoseconds.
+/// Interval at which the thread checks for sessions that are at rest, closed or timed out while no frame is due, in
+/// nanoseconds.
 const LOOK_NS: u64 = 5_000_000;
 /// Laps of the ring between two searches for blocked sockets: half a second.
 const LAPS_PER_SEARCH: u64 = 25;

@@ -133,7 +133,7 @@ impl Worker {
         let start = match ready.and_then(|problem| gate.ready(fleet.alive(), problem)) {
             Ok(start) => start,
             Err(error) => {
-                // The load threads stopped, but the caller may use the gateway for something else: leave no connection.
+                // The connections are at rest, but the caller that ended the trial may not be: keep none of them.
                 fleet.close_all()?;
                 return Err(error);
             }

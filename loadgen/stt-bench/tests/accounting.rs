@@ -40,7 +40,7 @@ fn against(flaw: Flaw) -> WorkerResult {
     let gateway = Gateway::start(flaw);
     let mut assignment = assignment(&gateway);
     if [Flaw::ForgetsAFrame, Flaw::FallsSilent].contains(&flaw) {
-        // A batch stays in flight for ever.
+        // Some frames are never answered, so the drain takes its full time.
         assignment.drain_ns = 2 * SECOND_NS;
     }
     run(&mut Worker::new(Settings::default()), &assignment)

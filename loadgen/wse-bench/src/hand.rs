@@ -1,4 +1,4 @@
-//! A run by hand: the tests of the suite, one trial per tier. It has no objectives; plans and the operator have.
+//! A run by hand: the tests of the suite, one trial per tier. It has no objectives, which only plans have.
 //!
 //! `bench` carries out one trial, with this program as its workers; `search` finds the largest number of connections.
 

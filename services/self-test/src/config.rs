@@ -62,7 +62,7 @@ pub enum Flaw {
     Null,
     /// None: the service publishes by itself, and every connection gets every message.
     Publisher,
-    /// Like publisher, but one publication in k is not sent and not counted.
+    /// Like publisher, but one publication in k is not sent and not counted as sent.
     PublisherSilentDrop,
     /// Like publisher, but one publication in k is not sent and counted as sent to all.
     PublisherLiar,

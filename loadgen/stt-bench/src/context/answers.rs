@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Context {
-    /// Judges an answer at once if its expected result is known or the window doesn't run; else defers it.
+    /// Judges an answer at once if its expected result is known or the window isn't open; else defers it.
     #[inline]
     pub(crate) fn judge_or_defer(&mut self, partial: &Partial<'_>, answered: Answered) {
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;

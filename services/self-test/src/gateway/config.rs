@@ -95,7 +95,8 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// The gateway's flaw. The texts of the variants are also the table in `docs/CONFORMANCE.md`.
+/// The gateway's flaw. The variants' texts are the program's help; `docs/CONFORMANCE.md` has the same texts, as a test
+/// checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flaw {
     /// Nothing.
