@@ -33,7 +33,7 @@ pub struct Book {
     pub sent: u64,
     /// The application's own counters.
     pub application: ApplicationStats,
-    /// Messages for the application, whatever the flaw did with them. Not published, because it reveals the flaw.
+    /// Messages for the application, with any fate. Not published, because it reveals the flaw.
     offered: u64,
 }
 
