@@ -1,8 +1,8 @@
-"""Writes the seeds of the fuzz targets: seeds/TARGET/NAME, a handful of meaningful inputs each.
+"""Writes the seeds of the fuzz targets, seeds/TARGET/NAME: some meaningful inputs for each target.
 
-Usage: make_seeds.py [FOLDER]. The files are committed; `./justw generated` fails where they differ from what the
-modules beside this file say. A target that takes more than bytes reads them as the crate `arbitrary` does: integers
-first, in little endian; of two texts the length of the first is the last byte.
+Usage: make_seeds.py [FOLDER]. The files are committed; `./justw generated` fails when they differ from what this
+module and those beside it produce. A target with more than one argument gets them as the crate `arbitrary` decodes
+them: integers first, in little endian; of two texts the last byte is the length of the first.
 """
 
 from __future__ import annotations

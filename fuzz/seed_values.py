@@ -1,4 +1,4 @@
-"""What the seeds are made of: JSON, MessagePack, frames of WebSocket."""
+"""Encoders for the values in seeds: JSON, MessagePack, WebSocket frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def compact(value: Any) -> bytes:
 
 
 def packed(value: Any) -> bytes:
-    """MessagePack of what the seeds need: short maps, arrays and texts, booleans, numbers, nothing."""
+    """Encodes MessagePack as far as the seeds need it: short maps, arrays and texts, booleans, numbers, nil."""
     match value:
         case None | bool():
             return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
@@ -38,7 +38,7 @@ def packed(value: Any) -> bytes:
 def websocket(
     opcode: int, payload: bytes = b"", *, last: bool = True, mask: bytes = b"", length: int | None = None
 ) -> bytes:
-    """A frame of RFC 6455, section 5.2, masked where a mask is given; `length` may lie."""
+    """Encodes a frame (RFC 6455, section 5.2), masked if a mask is given; `length` may differ from the payload's."""
     said = len(payload) if length is None else length
     masked = 0x80 if mask else 0
     if said < 126:

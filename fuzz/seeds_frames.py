@@ -1,4 +1,4 @@
-"""Seeds of the targets that read frames of WebSocket or of the cluster protocol."""
+"""Seeds of the targets that parse WebSocket frames or frames of the cluster protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster_frame() -> Seeds:
 
 
 def frame() -> Seeds:
-    # The first byte says how the rest is split.
+    # The first byte is the chunk size, less one, by which the rest is split.
     text, long = client(TEXT, compact(HELLO)), client(BINARY, bytes(range(256)))
     return {
         "text": b"\x00" + text,
@@ -77,7 +77,7 @@ def service_frame() -> Seeds:
 
 
 def stt_frame() -> Seeds:
-    # How the rest is split, and the audio: of it so many frames, modulo four, stand before the rest.
+    # The chunk size, and a byte of audio: that many frames of it, modulo four, come before the rest.
     def session(*frames: bytes, chunk: int = 647, audio: int = 1) -> bytes:
         return struct.pack("<HB", chunk, audio) + b"".join(frames)
 

@@ -1,4 +1,4 @@
-"""Seeds of the targets that read HTTP, and of what gateways make of it."""
+"""Seeds of the targets that parse HTTP, and of those for a gateway's messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def handshake() -> Seeds:
         b"Host: localhost:5006\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     )
-    # Signed with a key that is not the gate's.
+    # Signed with another key than the gate's.
     token = (
         b"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJ1IiwiZXhwIjo0MTAyNDQ0ODAwfQ"
         b".AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

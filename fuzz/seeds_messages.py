@@ -1,4 +1,4 @@
-"""Seeds of the targets that read messages: what clients, users, applications and Redis say."""
+"""Seeds of the targets that parse messages of clients, users, applications and Redis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from seed_values import HELLO, Seeds, compact, packed
 
-# The generator of P-256, uncompressed.
+# The generator of P-256, uncompressed, in base64.
 GENERATOR = "BGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT+NC4v4af5uO5+tKfA+eFivOM1drMV7Oy7ZAaDe/UfU="
 
 
@@ -125,7 +125,7 @@ def presence_data() -> Seeds:
 
 
 def recovery_position() -> Seeds:
-    # Published, epoch, offset, whether the client knows the epoch, how many it takes at most.
+    # Published messages, epoch, offset, whether the client knows the epoch, and the most messages that it accepts.
     def asked(published: int, offset: int, *, epoch: int = 0, knows: bool = True, most: int = 255) -> bytes:
         return struct.pack("<BIqBB", published, epoch, offset, knows, most)
 

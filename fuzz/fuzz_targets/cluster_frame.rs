@@ -1,4 +1,4 @@
-//! Frames of the cluster protocol: whatever bytes come, a frame lies inside of them and is written again as it was.
+//! Frames of the cluster protocol: every parsed frame lies inside the input, and encoding it gives the same frame.
 #![no_main]
 
 use bytes::BytesMut;

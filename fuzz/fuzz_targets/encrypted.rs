@@ -1,11 +1,11 @@
-//! Encryption: whatever a hello calls a key is answered or refused, and nothing is opened that wasn't sealed for the
-//! connection; what was sealed for it comes back.
+//! Encryption: every public key in a hello is accepted or rejected without a panic, data that wasn't sealed for the
+//! connection doesn't open, and data that was sealed for it does.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wse_engine::{Hello, encryption};
 
-/// The curve's generator, in base64: a key that every exchange accepts.
+/// The generator of P-256 in base64, which is a valid public key.
 const GENERATOR: &str = "BGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT+NC4v4af5uO5+tKfA+eFivOM1drMV7Oy7ZAaDe/UfU=";
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Events: completed, whatever was given is still there, in JSON and in MessagePack, with sorted keys.
+//! Events: a completed event still has every given value, in JSON and in MessagePack, with sorted keys.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     expected.insert("c".to_owned(), completed["c"].clone());
     expected.insert("v".to_owned(), json!(1));
     assert!(["U", "S", "WSE"].contains(&completed["c"].as_str().expect("a category is text")));
-    // The tree writes its keys sorted. Texts are compared: reading a float again may give its neighbour.
+    // The tree writes its keys sorted. Texts are compared, because parsing a float again may give the adjacent value.
     assert_eq!(String::from_utf8(json).as_deref(), Ok(Value::Object(expected.clone()).to_string().as_str()));
     let packed = event.completed(NOW_MILLIS, Uuid::nil(), 7, Format::MessagePack).expect("so can it be packed");
     let packed = packed.strip_prefix(b"M:").expect("it has its prefix");

@@ -1,4 +1,4 @@
-//! Frames: however a client's bytes are split, they amount to the same messages; and no message exceeds the limit.
+//! Frames of a client: any split of the bytes gives the same messages, and no message exceeds the limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

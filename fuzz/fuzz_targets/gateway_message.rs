@@ -1,5 +1,5 @@
-//! What a gateway says to its load generator: read as the protocol has it or refused, and whatever numbers it carries,
-//! the frames of a session stay accounted for.
+//! Messages of a gateway to its load generator: each is parsed or rejected, and for any frame numbers in it the frames
+//! of a session stay accounted for.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use stt_bench::{
     protocol::{Message, parse},
 };
 
-/// Frames that the session has sent and that are covered.
+/// Frames that the session has sent, and those of them that are covered.
 const SENT: u64 = 120;
 const COVERED: u64 = 50;
 

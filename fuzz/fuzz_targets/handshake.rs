@@ -1,4 +1,4 @@
-//! Requests: a verdict never changes when more bytes arrive, and no token passes by chance.
+//! Upgrade requests: a result doesn't change when more bytes arrive, and no token is accepted by chance.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,10 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
         let key = JwtKey::secret(b"a secret that no input can know!").expect("it is long enough");
         let gate = Gate::new(&JwtConfig::new(vec![key]));
         assert!(gate.admit(request.cookies.iter().copied(), request.authorization).is_err());
-        // What stands behind the request doesn't matter.
+        // Bytes after the request don't matter.
         assert_eq!(handshake::parse(&bytes[..request.end]).as_ref(), Ok(&Some(handshake_of(bytes, request.end))));
     }
-    // A prefix of a good request is never refused: whoever waits for the rest gets it.
+    // A prefix of a valid request is never rejected, but incomplete.
     if let Ok(Some(request)) = &parsed {
         for cut in 0..request.end {
             assert_eq!(handshake::parse(&bytes[..cut]), Ok(None), "cut at {cut} of {}", request.end);

@@ -1,11 +1,12 @@
-//! Answers of the inference: a verdict never changes when more bytes arrive, and what is told as an answer fits the request.
+//! Responses of the inference: a result doesn't change when more bytes arrive, and an accepted response matches the
+//! request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rust_sync::{inference::response, protocol::messages::Recognised};
 
 fuzz_target!(|bytes: &[u8]| {
-    // With a head in front, so that heads aren't all that is ever tried.
+    // Also with a valid head, so that the fuzzer reaches bodies.
     let length = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", bytes.len());
     for bytes in [bytes.to_vec(), [length.as_bytes(), bytes].concat()] {
         let Ok(Some(found)) = response::parse(&bytes) else { continue };

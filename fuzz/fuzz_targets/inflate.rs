@@ -1,4 +1,4 @@
-//! Inflating: never beyond the limit, never leaving something behind after an error, and always back to what was deflated.
+//! Inflating: output never exceeds the limit, an error leaves no output, and deflated data comes back unchanged.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(()) => assert!(out.len() <= LIMIT + 6 && out.starts_with(b"before")),
         Err(_) => assert_eq!(out, b"before"),
     }
-    // The same inflater, whatever it has been through.
+    // The same inflater is usable again, in any state.
     out.clear();
     let compressed = encode_compressed(bytes);
     let result = inflater.inflate(&compressed[COMPRESSED.len()..], &mut out, LIMIT);

@@ -1,4 +1,5 @@
-//! The search for a type: on well-formed objects it agrees with a parser, on anything else it stays within the text.
+//! The search for a type: for well-formed objects it agrees with a parser, for any other text the result lies inside
+//! it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +14,7 @@ fuzz_target!(|text: &str| {
     let found = json::find_type(text.as_bytes()).map(|range| &text[range]);
     let categorised = with_category(text);
     assert!(categorised.ends_with(&text[1..]));
-    // A key that comes twice has two answers, and so has one that is spelled with escapes.
+    // A key that occurs twice is ambiguous, and so is one that is written with escapes.
     let is_ambiguous = text.matches("\"t\"").count() > 1 || text.matches("\"type\"").count() > 1 || text.contains("\\u");
     let Ok(Value::Object(object)) = serde_json::from_str(text) else { return };
     serde_json::from_str::<Value>(&categorised).expect("a category leaves an object an object");
@@ -24,7 +25,7 @@ fuzz_target!(|text: &str| {
     match (found, value) {
         (Some(found), Some(value)) => assert_eq!(found, value),
         (Some(found), None) => panic!("found {found:?}, which isn't there"),
-        // Not found: there is none, or it is written with escapes.
+        // Not found: it is missing, or has escapes.
         (None, Some(value)) => assert!(text.contains('\\'), "{value:?} wasn't found"),
         (None, None) => {}
     }

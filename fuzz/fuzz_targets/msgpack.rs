@@ -1,5 +1,5 @@
-//! MessagePack: what is called valid can be read by a parser, its type is the one that the parser finds, and every value
-//! that was written is called valid.
+//! MessagePack: the type of a valid value is the one that a parser finds, a prefix of a valid value isn't valid, and
+//! an encoded value is valid unless it is nested too deeply.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

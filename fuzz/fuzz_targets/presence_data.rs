@@ -1,4 +1,4 @@
-//! What users say about themselves: refused, or told to everyone as what it is, in JSON, and no longer than it may be.
+//! Presence data of users: it is rejected, or sent to all members unchanged, as JSON within the size limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fuzz_target!(|input: (&str, &str)| {
             let given = given.expect("what is told is JSON");
             assert!(given.to_string().len() <= MOST);
             assert!(serde_json::from_str::<Value>(&message).is_ok() && serde_json::from_str::<Value>(&detail).is_ok());
-            // Texts are compared: reading a float again may give its neighbour.
+            // Texts are compared, because parsing a float again may give the adjacent value.
             let user = Value::from(user);
             let expected = format!(r#"{{"c":"WSE","p":{{"data":{given},"user_id":{user}}},"t":"presence_join"}}"#);
             assert_eq!(message, expected);

@@ -1,4 +1,4 @@
-//! Positions as clients send them: what they get is what came after, all of it, or nothing.
+//! Recovery positions of clients: the result is every later message, or none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|input: (u8, u32, i64, bool, u8)| {
     let told = fuzzed::recover(usize::from(published), epoch, offset, usize::from(most));
     let Position { offset: last, .. } = told.position;
     assert_eq!(last, i64::from(published) - 1);
-    // A log keeps sixteen here.
+    // The log in this test keeps sixteen messages.
     let first = (i64::from(published) - 16).max(0);
     let missed = last.saturating_sub(offset);
     let is_there = offset >= first - 1 && offset <= last;

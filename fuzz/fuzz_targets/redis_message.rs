@@ -1,4 +1,4 @@
-//! What comes from Redis: read whole or not at all, however it is cut; a header is what was written, and nothing is made up.
+//! Messages from Redis: each is parsed completely or not at all for any split, and a header is encoded as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,10 +9,10 @@ use wse_engine::redis::{
 
 fuzz_target!(|bytes: &[u8]| {
     let mut at = 0;
-    // As a subscriber reads: one behind the other, until something is missing or wrong.
+    // Like a subscriber: one message after another, until one is incomplete or wrong.
     while let Ok(Some((incoming, used))) = resp::incoming(&bytes[at..]) {
         assert!(used > 0 && at + used <= bytes.len());
-        // What stands behind it doesn't matter, and a part of it is never taken for the whole or for wrong.
+        // Bytes after it don't matter, and a part of it is incomplete, neither complete nor wrong.
         assert_eq!(resp::incoming(&bytes[at..at + used]), Ok(Some((incoming.clone(), used))));
         for cut in [1, used / 2, used - 1] {
             assert_eq!(resp::incoming(&bytes[at..at + cut.min(used - 1)]), Ok(None));

@@ -1,4 +1,4 @@
-//! What a service sends to the generator: a frame is found whole or not at all, never beyond the bytes that are there.
+//! Frames of a service to the load generator: each is parsed completely or not at all, and lies inside the input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

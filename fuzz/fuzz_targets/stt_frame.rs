@@ -1,4 +1,5 @@
-//! Frames of a session: however bytes are split, and whichever path takes them, they mean the same; nothing follows an end.
+//! Frames of a session: any split of the bytes and both paths through the parser give the same messages; nothing
+//! follows an end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +7,7 @@ use rust_sync::protocol::{MAXIMAL_MESSAGE, Meaning, meaning_of};
 
 fuzz_target!(|input: (u16, u8, &[u8])| {
     let (chunk, audio, bytes) = input;
-    // Inputs are short: whole frames of audio stand before them, so that both paths are walked.
+    // Inputs are short, so whole frames of audio are put before them to use both paths.
     let frame = [vec![0x82, 0xFE, 0x02, 0x80, 1, 2, 3, 4], vec![audio; 640]].concat();
     let bytes = [frame.repeat(usize::from(audio % 4)).as_slice(), bytes].concat();
     let whole = meaning_of([bytes.as_slice()], true);

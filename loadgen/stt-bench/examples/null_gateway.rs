@@ -1,9 +1,10 @@
-//! A gateway that does nothing but answer rightly: the generator's ceiling is measured against it.
+//! A gateway without inference, to measure the load generator's own limit.
 //!
-//! Lazy, as a good gateway is: it visits each connection a few times a second and reads what has gathered. No inference:
-//! it works the answer out itself and sends it at once.
+//! It computes the correct answer itself and sends it at once. Like an efficient gateway it reads each connection only
+//! a few times a second.
 //!
-//! `cargo run --release -p stt-bench --example null_gateway -- 3000`, then stt-loadgen against ws://127.0.0.1:3000/ws/stt.
+//! `cargo run --release -p stt-bench --example null_gateway -- 3000`, then stt-loadgen against
+//! ws://127.0.0.1:3000/ws/stt.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -37,7 +38,7 @@ fn main() -> std::io::Result<()> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}"))?;
     listener.set_nonblocking(true)?;
     println!("{}", listener.local_addr()?);
-    // Only to answer rightly: the audio of every session is a stretch of one stream.
+    // Used only for correct answers: the audio of every session is a section of one stream.
     let mut expected = Expected::new(PASSES);
     let mut connections: Vec<Connection> = Vec::new();
     let mut buffer = vec![0; 256 << 10];
@@ -68,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Nothing when the connection is over.
+    /// Reads and answers; `None` when the connection is over.
     fn visit(&mut self, now: Instant, buffer: &mut [u8], expected: &mut Expected) -> Option<()> {
         let flush = self.next_flush.is_some_and(|due| now >= due);
         if now < self.next_visit && !flush {
@@ -111,7 +112,8 @@ impl Connection {
         Some(())
     }
 
-    /// Takes the frame at an offset; its length, or nothing while it is incomplete.
+    /// Handles the frame at an offset; returns its length, `Some(None)` while it is incomplete, `None` when the
+    /// connection is over.
     fn frame(&mut self, at: usize, now: Instant) -> Option<Option<usize>> {
         let rest = &self.input[at..];
         let (header, length) = match rest {
@@ -144,9 +146,9 @@ impl Connection {
         if frames == 0 {
             return Some(());
         }
-        // The first sample tells where in the stream the batch begins.
+        // The first sample determines where in the stream the batch begins.
         let first = i64::from(i16::from_le_bytes([self.audio[0], self.audio[1]])) + 10_000;
-        // 17 × 14 ≡ 1 modulo 20 000 / …: the inverse of the step, found by search.
+        // Inverts `phase * 17 % 20_000`; found by search.
         let phase = (0..20_000).find(|phase| phase * 17 % 20_000 == first)? as usize;
         let answer = expected.answer(phase, frames)?;
         let text = format!(

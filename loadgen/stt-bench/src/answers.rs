@@ -1,30 +1,31 @@
-//! Answers between the socket and their judgement.
+//! Answers between their arrival and their judgement.
 //!
-//! To know what a batch of an unusual size must sound like takes 64 000 dependent steps a second of audio, a tenth of a
-//! millisecond, and a gateway at its limit has no usual sizes. So in the window such answers are put aside, and judged
-//! when the load is over: a generator that thinks while frames come due is late, and would be the limit itself.
+//! Computing the expected result for a batch of an unusual size takes 64 000 dependent steps for a second of audio, a
+//! tenth of a millisecond, and a gateway at its limit sends many sizes. So in the window such answers are deferred
+//! until the load is over: a generator that computes while frames come due sends late, and would be the bottleneck
+//! itself.
 
 use crate::protocol::Partial;
 
-/// Steps of checksums that may be put aside; about five seconds of work. What comes after that is judged at once.
+/// Most checksum steps that are deferred, about five seconds of work; further answers are judged at once.
 const MOST_STEPS: u64 = 4_000_000_000;
 
-/// What an answer did to the frames of its session. Frames were sent, at the latest when it came.
+/// What an answer means for the frames of its session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     /// Index of the session among those of all workers.
     pub(crate) session: u64,
-    /// Frames that are answered by it for the first time.
+    /// Frames that it answers for the first time.
     pub(crate) fresh: u64,
-    /// Of those, answered later than their objective.
+    /// Of those, frames that were answered later than the objective allows.
     pub(crate) late: u64,
-    /// None where some of its frames had been answered before.
+    /// Absent when some of its frames had been answered before, or were not sent.
     pub(crate) times: Option<Times>,
-    /// When it came.
+    /// When it arrived, in nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
 }
 
-/// Of a batch's first and last frame.
+/// Times of a batch's first and last frame, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) oldest_due_ns: u64,
@@ -33,16 +34,16 @@ pub(crate) struct Times {
     pub(crate) newest_sent_ns: u64,
 }
 
-/// Answers that are not judged yet, in the order in which they came.
+/// Answers that are not judged yet, in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     pub(crate) answers: Vec<(Partial<'static>, Answered)>,
-    /// Steps that their checksums take.
+    /// Checksum steps that judging them takes.
     steps: u64,
 }
 
 impl Aside {
-    /// Puts an answer aside, unless there is too much already.
+    /// Defers an answer; returns false, and keeps nothing, when the limit of steps is reached.
     pub(crate) fn take(&mut self, partial: &Partial<'_>, answered: Answered, steps: u64) -> bool {
         let room = self.steps.saturating_add(steps) <= MOST_STEPS;
         if room {

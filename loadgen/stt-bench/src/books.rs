@@ -1,13 +1,13 @@
-//! The counters of one load thread. All only grow; threads are added up.
+//! The counters of one load thread. They only grow, and a worker's are the sum over its threads.
 
 use std::collections::BTreeMap;
 
 use bench_format::result::Failures;
 use loadgen_core::phases::Phases;
 
-/// Different kinds of failures that are told apart; a gateway that invents more has them counted under [`OTHER`].
+/// Most kinds of failures that are counted apart; a gateway that sends more has them counted under [`OTHER`].
 const MOST_KINDS: usize = 64;
-/// Longest `stage` and `kind` of an error frame that is taken as it is, in bytes.
+/// Longest `stage` and `kind` of an error frame that becomes a key, in bytes.
 const LONGEST_KIND: usize = 40;
 const OTHER: &str = "other/other";
 
@@ -15,7 +15,7 @@ const OTHER: &str = "other/other";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) due: u64,
-    /// Of those, due inside the window.
+    /// Frames that were due inside the window.
     pub(crate) window_due: u64,
     pub(crate) delivered: u64,
     pub(crate) late: u64,
@@ -23,33 +23,33 @@ pub(crate) struct Tally {
     pub(crate) dropped: BTreeMap<String, u64>,
     pub(crate) lost: u64,
     pub(crate) unsent: u64,
-    /// Frames that were answered again.
+    /// Frames that were answered more than once: one for each further answer.
     pub(crate) duplicates: u64,
     pub(crate) bytes_received: u64,
     pub(crate) moving: Moving,
-    /// The same inside the window.
+    /// `moving`, inside the window only.
     pub(crate) window: Moving,
 }
 
-/// What a trial and its window both count.
+/// Counters that exist for the whole trial and for its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moving {
-    /// Frames that the socket took in full.
+    /// Frames that the socket accepted in full.
     pub(crate) sent: u64,
-    /// Partials that covered something.
+    /// Partials that covered at least one frame for the first time.
     pub(crate) replies: u64,
-    /// Frames that they covered.
+    /// Frames that those partials covered for the first time.
     pub(crate) answered: u64,
-    /// System calls that moved bytes out.
+    /// System calls that sent bytes.
     pub(crate) writes: u64,
     pub(crate) bytes_sent: u64,
 }
 
-/// Connections of a trial.
+/// Connections of a trial, and failures by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
     pub(crate) attempted: u64,
-    /// Without an outcome yet.
+    /// Attempts without an outcome yet.
     pub(crate) in_flight: u32,
     pub(crate) opened: u64,
     pub(crate) failed: BTreeMap<String, u64>,
@@ -92,7 +92,7 @@ impl Attempts {
     }
 }
 
-/// Counts a failure, once, by when it happened.
+/// Counts a failure in or outside of the window.
 pub(crate) fn count_failure(failures: &mut Failures, kind: &str, in_window: bool) {
     let counts = if in_window { &mut failures.window } else { &mut failures.outside };
     let kind = if counts.len() < MOST_KINDS || counts.contains_key(kind) { kind } else { OTHER };
@@ -104,18 +104,19 @@ pub(crate) fn count_failure(failures: &mut Failures, kind: &str, in_window: bool
     }
 }
 
-/// Whether a moment is inside the window of a load that has started.
+/// Whether a moment is inside the window; false before the load has started.
 pub(crate) fn in_window(phases: Option<&Phases>, now_ns: u64) -> bool {
     phases.is_some_and(|phases| phases.in_window(now_ns))
 }
 
-/// A word of an error frame as a key of results: what a gateway writes there is not ours to trust.
+/// A `stage` or `kind` as a key of results; `other` when it is too long or has other characters than `[A-Za-z0-9_-]`,
+/// because a gateway may send any text.
 pub(crate) fn as_key(word: &str) -> &str {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !word.is_empty() && word.len() <= LONGEST_KIND && word.bytes().all(plain) { word } else { "other" }
 }
 
-/// Adds counts by reason.
+/// Adds `theirs` to `mine`, reason by reason.
 pub(crate) fn add(mine: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
     for (reason, count) in theirs {
         *mine.entry(reason.clone()).or_default() += count;

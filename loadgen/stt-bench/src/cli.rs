@@ -1,4 +1,6 @@
-//! The command line: the flags that such generators have, and what they lacked.
+//! The command line of `stt-loadgen`.
+//!
+//! Clap checks each flag on its own; [`Cli::check`] checks what depends on more than a flag's type.
 
 use std::path::PathBuf;
 
@@ -10,88 +12,93 @@ use crate::{
     trial::{LEGAL_PASSES, Settings},
 };
 
-/// Load on a speech-to-text gateway, accounted for frame by frame.
+/// Puts load on a speech-to-text gateway and accounts for every frame.
 ///
-/// Each session sends a frame of audio every 20 ms, whatever the gateway does. The summary is JSON on standard output;
-/// progress and warnings are on standard error. Exit code: 0 when every frame was answered once and rightly and the
-/// generator kept its pace, 1 when not, 2 for bad usage. Whether the objective was met is the summary's `verdict`.
+/// Each session sends a frame of audio every 20 ms, regardless of how the gateway responds. The summary is JSON on
+/// standard output; progress and warnings are on standard error. Exit code: 0 when every frame was answered once and
+/// correctly and the generator kept its pace, 1 when not, 2 for bad usage. Whether the objective was met is the
+/// summary's `verdict`.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
-    /// The gateway's WebSocket, ws://host:port/ws/stt.
+    /// URL of the gateway's WebSocket, ws://host:port/ws/stt.
     #[arg(long, required_unless_present = "coordinator")]
     pub url: Option<String>,
-    /// Concurrent sessions.
+    /// Number of concurrent sessions.
     #[arg(long, required_unless_present = "coordinator", value_parser = clap::value_parser!(u32).range(1..))]
     pub sessions: Option<u32>,
-    /// Load before the window, once all sessions have started, in seconds; not measured.
+    /// Load before the measured window, once all sessions have started, in seconds.
     #[arg(long, default_value_t = 15.0)]
     pub warmup_secs: f64,
     /// Length of the measured window, in seconds.
     #[arg(long, default_value_t = 90.0)]
     pub measure_secs: f64,
-    /// Sessions start one after another over so many seconds, before the warm-up.
+    /// Seconds over which the sessions start one after another, before the warm-up.
     #[arg(long, default_value_t = 0.0)]
     pub ramp_up_secs: f64,
-    /// Stretches the ramp by so many milliseconds.
+    /// Milliseconds that are added to the ramp-up.
     #[arg(long, default_value_t = 0.0)]
     pub session_start_spread_ms: f64,
-    /// A label for the summary; it repeats nothing.
+    /// Label for the summary; it does not repeat the run.
     #[arg(long, default_value_t = 1)]
     pub repeat: u32,
-    /// A connection that is not open after so many milliseconds has failed.
+    /// How long a connection attempt may take before it counts as failed, in milliseconds.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     pub connect_timeout_ms: u64,
-    /// A session whose socket takes nothing for so many milliseconds is over.
+    /// How long a session's socket may accept no bytes before the session ends, in milliseconds.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     pub send_timeout_ms: u64,
     /// How long the gateway may take to answer Close, in milliseconds.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     pub close_grace_ms: u64,
-    /// Longest wait for what is in flight after the window, in seconds.
+    /// Longest wait after the window for frames that are not answered yet, in seconds.
     #[arg(long, default_value_t = 15.0)]
     pub session_grace_secs: f64,
-    /// Writes one row for each partial of the window to this file; `.csv`, or `.csv.zst` to compress it. Several workers
-    /// write one file each, with the worker's index before the ending. Until the end the rows are in memory, compressed.
+    /// File for raw rows, one for each partial of the window: `.csv`, or `.csv.zst` to compress it. With several
+    /// workers each writes its own file, with the worker's index before the ending. The rows are kept in memory,
+    /// compressed, until the load ends.
     #[arg(long)]
     pub samples_out: Option<PathBuf>,
-    /// A name for the gateway in the summary.
+    /// Name of the gateway in the summary.
     #[arg(long)]
     pub service_name: Option<String>,
-    /// Worker processes.
+    /// Number of worker processes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers: u32,
-    /// Seed of the sessions' phases and of the masks.
+    /// Seed of the sessions' phases and of the frames' masks.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Passes over the audio that the gateway asks of inference, as its CPU_PASSES says.
+    /// Passes over the audio that the gateway requests from inference: the gateway's CPU_PASSES.
     #[arg(long, env = "CPU_PASSES", default_value_t = 4, value_parser = clap::value_parser!(u32).range(LEGAL_PASSES))]
     pub cpu_passes: u32,
-    /// Connection attempts in flight at once.
+    /// Largest number of connection attempts in flight at once.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub connect_in_flight: u32,
-    /// Leaves out the check of the protocol before and after the load.
+    /// Skips the check of the protocol before and after the load.
     #[arg(long)]
     pub no_conformance: bool,
-    /// Metrics port of the gateway, as http://host:port. Its counters over the run then stand beside ours.
+    /// Metrics port of the gateway, as http://host:port. The summary then includes what the gateway counted over the
+    /// run.
     #[arg(long)]
     pub metrics: Option<String>,
-    /// Work for this coordinator instead: http://host:port. All else comes from it.
+    /// Takes work from this coordinator, http://host:port. The load then comes from its assignments.
     #[arg(long, requires = "worker")]
     pub coordinator: Option<String>,
     /// Index of this worker, from 0; only with --coordinator.
     #[arg(long, requires = "coordinator")]
     pub worker: Option<u32>,
-    /// Token that the coordinator asks for; better given in the environment.
+    /// Token that the coordinator requires; better set in the environment than on the command line.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     pub coordinator_token: Option<String>,
 }
 
 impl Cli {
-    /// What the types alone can't check.
+    /// Checks what the flags' types can't express.
     ///
     /// # Errors
-    /// In words, for a person.
+    /// When the URL is not `ws://host:port/ws/stt`, a duration is out of its range, there are more workers than
+    /// sessions, or the file for raw rows has another ending than `.csv` or `.zst`. The text names the flag and its
+    /// value.
     pub fn check(&self) -> Result<(), String> {
         if let Some(url) = &self.url {
             address(url)?;
@@ -123,7 +130,7 @@ impl Cli {
         Ok(())
     }
 
-    /// What no assignment says.
+    /// The settings of a worker that an assignment doesn't contain.
     pub fn settings(&self) -> Settings {
         let ns = |ms: u64| ms.saturating_mul(1_000_000);
         Settings {
@@ -138,10 +145,11 @@ impl Cli {
     }
 }
 
-/// The `host:port` of a gateway's URL; the path is the protocol's.
+/// The `host:port` of a gateway's URL; the port is 80 when the URL has none.
 ///
 /// # Errors
-/// In words, when it is no such URL.
+/// When the URL doesn't begin with `ws://`, has no host, or has a path other than the protocol's. The text quotes the
+/// URL.
 pub fn address(url: &str) -> Result<String, String> {
     let wanted = || format!("--url {url:?} is not of the form ws://host:port{PATH}");
     let rest = url.strip_prefix("ws://").ok_or_else(wanted)?;

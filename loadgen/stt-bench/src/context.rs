@@ -1,4 +1,4 @@
-//! What the sessions of one load thread share: buffers, counters, histograms, expectations.
+//! What the sessions of one load thread share: buffers, counters, histograms and expected answers.
 
 mod answers;
 
@@ -22,10 +22,11 @@ use crate::{
     samples::Feed,
 };
 
-/// One read takes at most this much, in bytes: many partials, should a gateway have fallen behind.
+/// Size of the read buffer, in bytes: many partials, in case a gateway sends a backlog. A longer incomplete message
+/// enlarges it.
 const READ_BUFFER: usize = 64 << 10;
 
-/// See the module.
+/// The state of one load thread that each of its sessions uses.
 pub(crate) struct Context {
     pub(crate) upgrade: UpgradeRequest,
     pub(crate) epoll: OwnedFd,
@@ -36,27 +37,27 @@ pub(crate) struct Context {
     pub(crate) read_buffer: Vec<u8>,
     pub(crate) attempts: Attempts,
     pub(crate) tally: Tally,
-    /// Answers of the window that take long to judge.
+    /// Answers of the window that take long to judge, until the load is over.
     pub(crate) aside: Aside,
     pub(crate) failures: Failures,
     pub(crate) errors: ErrorSamples,
-    /// From the start of an attempt until the upgrade was accepted.
+    /// From the start of an attempt until the gateway accepted the upgrade, in nanoseconds.
     pub(crate) handshakes: Values,
-    /// Partials that take longer are late.
+    /// Largest age at which an answered frame isn't late, in nanoseconds; `u64::MAX` when the assignment has no limit.
     pub(crate) late_after_ns: u64,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub(crate) alive: u32,
-    /// Set when load starts.
+    /// Set while a trial offers load.
     pub(crate) load: Option<LoadState>,
 }
 
-/// What exists only once the start is known.
+/// The part of the state that exists once a trial's start is known.
 pub(crate) struct LoadState {
     pub(crate) phases: Phases,
     pub(crate) recorder: Recorder<Metric>,
-    /// Of answers that were judged when the load was over.
+    /// Values of answers that were judged after the load.
     pub(crate) recorded_aside: Option<Recorded<Metric>>,
-    /// Where raw rows go, if anywhere.
+    /// Where raw rows go; absent when none are requested.
     pub(crate) rows: Option<Feed>,
 }
 
@@ -88,7 +89,7 @@ impl Context {
         }
     }
 
-    /// Counts what moved at a moment: for the whole trial, and for the window if it was then.
+    /// Counts what moved on the wire: for the trial, and for the window when `now_ns` is inside it.
     #[inline]
     pub(crate) fn moved(&mut self, now_ns: u64, count: impl Fn(&mut Moving)) {
         count(&mut self.tally.moving);
@@ -97,7 +98,7 @@ impl Context {
         }
     }
 
-    /// Counts a failure at a moment.
+    /// Counts a failure that occurred at `now_ns`.
     pub(crate) fn fail(&mut self, kind: &str, now_ns: u64) {
         let in_window = books::in_window(self.load.as_ref().map(|load| &load.phases), now_ns);
         books::count_failure(&mut self.failures, kind, in_window);

@@ -1,4 +1,4 @@
-//! Work for a coordinator: everything comes from its assignments.
+//! A worker of a coordinator, which takes everything but its settings from assignments.
 
 use std::io::Write;
 
@@ -17,10 +17,10 @@ use crate::{
     trial::{PROGRAM, Settings, WORKLOAD, Worker, terms},
 };
 
-/// Carries out assignments until the run is over.
+/// Carries out assignments until the run is over, then closes the connections.
 ///
 /// # Errors
-/// When the coordinator can't be reached.
+/// When the coordinator can't be reached or refuses, or an assignment can't be carried out.
 pub fn work(url: &str, worker: u32, token: Option<String>, settings: Settings) -> anyhow::Result<()> {
     let coordinator = Coordinator::new(url, worker)?.with_token(token);
     let registration = Registration {
@@ -51,8 +51,8 @@ fn carry_out(
     Ok(coordinator::Done { result, samples: written.to })
 }
 
-/// Puts rows that are missing from the samples into the result. They are our failure and not the gateway's, so they stay
-/// outside of the window, where objectives look.
+/// Puts the number of rows that are missing from the samples into the result. They are the generator's failure and not
+/// the gateway's, so they stay outside of the window, which objectives use.
 fn count_lost<W: Write>(failures: &mut Failures, written: &Written<W>) {
     if written.overflow > 0 {
         failures.outside.insert(SAMPLES_LOST.into(), written.overflow);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bench_format::service::{ConnectionStats, InferenceStats, MessageStats, ServiceStats};
 
-/// What was counted since; levels are as they are now. Counters only grow; one that shrank, because the gateway was started again, gives 0.
+/// Counters since the first reading; gauges as in the second. A counter that shrank, because the gateway was restarted,
+/// gives 0.
 pub(crate) fn difference(before: &ServiceStats, mut after: ServiceStats) -> ServiceStats {
     let ConnectionStats { accepted, open: _, closed, rejected } = &mut after.connections;
     less(accepted, before.connections.accepted);

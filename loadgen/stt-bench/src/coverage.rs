@@ -1,20 +1,20 @@
 //! Which frames of a session have been answered: each exactly once, in order. Pure.
 
-/// What an answer to the frames `oldest..=newest` does to the frames of a session.
+/// What an answer to the frames `oldest..=newest` means for the frames of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// Frames before it that can't be answered any more: answers come in order.
+    /// Frames before it that become lost, because answers come in order.
     pub gap: u64,
-    /// Frames of it that had been answered before.
+    /// Frames of it that had been answered or lost before.
     pub again: u64,
     /// Frames of it that were never sent.
     pub beyond: u64,
-    /// Frames of it that are answered now.
+    /// Frames of it that are answered for the first time.
     pub fresh: u64,
 }
 
 impl Covered {
-    /// The key of the failure that this is, where it is one.
+    /// The key of the failure; `None` when the answer follows the one before it.
     pub fn failure(&self) -> Option<&'static str> {
         match self {
             Self { beyond: 1.., .. } => Some("coverage/beyond"),
@@ -33,7 +33,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Takes an answer to the frames `oldest..=newest` of which frames up to `sent` exist.
+    /// Marks the frames `oldest..=newest` as answered, when frames up to `sent` exist. `oldest` is at least 1.
     pub fn take(&mut self, oldest: u64, newest: u64, sent: u64) -> Covered {
         let beyond = newest.saturating_sub(sent.max(oldest - 1));
         let newest = newest - beyond;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a session that marks each frame by itself.
+        /// Compares with a model that marks each frame separately.
         #[test]
         fn counts_are_those_of_frames_counted_one_by_one(sent in 0..60_u64, answers in prop::collection::vec((1..80_u64, 0..40_u64), 0..12)) {
             let mut coverage = Coverage::default();

@@ -1,16 +1,16 @@
-//! A few error frames as they were, for people who want to know what a gateway said.
+//! A few error frames with their text, for people who want to read what a gateway reported.
 
 pub use bench_format::result::ErrorSample;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ErrorFrame;
 
-/// Distinct error frames that are kept.
+/// Most distinct error frames that are kept.
 const KEPT: usize = 5;
-/// Characters of a message that are kept.
+/// Characters that are kept of a text.
 const KEPT_CHARACTERS: usize = 300;
 
-/// The first distinct ones.
+/// The first distinct error frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ErrorSamples(pub Vec<ErrorSample>);
 
@@ -29,7 +29,7 @@ impl ErrorSamples {
         });
     }
 
-    /// Keeps another one, if there is room and it is new.
+    /// Keeps a sample if there is room and no equal one.
     pub fn add(&mut self, sample: ErrorSample) {
         if self.0.len() < KEPT && !self.0.contains(&sample) {
             self.0.push(sample);

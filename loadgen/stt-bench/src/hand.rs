@@ -1,4 +1,4 @@
-//! A run by hand: one load, one summary.
+//! A run by hand: one trial, whose workers this process starts and coordinates, and one summary on standard output.
 
 mod rows;
 
@@ -27,14 +27,15 @@ use crate::{
     trial::{PROGRAM, WORKLOAD},
 };
 
-/// Longest wait for connections to open and for workers to work out what will be expected of their answers, unless each
-/// wave of attempts may take as long together.
+/// Longest time for connections to open and for workers to compute their expected answers. The time that each wave of
+/// connection attempts may take is added to it.
 const OPENING: Duration = Duration::from_secs(120);
 
-/// Runs the load and prints its summary; says whether it was clean.
+/// Runs the load and prints its summary; returns whether the run was clean.
 ///
 /// # Errors
-/// When there is nothing to show: nobody lets us in, or a worker can't be started.
+/// When there is no result: the command line lacks the URL or the sessions, a file for rows can't be created, a worker
+/// can't be started, or no session opens.
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let (Some(url), Some(sessions)) = (&cli.url, cli.sessions) else {
         anyhow::bail!("--url and --sessions are missing")
@@ -51,7 +52,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let client = cli.metrics.as_deref().map_or_else(ServiceClient::none, ServiceClient::of_url);
     let mut measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(in_words)?;
     drop(progress);
-    // Before it is judged: rows that are missing are ours and no failure of the gateway.
+    // Taken out before the trial is judged: missing rows are the generator's failure, not the gateway's.
     let aside = aside(&mut measured, cli, rows);
     let judged = measured.judge()?;
     let (asked, circumstances) = (asked(cli, url, sessions), circumstances(&measured, cli.seed));
@@ -63,7 +64,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(summary.is_clean())
 }
 
-/// What kept workers from getting ready says all.
+/// A worker that could not get ready reports a complete reason, so that needs no context.
 fn in_words(error: Error) -> anyhow::Error {
     match error {
         Error::Measure(measure::Error::NotReady(words)) => anyhow::Error::msg(words),
@@ -71,7 +72,7 @@ fn in_words(error: Error) -> anyhow::Error {
     }
 }
 
-/// What a worker is started with: its assignment comes from the coordinator, the rest are flags.
+/// The program that each worker runs: its assignment comes from the coordinator, its settings are these flags.
 fn worker_program(cli: &Cli) -> anyhow::Result<WorkerProgram> {
     let mut program = WorkerProgram::this().context("failed to find this program's own file")?;
     for (flag, value) in [
@@ -85,7 +86,7 @@ fn worker_program(cli: &Cli) -> anyhow::Result<WorkerProgram> {
     Ok(program)
 }
 
-/// What came of the trial beside what is judged.
+/// What the summary shows beside the judged trial. Takes lost rows out of the workers' failures.
 fn aside(measured: &mut Measured, cli: &Cli, mut rows: Option<Rows>) -> Aside {
     let readings = &measured.service.readings;
     let read = cli.metrics.as_ref().and_then(|_| readings.before.as_ref().zip(readings.after.as_ref()));
@@ -127,7 +128,7 @@ fn asked(cli: &Cli, url: &str, sessions: u32) -> Asked {
     }
 }
 
-/// The one trial of the run.
+/// The plan of the run's only trial.
 fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
     let load = Load::Sessions {
         ramp_seconds: cli.ramp_up_secs,
@@ -148,7 +149,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         },
         attempt: 1,
         address: address.to_owned(),
-        // Its counters stand beside ours and are not held against them.
+        // The gateway's counters are only shown in the summary, so no equation needs them.
         keeping: BookKeeping::None,
         connections: sessions,
         workers: cli.workers,
@@ -173,7 +174,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
     }
 }
 
-/// The command line, without a token that may stand in it.
+/// The command line without the coordinator's token.
 fn command() -> String {
     let mut words = Vec::new();
     let mut arguments = std::env::args();

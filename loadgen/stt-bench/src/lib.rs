@@ -1,24 +1,24 @@
-//! Load on speech-to-text gateways, and tests of their protocol.
+//! Load generator, conformance test and inference benchmark for speech-to-text gateways.
 //!
-//! The load generator, in the order in which a trial walks through it:
+//! The load generator's modules, in the order in which a trial passes through them:
 //!
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`hand`], [`coordinated`] | a run by hand; work for a coordinator |
+//! | [`hand`], [`coordinated`] | a run by hand; a worker that takes assignments from a coordinator |
 //! | [`trial`] | one trial of one worker: connections, barrier, load, result |
-//! | `smoke` | does the gateway still speak its protocol? |
-//! | `schedule` | when each session starts, and where its frames fall; pure |
-//! | `load_thread` | one thread and its sessions: the pace |
+//! | `smoke` | checks the gateway's protocol before and after the load |
+//! | `schedule` | when each session starts, and where its frames fall within 20 ms; pure |
+//! | `load_thread` | one thread with its sessions; it sends each frame when it is due |
 //! | `session` | one WebSocket |
-//! | [`audio`], [`expected`] | what is sent, and what must be said about it; pure |
-//! | [`protocol`] | what gateways say; pure |
-//! | [`coverage`], `verify` | whether every frame is answered once, and rightly; pure |
-//! | `answers`, `context` | answers until they are judged; what the sessions of a thread share, and the judgement |
-//! | [`samples`] | raw rows |
-//! | `outcome`, [`summary`] | a worker's result; what a person reads |
+//! | [`audio`], [`expected`] | the audio that is sent, and the inference result that it must produce; pure |
+//! | [`protocol`] | parses the gateways' messages; pure |
+//! | [`coverage`], `verify` | whether every frame is answered exactly once, and correctly; pure |
+//! | `answers`, `context` | answers that are not judged yet; what a thread's sessions share, and the judgement |
+//! | [`samples`] | raw rows, one for each partial |
+//! | `outcome`, [`summary`] | a worker's result; the summary of a run by hand |
 //!
-//! [`inferbench`] measures inference alone; [`conformance`] checks gateways against their contract.
+//! [`inferbench`] measures inference without a gateway; [`conformance`] checks gateways against their contract.
 
 mod answers;
 mod books;

@@ -1,8 +1,8 @@
-//! One load thread: its sessions, its epoll set, and the pace at which frames come due.
+//! One load thread: its sessions, its epoll set, and the pace at which it sends frames.
 //!
-//! Every session has the same period, so the schedule is a ring: sessions ordered by their phase within 20 ms, walked lap by
-//! lap. The thread sleeps until the next frame is due, at least [`TICK_NS`] when there are many, sends what came due
-//! meanwhile, and takes what has arrived. Frames are evenly spread over the 20 ms, so a short sleep makes no burst.
+//! Every session has the same period, so the schedule is a ring: sessions ordered by their phase within 20 ms, walked
+//! lap by lap. The thread sleeps until the next frame is due, but at least [`TICK_NS`], then sends the frames that are
+//! due by then and reads what has arrived. Frames are evenly spread over the 20 ms, so a short sleep makes no burst.
 
 use std::{mem::MaybeUninit, num::NonZeroU64, os::fd::OwnedFd};
 
@@ -21,40 +21,41 @@ use crate::{
 
 /// Shortest sleep while frames come due, in nanoseconds: waking costs as much as sending a frame.
 pub(crate) const TICK_NS: u64 = 250_000;
-/// Frames sent after one reading of the clock, and before arrivals are looked for.
+/// Most frames that are sent after one reading of the clock, before the thread reads again.
 const FRAMES_PER_LOOK: usize = 16;
-/// Events taken from the kernel at once.
+/// Most events taken from the kernel at once.
 const EVENTS: usize = 256;
-/// How often settled sessions and finished attempts are looked for while nothing is due, in nanoseconds.
+/// Interval at which the thread checks for sessions that are at rest, closed or timed out while no frame is due, in
+/// nanoseconds.
 const LOOK_NS: u64 = 5_000_000;
-/// Laps of the ring between two searches for blocked sockets.
+/// Laps of the ring between two searches for blocked sockets: half a second.
 const LAPS_PER_SEARCH: u64 = 25;
-/// How long a gateway may take to end the stream after both sides have said goodbye.
+/// How long a gateway may take to end the stream after both sides have sent Close.
 const LINGER_NS: u64 = 500_000_000;
 
-/// How patient sessions are, in nanoseconds.
+/// Timeouts of a session, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From the start of an attempt until the upgrade is accepted.
+    /// From the start of a connection attempt until the gateway accepts the upgrade.
     pub connect_ns: u64,
-    /// While a socket takes nothing.
+    /// How long a socket may accept no bytes.
     pub send_ns: u64,
-    /// From Close to the gateway's own.
+    /// From our Close frame to the gateway's.
     pub close_ns: u64,
 }
 
-/// What a thread leaves of a trial.
+/// The counts and values of one thread over a trial.
 pub(crate) struct ThreadResult {
     pub(crate) tally: Tally,
     pub(crate) attempts: Attempts,
-    /// Start and end of the window, as it was.
+    /// The trial's times, with the end of the window as it was.
     pub(crate) phases: Phases,
     pub(crate) recorded: Recorded<Metric>,
     pub(crate) handshakes: bench_format::histogram::Recorder,
     pub(crate) failures: bench_format::result::Failures,
     pub(crate) errors: crate::error_samples::ErrorSamples,
     pub(crate) books: Vec<WorkerBook>,
-    /// Actual start minus planned start.
+    /// Actual start minus planned start, in nanoseconds.
     pub(crate) skew_ns: i64,
 }
 
@@ -62,12 +63,12 @@ pub(crate) struct ThreadResult {
 #[derive(Clone, Copy)]
 struct Spot {
     phase_ns: u32,
-    /// First lap in which it has a frame; none any more when it is [`u32::MAX`].
+    /// First lap in which the session has a frame; [`u32::MAX`] once it has ended.
     first_lap: u32,
     slot: u32,
 }
 
-/// See the module.
+/// Sessions, the epoll set that watches them, and the ring that says when each sends.
 pub(crate) struct LoadThread {
     pub(crate) cx: Context,
     sessions: Vec<Session>,
@@ -82,7 +83,7 @@ fn kernel(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
     move |errno| Error::Kernel { what, source: errno.into() }
 }
 
-/// An epoll set for a thread.
+/// Creates an epoll set for a thread.
 pub(crate) fn epoll_set() -> Result<OwnedFd, Error> {
     epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel("create an epoll set"))
 }
@@ -92,8 +93,8 @@ impl LoadThread {
         Self { cx, sessions: Vec::new(), sources, patience, random: seed, ring: Vec::new(), skew_ns: 0 }
     }
 
-    /// Has `wanted` sessions open: keeps those that are at rest, closes surplus ones, attempts the missing ones, at most
-    /// `in_flight` at a time. `first` is the index of the thread's first session among those of all workers.
+    /// Opens `wanted` sessions: keeps those that are at rest, closes surplus ones, and attempts the missing ones, at
+    /// most `in_flight` at a time. `first` is the index of the thread's first session among those of all workers.
     pub(crate) fn open(&mut self, wanted: u32, first: u32, in_flight: u32) -> Result<(), Error> {
         self.close(wanted as usize)?;
         self.sessions.truncate(wanted as usize);
@@ -124,7 +125,7 @@ impl LoadThread {
         }
     }
 
-    /// Attempts are made in order: all before `oldest` have an outcome.
+    /// Ends attempts that have timed out. Attempts are made in order, and all before `oldest` have an outcome.
     fn give_up_old_attempts(&mut self, attempted: &[u32], oldest: &mut usize) {
         let now = monotonic_ns();
         while let Some(slot) = attempted.get(*oldest) {
@@ -139,21 +140,21 @@ impl LoadThread {
         }
     }
 
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub(crate) fn alive(&self) -> u32 {
         self.cx.alive
     }
 
-    /// Congestion control on its sockets.
+    /// Congestion control of the first socket that is there; all sockets use the same.
     pub(crate) fn congestion_control(&self) -> Option<String> {
         let socket = self.sessions.iter().find_map(Session::socket)?;
         rustix::net::sockopt::tcp_congestion(socket).ok()
     }
 
-    /// Offers the load of a trial until its window ends, or until nobody is left to offer it to; then waits for what is
-    /// in flight. `window_over` is called in between.
+    /// Offers the load of a trial until its window ends or no session is left, then waits for frames that are not
+    /// answered yet. Calls `window_over` between the two.
     pub(crate) fn work(&mut self, load: LoadState, start: Start, window_over: impl FnOnce()) -> Result<(), Error> {
-        // The default slack of 50 us would make every frame late by as much.
+        // The default slack of 50 us would delay every frame by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let phases = load.phases;
         self.cx.load = Some(load);
@@ -214,8 +215,8 @@ impl LoadThread {
         }
     }
 
-    /// Counts the frames that were due from the cursor on, and sends none: a generator that is so far behind its schedule
-    /// must come to an end, too.
+    /// Counts the frames from the cursor on as due, without sending them: a generator that is this far behind its
+    /// schedule must also end.
     fn forgo(&mut self, mut cursor: Cursor, phases: Phases, now_ns: u64) {
         loop {
             let due = cursor.due_ns(&self.ring, phases.start_ns);
@@ -242,7 +243,7 @@ impl LoadThread {
         }
     }
 
-    /// Waits until every frame is covered, not past the deadline.
+    /// Waits until every frame is covered, at most until the deadline.
     fn drain(&mut self, deadline_ns: u64) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
@@ -255,7 +256,7 @@ impl LoadThread {
         }
     }
 
-    /// Says goodbye to every session from `from` on, and to those that are not at rest, and waits for the gateway's answers.
+    /// Closes every session from `from` on, and those that are not at rest, and waits for the gateway's Close frames.
     pub(crate) fn close(&mut self, from: usize) -> Result<(), Error> {
         for (slot, session) in self.sessions.iter_mut().enumerate() {
             if slot >= from || !session.is_at_rest() {
@@ -284,7 +285,8 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Handles events for a while: what looks at every session must not do so at every event.
+    /// Handles events until a moment. Callers that look at every session use it, so that they don't do so at every
+    /// event.
     fn turn_until(&mut self, until_ns: u64) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
@@ -295,7 +297,7 @@ impl LoadThread {
         }
     }
 
-    /// Waits for events, at the latest until a moment, and handles them.
+    /// Waits for events, at most until a moment, and handles them.
     fn turn(&mut self, now_ns: u64, until_ns: u64) -> Result<(), Error> {
         let wait_ns = until_ns.saturating_sub(now_ns);
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
@@ -312,7 +314,7 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Closes the books of the trial; sessions that are at rest stay.
+    /// Ends the trial's counts and returns them; sessions stay. Returns `None` when no load was given.
     pub(crate) fn report(&mut self) -> Option<ThreadResult> {
         let mut books = Vec::new();
         for session in &mut self.sessions {
@@ -339,14 +341,14 @@ impl LoadThread {
     }
 }
 
-/// A place in the ring and in time.
+/// A place in the ring, and the lap.
 struct Cursor {
     lap: u64,
     at: usize,
 }
 
 impl Cursor {
-    /// When the next frame is due, in nanoseconds; never, in an empty ring.
+    /// When the next frame is due, in nanoseconds; [`u64::MAX`] in an empty ring.
     #[inline]
     fn due_ns(&self, ring: &[Spot], start_ns: u64) -> u64 {
         match ring.get(self.at) {
@@ -355,7 +357,7 @@ impl Cursor {
         }
     }
 
-    /// Whose frame is next; nobody's, where a session hasn't started or has ended.
+    /// The session whose frame is next; `None` when it hasn't started or has ended.
     #[inline]
     fn session<'a>(&self, ring: &mut [Spot], sessions: &'a mut [Session]) -> Option<&'a mut Session> {
         let spot = &mut ring[self.at];
@@ -371,7 +373,7 @@ impl Cursor {
         Some(session)
     }
 
-    /// Goes on to the next place; says whether a lap is over.
+    /// Moves to the next place; returns whether a lap is complete.
     #[inline]
     fn advance(&mut self, ring: &[Spot]) -> bool {
         self.at += 1;

@@ -1,26 +1,26 @@
-//! What of a session is worth a histogram.
+//! The histograms that a trial of sessions records.
 
 use loadgen_core::{
     phases::Phases,
     recorder::{Metrics, Recorder},
 };
 
-/// The histograms of a trial, each over the measured window.
+/// A histogram over the measured window, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
-    /// From when the last frame of a batch was due to its partial.
+    /// From when the last frame of a batch was due until its partial arrived.
     Newest,
-    /// From when the first frame of a batch was due to its partial.
+    /// From when the first frame of a batch was due until its partial arrived.
     Oldest,
-    /// From when the last frame was sent: as load generators measure that trust themselves.
+    /// From when the last frame was sent until its partial arrived; for comparison with other load generators.
     NewestService,
-    /// From when the first frame was sent.
+    /// From when the first frame was sent until its partial arrived.
     OldestService,
-    /// How late a flush was, says the gateway.
+    /// How late a flush was by the gateway's clock.
     FlushLateness,
-    /// How late a frame was sent: the generator's own lateness, and what a blocked socket adds.
+    /// From when a frame was due until it was sent: the generator's own lateness, and what a blocked socket adds.
     Delay,
-    /// How late a frame was tried to be sent: the generator's own lateness alone.
+    /// From when a frame was due until the generator handled it: the generator's own lateness alone.
     Lateness,
 }
 

@@ -1,4 +1,4 @@
-//! From counters to a worker's result. Pure but for the environment.
+//! Turns the counters of a worker's threads into its result. Pure, except that it reads the environment.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use bench_format::{
 use crate::load_thread::ThreadResult;
 
 impl ThreadResult {
-    /// Adds another thread's.
+    /// Adds another thread's counts and values; of the two skews the larger one is kept.
     pub(crate) fn add(&mut self, other: Self) {
         self.tally.add(&other.tally);
         self.attempts.add(&other.attempts);
@@ -28,13 +28,13 @@ impl ThreadResult {
         }
     }
 
-    /// The window was over at this moment: earlier than planned where nobody was left to talk to.
+    /// Sets the end of the window: earlier than planned when no session was left.
     pub(crate) fn window_ended(&mut self, ended_ns: u64) {
         self.phases.end_window(ended_ns);
     }
 }
 
-/// A worker's result.
+/// The result of a worker from the sum of its threads.
 pub(crate) fn result(
     assignment: &Assignment,
     done: ThreadResult,

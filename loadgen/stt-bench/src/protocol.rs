@@ -1,6 +1,6 @@
-//! What gateways say, read strictly: exactly the known keys, integers as integers, and nothing that can't be true.
+//! The gateways' messages, parsed strictly: exactly the known keys, integers as integers, and no impossible values.
 //!
-//! Pure. A gateway that sends anything else has broken the protocol, and its session is over.
+//! Pure. A gateway that sends anything else violates the protocol, and the session ends.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 /// Path of the upgrade request.
 pub const PATH: &str = "/ws/stt";
-/// The first message of a session.
+/// The first message of a session, which the client sends.
 pub const START: &[u8] = br#"{"type":"start"}"#;
 
-/// What a text message is.
+/// A text message of a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message<'a> {
-    /// The words of a batch of frames.
+    /// The transcript of a batch of frames.
     Partial(Partial<'a>),
-    /// A batch of frames that was dropped.
+    /// The report that a batch of frames was dropped.
     Error(ErrorFrame<'a>),
 }
 
@@ -32,31 +32,31 @@ pub struct Partial<'a> {
     pub newest_frame_seq: u64,
     /// Frames in the batch.
     pub frames: u64,
-    /// Root of the mean square, says inference.
+    /// Root mean square of the samples, from inference.
     pub rms: f64,
-    /// Sign changes, says inference.
+    /// Sign changes between samples, from inference.
     pub zero_crossings: u64,
-    /// Checksum, says inference.
+    /// Checksum of the samples, from inference.
     pub checksum: u32,
-    /// Samples over all passes, says inference.
+    /// Samples over all passes, from inference.
     pub samples: u64,
-    /// The words, says inference.
+    /// The transcript, from inference; never empty.
     #[serde(borrow)]
     pub transcript: Cow<'a, str>,
-    /// Bytes of audio, says inference.
+    /// Bytes of audio, from inference.
     pub audio_bytes: u64,
-    /// Passes that the gateway asked for.
+    /// Passes over the audio that the gateway requested.
     pub cpu_passes: u32,
-    /// What the gateway was told of the model's delay, in milliseconds.
+    /// The gateway's setting for the model's delay, in milliseconds.
     pub model_delay_ms: u64,
     /// How late the gateway's flush was by its own clock, in milliseconds.
     pub flush_lateness_ms: f64,
-    /// Requests in flight, by the gateway's count.
+    /// Requests to inference in flight, as the gateway counts them.
     pub inflight_model_jobs: u64,
 }
 
 impl Partial<'_> {
-    /// The same with memory of its own.
+    /// The same partial, with a transcript that it owns.
     pub(crate) fn into_owned(self) -> Partial<'static> {
         Partial { transcript: Cow::Owned(self.transcript.into_owned()), ..self }
     }
@@ -68,19 +68,19 @@ enum PartialType {
     Partial,
 }
 
-/// The end of a batch of frames that got no answer.
+/// The report that a batch of frames was dropped: these frames get no partial.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorFrame<'a> {
     #[serde(rename = "type")]
     _type: ErrorType,
-    /// Where in the gateway it happened.
+    /// The part of the gateway in which the error occurred; a gateway's name for it.
     #[serde(borrow)]
     pub stage: Cow<'a, str>,
-    /// What happened.
+    /// The kind of the error, by which dropped frames are counted.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
-    /// The same for people.
+    /// Description for a reader; in no fixed form.
     #[serde(borrow)]
     pub message: Cow<'a, str>,
     /// First frame of the batch.
@@ -89,22 +89,22 @@ pub struct ErrorFrame<'a> {
     pub newest_frame_seq: u64,
     /// Frames in the batch.
     pub frames: u64,
-    /// Bytes of audio.
+    /// Bytes of audio in the batch.
     pub audio_bytes: u64,
-    /// How long ago the gateway had received the first frame, in milliseconds.
+    /// Age of the first frame since the gateway received it, in milliseconds.
     pub oldest_age_ms: f64,
-    /// How long ago it had received the last.
+    /// Age of the last frame since the gateway received it, in milliseconds.
     pub newest_age_ms: f64,
-    /// As in a partial.
+    /// How late the gateway's flush was by its own clock, in milliseconds.
     pub flush_lateness_ms: f64,
-    /// How long the request to inference took, in milliseconds, where there was one.
+    /// Duration of the request to inference, in milliseconds; absent when there was none.
     #[serde(default)]
     pub inference_elapsed_ms: Option<f64>,
-    /// Batches in flight.
+    /// Batches of the gateway in flight.
     pub inflight_gateway_batches: u64,
-    /// Frames that have been waiting since.
+    /// Frames that the gateway has buffered.
     pub gateway_buffer_frames: u64,
-    /// HTTP status of inference, where there was one.
+    /// HTTP status from inference; absent when there was none.
     #[serde(default)]
     pub inference_status: Option<u16>,
     /// Whether a later request may succeed.
@@ -117,25 +117,26 @@ enum ErrorType {
     Error,
 }
 
-/// Why a message is none of the protocol's.
+/// Why a text is not a message of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
-    /// Neither of the two messages.
+    /// The JSON is neither of the two messages.
     #[error("not a message of the protocol: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A number that can't be.
+    /// A key (first) with a value that can't be right.
     #[error("{0} can't be {1}")]
     Impossible(&'static str, String),
 }
 
-/// Reads a text message.
+/// Parses a text message.
 ///
 /// # Errors
-/// The [`Violation`].
+/// [`Violation::Malformed`] when the JSON is neither message, [`Violation::Impossible`] when a range of frames, a count
+/// or a number can't be right.
 pub fn parse(text: &[u8]) -> Result<Message<'_>, Violation> {
     match serde_json::from_slice(text) {
         Ok(partial) => check_partial(partial).map(Message::Partial),
-        // Errors are rare, so that the second look costs nothing where it matters.
+        // Error frames are rare, so parsing twice costs nothing where it matters.
         Err(no_partial) => match serde_json::from_slice(text) {
             Ok(error) => check_error(error).map(Message::Error),
             Err(no_error) if claims_error(text) => Err(no_error.into()),
@@ -191,7 +192,7 @@ fn check_not_negative<const N: usize>(values: [(&'static str, f64); N]) -> Resul
     }
 }
 
-/// Whether the message at least says that it is an error: then its mistakes are those of an error.
+/// Whether the message's type is `error`: then the reason is that of an error frame.
 fn claims_error(text: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Tag {
@@ -319,7 +320,7 @@ mod tests {
             let text = message.to_string();
             let Ok(Message::Partial(read)) = parse(text.as_bytes()) else { panic!("{text}") };
             prop_assert_eq!((read.oldest_frame_seq, read.newest_frame_seq, read.frames), (oldest, newest, frames));
-            // The reader rounds the last bit of some numbers, which is far from mattering.
+            // serde_json may round the last bit of a number.
             prop_assert!((read.rms - rms).abs() <= rms * 1e-15);
         }
     }

@@ -1,7 +1,7 @@
-//! Raw rows, one for each partial of the window, written by a thread of their own.
+//! Raw rows, one for each partial of the window, written by a separate thread.
 //!
-//! Load threads hand over batches and never wait: a batch for which there is no room is counted, and the trial is told
-//! of it. The header is the one that readers of such files know.
+//! Load threads hand over batches and never wait: when the queue is full, the rows of a batch are counted as lost, and
+//! the trial's result has their number. The header has the columns that existing readers of such files know.
 
 use std::{
     borrow::Cow,
@@ -14,20 +14,20 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// First line of a file.
+/// First line of a file of rows: the names of its columns.
 pub const HEADER: &str = "sample_index,session_id,oldest_frame_seq,newest_frame_seq,frames,transcript,audio_bytes,\
                           newest_latency_ms,oldest_latency_ms,flush_lateness_ms,received_ms";
-/// Rows handed over at once.
+/// Rows that a load thread hands over at once.
 const BATCH: usize = 256;
-/// Batches that may wait: some 16 MiB of rows.
+/// Most batches in the queue: about 16 MiB of rows.
 const WAITING: usize = 512;
-/// zstd's own default.
+/// Compression level of zstd: the library's default.
 const LEVEL: i32 = 3;
 
-/// A partial of the window.
+/// One row: a partial that arrived in the window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The session, by its index among those of all workers.
+    /// Index of the session among those of all workers.
     pub session: u64,
     /// First frame of the batch.
     pub oldest: u64,
@@ -35,21 +35,21 @@ pub struct Row {
     pub newest: u64,
     /// Frames in the batch.
     pub frames: u64,
-    /// What was understood.
+    /// The transcript.
     pub transcript: Cow<'static, str>,
-    /// Bytes of audio.
+    /// Bytes of audio in the batch.
     pub audio_bytes: u64,
-    /// From when the last frame was due, in nanoseconds.
+    /// From when the last frame was due until the partial arrived, in nanoseconds.
     pub newest_ns: u64,
-    /// From when the first frame was due.
+    /// From when the first frame was due until the partial arrived, in nanoseconds.
     pub oldest_ns: u64,
-    /// How late the flush was, says the gateway.
+    /// How late the flush was by the gateway's clock, in nanoseconds.
     pub lateness_ns: u64,
-    /// When it arrived, in nanoseconds from the window's start.
+    /// When the partial arrived, in nanoseconds from the window's start.
     pub received_ns: u64,
 }
 
-/// The end of the rows that a load thread holds.
+/// The sender of one load thread. Dropping it hands over the rest.
 pub struct Feed {
     rows: Vec<Row>,
     batches: SyncSender<Vec<Row>>,
@@ -88,24 +88,24 @@ pub struct Writer<W> {
     thread: JoinHandle<(Option<W>, u64, io::Result<()>)>,
 }
 
-/// What became of the rows.
+/// The outcome of writing.
 #[derive(Debug)]
 pub struct Written<W> {
-    /// Where they were written; gone when a compressed file could not be ended.
+    /// What the rows were written to; absent when compression could not be completed.
     pub to: Option<W>,
-    /// Rows that were written.
+    /// Number of rows that were written.
     pub rows: u64,
-    /// Rows for which there was no room, because writing didn't keep up or had failed.
+    /// Rows that were lost, because writing was too slow or had failed.
     pub overflow: u64,
-    /// Why writing failed, if it did; what was written before stands.
+    /// Why writing failed, if it did; what was written before remains.
     pub error: Option<io::Error>,
 }
 
 impl<W: Write + Send + 'static> Writer<W> {
-    /// Starts the thread; `compress` makes it zstd.
+    /// Starts the thread; `compress` writes zstd.
     ///
     /// # Errors
-    /// When there is no thread to be had or no compressor.
+    /// When the thread can't be started.
     pub fn start(to: W, compress: bool) -> io::Result<Self> {
         let (batches, waiting) = sync_channel(WAITING);
         let thread = thread::Builder::new().name("samples".into()).spawn(move || {
@@ -121,12 +121,12 @@ impl<W: Write + Send + 'static> Writer<W> {
         Ok(Self { batches, overflow: Arc::default(), thread })
     }
 
-    /// A load thread's end.
+    /// A sender for one load thread.
     pub fn feed(&self) -> Feed {
         Feed { rows: Vec::with_capacity(BATCH), batches: self.batches.clone(), overflow: Arc::clone(&self.overflow) }
     }
 
-    /// Writes what waits, once all load threads have let go of their ends.
+    /// Writes the rest of the queue; waits until all senders are dropped.
     pub fn finish(self) -> Written<W> {
         drop(self.batches);
         let (to, rows, result) = self.thread.join().expect("writing rows doesn't panic");
@@ -165,7 +165,7 @@ fn write_rows(out: &mut impl Write, batches: &Receiver<Vec<Row>>) -> (u64, io::R
 fn write_row(out: &mut dyn Write, index: u64, row: &Row) -> io::Result<()> {
     let Row { session, oldest, newest, frames, audio_bytes, .. } = row;
     let ms = |ns: u64| ns as f64 / 1e6;
-    // The gateway measures its lateness to no more than microseconds.
+    // Gateways measure their lateness to microseconds at most.
     let lateness_ms = (row.lateness_ns / 1000) as f64 / 1e3;
     writeln!(
         out,
@@ -177,7 +177,7 @@ fn write_row(out: &mut dyn Write, index: u64, row: &Row) -> io::Result<()> {
     )
 }
 
-/// As CSV wants a text that may contain anything (RFC 4180).
+/// A field of CSV that may contain any text (RFC 4180).
 fn quoted(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))

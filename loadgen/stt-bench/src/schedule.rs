@@ -1,25 +1,25 @@
 //! When each session starts, and where within 20 ms its frames fall. Pure.
 //!
-//! Sessions start one after another over the ramp. Within the 20 ms between two frames they are spread evenly, whatever
-//! the ramp does: a generator that sends in bursts measures its own queue.
+//! Sessions start one after another over the ramp. Within the 20 ms between two frames they are spread evenly, with or
+//! without a ramp: a generator that sends in bursts measures its own queue.
 
 use loadgen_core::schedule::splitmix64;
 
 use crate::audio::FRAME_NS;
 
-/// 2^64 divided by the golden ratio: multiples of it, cut to 64 bits, are spread evenly however many are taken.
+/// 2^64 divided by the golden ratio: its multiples modulo 2^64 are spread evenly for any number of them.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// When the sessions of one thread start.
+/// What determines when the sessions of one thread start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// Index of the thread's first session among those of all workers.
     pub(crate) first: u64,
-    /// Sessions of all workers.
+    /// Number of sessions of all workers.
     pub(crate) of: u64,
-    /// Ramp and spread, in nanoseconds.
+    /// Duration of ramp and spread together, in nanoseconds.
     pub(crate) ramp_ns: u64,
-    /// The trial's.
+    /// Seed of the trial.
     pub(crate) seed: u64,
 }
 
@@ -28,14 +28,14 @@ pub(crate) struct Start {
 pub(crate) struct Place {
     /// Index of the session among those of all workers.
     pub(crate) index: u64,
-    /// 20 ms after the start of the load that pass before its first frame.
+    /// Periods of 20 ms from the start of the load to the session's first frame.
     pub(crate) first_lap: u64,
-    /// What is added to that, below 20 ms.
+    /// Offset of its frames within each period, in nanoseconds below 20 ms.
     pub(crate) phase_ns: u32,
 }
 
 impl Start {
-    /// The place of a thread's session.
+    /// The place of the thread's session `slot`.
     pub(crate) fn of(&self, slot: u32) -> Place {
         let index = self.first + u64::from(slot);
         let ramp_ns = u128::from(self.ramp_ns) * u128::from(index) / u128::from(self.of.max(1));

@@ -1,8 +1,8 @@
-//! One session: a WebSocket that sends a frame of audio every 20 ms and is answered once in a while.
+//! One session: a WebSocket that sends a frame of audio every 20 ms and receives a partial for each batch of frames.
 //!
-//! Non-blocking: every call does what the socket allows and returns. A blocked socket stops no clock: frames that come
-//! due meanwhile wait their turn, and their latency counts from when they were due. Frames are composed when they are
-//! sent, so that what waits takes no memory.
+//! Non-blocking: every call does what the socket allows and returns. A blocked socket doesn't stop the clock: frames
+//! that come due meanwhile wait, and their latency counts from when they were due. Frames are composed when they are
+//! sent, so waiting frames take no memory.
 
 mod receive;
 mod send;
@@ -20,95 +20,96 @@ use rustix::{event::epoll, net::sockopt};
 
 use crate::{audio::FRAME_NS, context::Context, coverage::Coverage};
 
-/// Close code 1000, "normal".
+/// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
-/// How far a session is.
+/// State of a session, in the order in which it passes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Waiting for TCP.
+    /// TCP connects.
     Connecting,
-    /// Waiting for the answer to the upgrade.
+    /// The upgrade request is sent or queued; the response is awaited.
     Upgrading,
-    /// Takes audio.
+    /// The session sends audio.
     Open,
-    /// Close frame queued or sent; the gateway's is awaited.
+    /// A Close frame is queued or sent; the gateway's is awaited.
     Closing,
-    /// Close frames exchanged; the end of the stream is awaited, so that the gateway keeps the TIME_WAIT.
+    /// Close frames were exchanged; the gateway is to end the stream, so that the TIME_WAIT state is on its side.
     Closed,
-    /// Over.
+    /// The socket is closed.
     Ended,
 }
 
 /// When the frames of a trial are due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// The first of them, in nanoseconds of the monotonic clock.
+    /// When the trial's first frame is due, in nanoseconds of the monotonic clock.
     pub(crate) first_due_ns: u64,
     /// Frames of earlier trials on the same connection.
     pub(crate) base: u64,
 }
 
 impl Pace {
-    /// When frame `seq` is due.
+    /// When frame `seq` is due, in nanoseconds of the monotonic clock.
     #[inline]
     pub(crate) fn due_ns(&self, seq: u64) -> u64 {
         self.first_due_ns + (seq - self.base - 1) * FRAME_NS
     }
 
-    /// The last frame that was due before a moment; `base` when none was.
+    /// Number of the last frame that was due before a moment; `base` when there was none.
     pub(crate) fn due_before(&self, moment_ns: u64) -> u64 {
         self.base + moment_ns.saturating_sub(self.first_due_ns).div_ceil(FRAME_NS)
     }
 }
 
-/// See the module.
+/// State of one connection, and of the trial's frames on it.
 pub(crate) struct Session {
     socket: Option<OwnedFd>,
     pub(crate) stage: Stage,
-    /// Index among the thread's sessions: what epoll calls it.
+    /// Index among the thread's sessions, and the data of its epoll events.
     slot: u32,
-    /// Index among the sessions of all workers: what tells its audio from the others'.
+    /// Index among the sessions of all workers; it determines the session's audio.
     index: u64,
     pace: Pace,
-    /// Frames due so far; so for the next two: since the connection opened.
+    /// Frames due since the connection opened.
     due: u64,
-    /// Frames that the socket took in full.
+    /// Frames that the socket accepted in full since the connection opened.
     sent: u64,
     coverage: Coverage,
-    /// How late each frame was sent that is not covered yet, in microseconds.
+    /// For each frame that was sent and isn't covered yet: how late it was sent, in microseconds.
     delays: VecDeque<u32>,
-    /// Whether the first message, which is no frame, was sent in full.
+    /// Whether the protocol's first message, which has no frame number, was sent in full.
     started: bool,
-    /// The one message that the socket took in part, and how much of it.
+    /// The upgrade request, control frames, or the rest of a message that the socket accepted in part. `out_at` bytes
+    /// of it are sent.
     out: Vec<u8>,
     out_at: usize,
     out_is: Out,
-    /// Since when the socket takes nothing; 0 while it does.
+    /// Since when the socket accepts no bytes, in nanoseconds of the monotonic clock; 0 while it accepts them.
     blocked_since_ns: u64,
     watches_writes: bool,
     pub(crate) attempted_ns: u64,
     key: String,
     input: Vec<u8>,
     assembly: Assembly,
-    /// First messages of this trial (1, or 0 on a connection that was kept) and partials.
+    /// First messages of this trial: 1, or 0 on a connection that was kept.
     unnumbered: u64,
     replies: u64,
-    /// Whether it ended before we closed it: that is the failure, and not that frames got no answer.
+    /// Whether it ended before we closed it. That is the failure then, and its unanswered frames are no further one.
     ended_early: bool,
 }
 
-/// What waits in `out`.
+/// What `out` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Out {
     Start,
     Frame,
-    /// Upgrade request or control frames.
+    /// The upgrade request or control frames.
     Other,
 }
 
 impl Session {
-    /// Starts an attempt.
+    /// Starts a connection attempt; a failure at once ends the session and is counted.
     pub(crate) fn connect(
         cx: &mut Context,
         slot: u32,
@@ -160,19 +161,19 @@ impl Session {
         epoll::EventData::new_u64(u64::from(self.slot))
     }
 
-    /// A new trial begins on this connection.
+    /// Starts a trial on this connection: `index` is the session's among all workers.
     pub(crate) fn assign(&mut self, index: u64, first_due_ns: u64) {
         self.index = index;
         self.pace = Pace { first_due_ns, base: self.due };
     }
 
-    /// A trial is over and its books are closed.
+    /// Resets the counts of a trial after they were reported.
     pub(crate) fn forget_trial(&mut self) {
         self.pace.base = self.due;
         (self.unnumbered, self.replies) = (0, 0);
     }
 
-    /// epoll says that something happened.
+    /// Handles an epoll event.
     #[inline]
     pub(crate) fn on_event(&mut self, cx: &mut Context, flags: epoll::EventFlags) {
         if self.stage == Stage::Connecting {
@@ -201,8 +202,8 @@ impl Session {
         self.stage == Stage::Open && self.out.is_empty() && self.coverage.to == self.due
     }
 
-    /// Says goodbye, after everything that is queued. The socket stays until the gateway has answered: closing it with
-    /// unread data would reset the connection and destroy what is in flight.
+    /// Queues a Close frame after everything else. The socket stays open until the gateway has answered: closing it
+    /// with unread data would reset the connection and destroy what is in flight.
     pub(crate) fn close(&mut self, cx: &mut Context) {
         if self.stage == Stage::Open {
             cx.alive -= 1;
@@ -211,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Ends it, whatever the gateway does; only what was still awaited from it is a failure.
+    /// Ends the session without waiting for the gateway; a failure only if the gateway still owed something.
     pub(crate) fn give_up(&mut self, cx: &mut Context, why: &str) {
         match self.stage {
             Stage::Closed => self.end(cx, ""),
@@ -237,32 +238,33 @@ impl Session {
                 let ended_by_gateway = why == "eof" || why.starts_with("close_");
                 cx.fail(&format!("session/{}", if ended_by_gateway { "closed" } else { why }), now);
             }
-            // A stream that simply ends is goodbye enough.
+            // The end of the stream is accepted in place of a Close frame.
             Stage::Closing if why != "eof" => cx.fail(&format!("session/{why}"), now),
             Stage::Closing | Stage::Closed => {}
         }
         self.stage = Stage::Ended;
-        // Also takes the descriptor out of the epoll set.
+        // Dropping the socket also removes it from the epoll set.
         self.socket = None;
         (self.out, self.out_at) = (Vec::new(), 0);
         (self.input, self.assembly) = (Vec::new(), Assembly::default());
     }
 
-    /// A socket that has taken nothing for too long.
+    /// Ends a session whose socket has accepted no bytes for longer than `send_timeout_ns`.
     pub(crate) fn look_for_timeout(&mut self, cx: &mut Context, now_ns: u64, send_timeout_ns: u64) {
         if self.blocked_since_ns != 0 && self.socket.is_some() && now_ns > self.blocked_since_ns + send_timeout_ns {
             self.end(cx, "send_timeout");
         }
     }
 
-    /// Closes the books on this trial's frames: what was due and never sent, what was sent and never covered.
+    /// Ends the counts of this trial's frames: those due and never sent, and those sent and never covered. Returns the
+    /// connection's book; `None` when nothing was sent.
     pub(crate) fn settle(&mut self, cx: &mut Context) -> Option<WorkerBook> {
         let sent = self.sent - self.pace.base;
         let lost = self.sent - self.coverage.to;
         cx.tally.unsent += self.due - self.sent;
         cx.tally.lost += lost;
         if lost > 0 && !self.ended_early {
-            // The failure is that of the first frame that got no answer.
+            // The failure is dated by the first frame without an answer.
             let due_ns = self.pace.due_ns((self.coverage.to + 1).max(self.pace.base + 1));
             cx.fail("coverage/uncovered", due_ns);
         }
@@ -276,7 +278,7 @@ impl Session {
         })
     }
 
-    /// The socket, for evidence.
+    /// The socket, from which evidence reads the congestion control.
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
     }

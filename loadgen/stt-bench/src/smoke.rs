@@ -1,7 +1,7 @@
-//! The check of a gateway's protocol around a trial: does it still speak it, on a connection of its own?
+//! A check of the gateway's protocol before and after the load, on a connection of its own.
 //!
-//! One session, blocking: first message, one frame, its partial, Close and the answer to that. What it sends is in the
-//! worker's books as messages without a number, and the answer stands beside the load's.
+//! One session, blocking: first message, one frame, its partial, Close and the gateway's Close. Its messages are in the
+//! worker's books as messages without a number, and its frame's outcome is kept apart from the load's.
 
 use std::{
     net::SocketAddr,
@@ -22,35 +22,35 @@ use crate::{
     verify::wrong,
 };
 
-/// How long a partial may take: a flush interval, as much phase, and the model.
+/// How long a partial may take: a flush interval, up to one more for the phase, and the model.
 const PARTIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Close code 1000, "normal".
+/// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
 /// Messages that a check sends: the first message and one frame.
 const MESSAGES: u64 = 2;
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Smoke {
     /// What was wrong; empty when nothing was.
     findings: Vec<String>,
-    /// The book of its connection, if that was opened.
+    /// The book of the check's connection; absent when it was not opened.
     book: Option<WorkerBook>,
-    /// How its one frame ended; absent when nobody can say.
+    /// The outcome of the frame; absent when no answer was understood.
     outcome: Option<FrameOutcome>,
 }
 
-/// How the frame of a check ended.
+/// The outcome of a check's frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FrameOutcome {
-    /// By a partial, right or wrong.
+    /// A partial, right or wrong.
     Answered,
-    /// By an error frame of this kind.
+    /// An error frame of this kind.
     Dropped(String),
 }
 
-/// Puts two checks into a worker's result.
+/// Adds the checks before and after the load to a worker's result.
 pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     let mut check = Conformance::default();
     for Smoke { book, outcome, .. } in [&before, &after] {
@@ -66,7 +66,7 @@ pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     result.conformance = Some(check);
 }
 
-/// Makes the check.
+/// Performs the check.
 pub(crate) fn check(
     target: SocketAddr,
     upgrade: &UpgradeRequest,
@@ -107,7 +107,7 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     goodbye(&mut peer, deadline).map_err(|words| format!("waiting 3 s for an answer to Close: {words}"))
 }
 
-/// What the answer to the one frame is, and what is wrong with it.
+/// The frame's outcome, and what is wrong with the answer.
 fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<String>) {
     match protocol::parse(text) {
         Ok(Message::Partial(partial)) if (partial.oldest_frame_seq, partial.newest_frame_seq) != (1, 1) => {
@@ -131,7 +131,7 @@ fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<
     }
 }
 
-/// The next text message; anything else but pings and pongs is a finding.
+/// The next text message; any other frame but Ping and Pong is a finding.
 fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
     match next(peer, deadline).map_err(|silence| silence.to_string())? {
         Taken { opcode: Opcode::Text, payload, .. } => Ok(payload),
@@ -139,7 +139,7 @@ fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The gateway's Close, or the end of the stream.
+/// Waits for the gateway's Close or the end of the stream.
 fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     match next(peer, deadline) {
         Ok(Taken { opcode: Opcode::Close, .. }) | Err(Silence::Ended) => Ok(()),
@@ -148,7 +148,7 @@ fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     }
 }
 
-/// The next frame that is no ping or pong.
+/// The next frame that is no Ping or Pong.
 fn next(peer: &mut Peer, deadline: Instant) -> Result<Taken, Silence> {
     loop {
         let taken = peer.frame(deadline)?;

@@ -1,7 +1,7 @@
-//! The summary of a run by hand: the fields that readers of such summaries know, and what those lacked.
+//! The summary of a run by hand, which `stt-loadgen` prints as JSON.
 //!
-//! Pure. Latencies are from when a frame was due; those from when it was sent stand beside them, for comparison with
-//! generators that only know these.
+//! Pure. Latencies count from when a frame was due. Those that count from when it was sent stand beside them, for
+//! comparison with generators that have no other.
 
 use std::collections::BTreeMap;
 
@@ -23,58 +23,58 @@ mod verdict;
 
 pub use self::verdict::{Gate, Verdict, objectives};
 
-/// What a run was asked to do.
+/// What the command line requested.
 #[derive(Clone, Debug, Serialize)]
 pub struct Asked {
-    /// As given.
+    /// URL of the gateway.
     pub url: String,
-    /// As given.
+    /// Name of the gateway; absent when none was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
-    /// As given.
+    /// File of raw rows; absent when none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_file: Option<String>,
-    /// Concurrent sessions.
+    /// Number of concurrent sessions.
     pub sessions: u32,
-    /// A label.
+    /// Label of the run.
     pub repeat: u32,
-    /// In seconds.
+    /// Load before the measured window, in seconds.
     pub warmup_secs: f64,
-    /// In seconds.
+    /// Length of the measured window, in seconds.
     pub measure_secs: f64,
-    /// In seconds.
+    /// Time over which sessions start, in seconds.
     pub ramp_up_secs: f64,
-    /// In milliseconds.
+    /// Time that is added to the ramp, in milliseconds.
     pub session_start_spread_ms: f64,
 }
 
-/// The rest of the command line, and what the machine was.
+/// The rest of the command line, and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Circumstances {
     /// Program and version.
     pub program: &'static str,
-    /// Unix nanoseconds at which the load started.
+    /// Start of the load, in nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,
-    /// Worker processes.
+    /// Number of worker processes.
     pub workers: u32,
-    /// Seed of phases and masks.
+    /// Seed of the sessions' phases and of the masks.
     pub seed: u64,
-    /// The machine.
+    /// The machine of the first worker.
     pub environment: Environment,
-    /// Command that repeats it.
+    /// Command that repeats the run, without a token.
     pub command: String,
 }
 
-/// The summary.
+/// The fields of the printed JSON, in order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     #[serde(flatten)]
     asked: Asked,
-    /// Partials received in the window.
+    /// Partials that covered frames in the window.
     partials: u64,
-    /// Sessions that ended with any error, the whole run long.
+    /// Failures of sessions, in the window and outside of it.
     protocol_errors: u64,
-    /// Error frames, the whole run long.
+    /// Error frames, in the window and outside of it.
     inference_errors: u64,
     inference_error_counts: Vec<ErrorCount>,
     inference_error_samples: Vec<ErrorSample>,
@@ -82,7 +82,7 @@ pub struct Summary {
     newest_frame_to_partial_latency: Latency,
     oldest_frame_to_partial_latency: Latency,
     flush_lateness: Latency,
-    /// From when the frame was sent, as generators measure that don't know when it was due.
+    /// From when the frame was sent, for comparison with generators that don't know when it was due.
     newest_frame_to_partial_latency_from_send: Latency,
     oldest_frame_to_partial_latency_from_send: Latency,
     /// How late frames were sent.
@@ -91,18 +91,18 @@ pub struct Summary {
     /// Each failure once, by kind, inside the window and outside of it.
     failures: Failures,
     connections: ConnectionCounts,
-    /// Frames by outcome, the whole run long.
+    /// Frames by outcome, over the whole run.
     frames: MessageCounts,
     /// The window alone; `replies` are partials, the rest are frames.
     window: WindowCounts,
     /// CPU seconds of the generator per million frames sent in the window, kernel included: microseconds per frame.
     generator_cpu_microseconds_per_frame: Option<f64>,
     conformance: Option<Conformance>,
-    /// What keeps this from being a clean run; empty when nothing does.
+    /// Why this is not a clean run; empty when it is one.
     problems: Vec<String>,
     /// Against the default objective, by what was received in the window.
     verdict: Verdict,
-    /// What the gateway counted over the run, where it was asked.
+    /// What the gateway counted over the run; absent without `--metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<ServiceStats>,
     workers_evidence: Vec<WorkerEvidence>,
@@ -125,7 +125,7 @@ struct Timeouts {
     session: u64,
 }
 
-/// Milliseconds; `null` where the samples can't carry the percentile.
+/// Percentiles in milliseconds; `null` where there are too few samples for a percentile.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Latency {
     p50_ms: Option<f64>,
@@ -151,21 +151,21 @@ impl Latency {
     }
 }
 
-/// What came of a run beside its judged trial.
+/// What the summary shows beside the judged trial.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
-    /// What the protocol check found; absent where none was made.
+    /// Findings of the protocol check; absent when it was skipped.
     pub conformance: Option<Conformance>,
-    /// Error frames.
+    /// A sample of the error frames.
     pub errors: ErrorSamples,
-    /// What went wrong around the load: rows that could not be written.
+    /// Problems around the load: rows that could not be written.
     pub problems: Vec<String>,
-    /// What the gateway counted; absent where nobody asked.
+    /// What the gateway counted; absent when it was not read.
     pub service: Option<ServiceStats>,
 }
 
 impl Summary {
-    /// From the judged trial. The verdict is printed of an invalid trial, too.
+    /// Builds the summary from the judged trial. It has a verdict even when the trial is invalid.
     pub fn new(
         asked: Asked,
         circumstances: Circumstances,
@@ -216,12 +216,12 @@ impl Summary {
         }
     }
 
-    /// Whether every frame was answered once and rightly, and the generator kept its pace.
+    /// Whether every frame was answered once and correctly, and the generator kept its pace.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// What keeps it from being clean.
+    /// Why the run is not clean; empty when it is.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -235,7 +235,7 @@ fn count(failures: &Failures, stage: impl Fn(&str) -> bool) -> u64 {
     of(&failures.window) + of(&failures.outside)
 }
 
-/// Error frames by stage and kind, in that order.
+/// Counts of error frames, sorted by stage and kind.
 fn error_counts(failures: &Failures) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (kind, count) in failures.window.iter().chain(&failures.outside) {
@@ -273,7 +273,7 @@ fn problems(asked: &Asked, judged: &Judged) -> Vec<String> {
         problems.push(format!("no partial arrived in the window of {} s", asked.measure_secs));
     }
     if let Validity::Invalid { reasons } = &result.validity {
-        // A short run may be clean although it can't carry a percentile: that fails the verdict.
+        // A short run may be clean although it has too few samples for a percentile; that fails the verdict.
         let held = reasons.iter().filter(|reason| reason.kind != ReasonKind::WindowShort);
         problems.extend(held.map(ToString::to_string));
     }
@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// What keeps sessions from being clean whose latencies have 20 samples: too few for a p95.
+    /// The problems of sessions whose latencies have 20 samples, too few for a p95.
     fn problems(change: impl FnOnce(&mut Files)) -> Vec<String> {
         let mut files = sessions();
         files.trial.objectives = objectives();

@@ -1,6 +1,6 @@
-//! One trial of one worker: the check, connections, the barrier, the load, the check again, the result.
+//! One trial of one worker: protocol check, connections, barrier, load, protocol check, result.
 //!
-//! Connections may outlive a trial, when its assignment says so: the next one on the same gateway uses them.
+//! When an assignment says so, connections stay open after the trial, and the next trial on the same gateway uses them.
 
 use std::{
     collections::BTreeMap,
@@ -39,33 +39,33 @@ use crate::{
     smoke::{self, Smoke},
 };
 
-/// The only workload.
+/// The only workload that this program knows.
 pub const WORKLOAD: &str = "sessions";
-/// The reason under which a gateway drops what it holds when a connection ends: no error frame can report it.
+/// The reason for which a gateway drops what it holds when a connection ends: no error frame can report it.
 const CLOSED: &str = "closed";
 
-/// On which terms it is judged.
+/// The rules by which the judge counts this workload: the gateway's replies confirm delivery.
 pub fn terms() -> Terms {
     Terms { witness: Witness::Reply, counts_answers: true, unreported_drops: vec![CLOSED.into()], ..Terms::default() }
 }
 
 /// Name and version, for registrations and evidence.
 pub const PROGRAM: &str = concat!("stt-loadgen ", env!("CARGO_PKG_VERSION"));
-/// The gateway's variable that says how many passes it asks for.
+/// The gateway's setting for the number of passes that it requests from inference.
 const PASSES: &str = "CPU_PASSES";
-/// Passes whose answers can be worked out in time.
+/// Numbers of passes whose answers can be computed in time.
 pub(crate) const LEGAL_PASSES: RangeInclusive<i64> = 1..=64;
-/// Batches that are common, in frames: a flush interval of a second, give or take what a tick or a frame may be late.
+/// Usual batch sizes, in frames: one flush interval of a second, give or take two frames for a late tick or frame.
 const COMMON_BATCHES: [u64; 5] = [50, 49, 51, 48, 52];
 
-/// What no assignment says.
+/// A worker's settings that no assignment contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How patient sessions are.
+    /// The timeouts of sessions.
     pub patience: Patience,
-    /// Passes over the audio that gateways ask for; their partials say it.
+    /// Passes over the audio that gateways request from inference; their partials report the number.
     pub cpu_passes: u32,
-    /// Whether worker 0 checks the protocol around each trial.
+    /// Whether worker 0 checks the protocol before and after each trial.
     pub conformance: bool,
 }
 
@@ -76,11 +76,11 @@ impl Default for Settings {
     }
 }
 
-/// What a trial leaves.
+/// The outcome of a trial.
 pub struct Done {
-    /// The result.
+    /// The worker's result.
     pub result: WorkerResult,
-    /// A few of the error frames.
+    /// A sample of the error frames.
     pub errors: ErrorSamples,
 }
 
@@ -92,7 +92,7 @@ pub struct Worker {
     fleet: Option<Fleet>,
 }
 
-/// The load threads while none of them runs.
+/// The load threads, with their sessions, between trials; in a trial each runs on a thread of its own.
 struct Fleet {
     run: String,
     address: String,
@@ -103,16 +103,18 @@ struct Fleet {
 }
 
 impl Worker {
-    /// Without any connection yet.
+    /// Creates a worker without connections.
     pub fn new(settings: Settings) -> Self {
         let expected = Expected::new(settings.cpu_passes);
         Self { settings, audio: Arc::new(Audio::new()), expected, fleet: None }
     }
 
-    /// Carries out an assignment. `feed` makes the end into which each load thread puts its rows.
+    /// Carries out an assignment. `feed` creates the sender into which a load thread puts its rows, or returns `None`
+    /// when none are kept.
     ///
     /// # Errors
-    /// When there can be no result: the address can't be resolved, the gate stays shut, no session opens.
+    /// When there is no result: the assignment isn't valid, its address can't be resolved, the gate reports an error,
+    /// or a load thread fails. When no session opens, the gate gets the reason and decides.
     pub fn run(
         &mut self,
         assignment: &Assignment,
@@ -131,7 +133,7 @@ impl Worker {
         let start = match ready.and_then(|problem| gate.ready(fleet.alive(), problem)) {
             Ok(start) => start,
             Err(error) => {
-                // The connections are at rest, but whoever called this off may not be.
+                // The connections are at rest, but the caller that ended the trial may not be: keep none of them.
                 fleet.close_all()?;
                 return Err(error);
             }
@@ -163,16 +165,16 @@ impl Worker {
         Ok(Done { result, errors })
     }
 
-    /// Says goodbye on every connection that was kept.
+    /// Closes every connection that was kept.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// When waiting for events fails.
     pub fn close(&mut self) -> Result<(), Error> {
         self.fleet.take().map_or(Ok(()), |mut fleet| fleet.close_all())
     }
 
-    /// Expects what the gateway of this trial asks of inference: what the assignment says of it, else what our own
-    /// settings say.
+    /// Sets the number of passes that answers must report: the gateway's CPU_PASSES if the assignment has it, else the
+    /// worker's own setting.
     fn expect(&mut self, assignment: &Assignment) -> Result<(), Error> {
         let passes = match assignment.settings.get(PASSES) {
             Some(text) => passes(text).map_err(Error::Assignment)?,
@@ -223,7 +225,7 @@ impl Worker {
         )
     }
 
-    /// Opens connections and works out what will be expected; says why there can be no load, if there can't.
+    /// Opens connections and computes the usual answers; returns a reason when no session opened.
     fn prepare(&mut self, fleet: &mut Fleet, assignment: &Assignment) -> Result<Option<String>, Error> {
         fleet.open(assignment)?;
         let Assignment { first_connection, connections, .. } = *assignment;
@@ -243,7 +245,7 @@ impl Worker {
     }
 }
 
-/// Reads the passes that a gateway was told.
+/// Parses the number of passes that the gateway is configured with.
 fn passes(text: &str) -> Result<u32, String> {
     let read = text.parse().ok().filter(|passes| LEGAL_PASSES.contains(&i64::from(*passes)));
     let (least, most) = (LEGAL_PASSES.start(), LEGAL_PASSES.end());
@@ -270,7 +272,7 @@ impl Fleet {
         self.threads.iter().map(LoadThread::alive).sum()
     }
 
-    /// Runs something on every thread at once.
+    /// Runs a function on every load thread at once and collects the results.
     fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &mut LoadThread) -> Result<T, Error> + Sync,
@@ -301,7 +303,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Offers the load and drains; returns what the process had used at the window's edges, and when it was over.
+    /// Offers the load and waits for the last answers; returns the process's CPU use at both edges of the window, and
+    /// when the window ended (before its planned end, if no session was left).
     fn work(
         &mut self,
         assignment: &Assignment,
@@ -312,7 +315,7 @@ impl Fleet {
     ) -> Result<(loadgen_core::evidence::Usage, loadgen_core::evidence::Usage, u64), Error> {
         let count = self.threads.len() as u32;
         let ramp_ns = (assignment.load.ramp_seconds() * 1e9) as u64;
-        // A trial of several workers is cut out of the whole; the tier says how large that is.
+        // A worker's sessions are a part of the trial's; the tier is the number of all of them.
         let of = u64::from(assignment.trial.tier.max(assignment.first_connection + assignment.connections));
         let (over, ended) = mpsc::channel();
         thread::scope(|scope| {
@@ -327,7 +330,7 @@ impl Fleet {
                     let over = over.clone();
                     scope.spawn(move || {
                         thread.work(load, start, || {
-                            // A receiver that is gone doesn't wait.
+                            // The receiver is dropped only when nothing waits any more.
                             let _ = over.send(());
                         })
                     })
@@ -349,7 +352,7 @@ impl Fleet {
         })
     }
 
-    /// Says goodbye to everybody, or only to those that are not at rest.
+    /// Closes all connections, or with `keep` only those that are not at rest.
     fn end_trial(&mut self, keep: bool) -> Result<(), Error> {
         self.each(|_, thread| thread.close(if keep { usize::MAX } else { 0 })).map(|_| ())
     }
@@ -369,7 +372,7 @@ impl Fleet {
     }
 }
 
-/// Waits until a moment, or until no thread has load to offer any more.
+/// Waits until a moment, or until every thread has ended its load.
 fn wait(moment_ns: u64, ended: &mpsc::Receiver<()>, left: &mut u32) {
     while *left > 0 {
         let now = monotonic_ns();
@@ -384,7 +387,7 @@ fn wait(moment_ns: u64, ended: &mpsc::Receiver<()>, left: &mut u32) {
     }
 }
 
-/// Where part `index` of `of` begins when `whole` is cut evenly.
+/// First element of part `index` when `whole` is divided evenly into `of` parts.
 fn part(whole: u32, index: u32, of: u32) -> u32 {
     (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
 }

@@ -1,4 +1,4 @@
-//! Every frame has one outcome, and every flaw of a gateway is found, as often as it happened.
+//! Every frame has one outcome, and every flaw of a gateway is found as often as it occurred.
 
 mod gateway;
 
@@ -40,7 +40,7 @@ fn against(flaw: Flaw) -> WorkerResult {
     let gateway = Gateway::start(flaw);
     let mut assignment = assignment(&gateway);
     if [Flaw::ForgetsAFrame, Flaw::FallsSilent].contains(&flaw) {
-        // Something stays in flight for ever.
+        // Some frames are never answered, so the drain takes its full time.
         assignment.drain_ns = 2 * SECOND_NS;
     }
     run(&mut Worker::new(Settings::default()), &assignment)
@@ -64,7 +64,7 @@ fn a_right_gateway_answers_every_frame() {
     let result = against(Flaw::None);
     assert_eq!(failures(&result), BTreeMap::new());
     assert_eq!(result.messages.delivered, result.messages.due);
-    // 1.1 s of frames at least: all sessions have started after 0.2 s.
+    // At least 1.1 s of frames: all sessions have started after 0.2 s.
     assert!(result.messages.due >= u64::from(SESSIONS) * 55, "{}", result.messages.due);
     assert_eq!(result.window.due, u64::from(SESSIONS) * 50);
     assert!(result.window.replies > 0 && result.window.answered >= result.window.replies);
@@ -76,7 +76,7 @@ fn a_right_gateway_answers_every_frame() {
     assert_eq!((result.connections.attempted, result.connections.open), (4, 4));
     let (load, checks) = result.books.split_at(SESSIONS as usize);
     assert!(load.iter().all(|book| book.unnumbered == 1 && book.sequence_sum > 0 && book.replies > 0));
-    // Each of the two checks says hello and sends a frame, beside all that the load counts.
+    // Each of the two protocol checks sends a first message and a frame, beside what the load counts.
     assert_eq!(checks, vec![WorkerBook { unnumbered: 2, ..WorkerBook::default() }; 2]);
     let check = Conformance { opened: 2, answered: 2, ..Conformance::default() };
     assert_eq!(result.conformance, Some(check));
@@ -123,7 +123,7 @@ fn a_wrong_checksum_is_a_wrong_answer_for_its_frames_alone() {
 #[test]
 fn answers_that_are_judged_after_the_load_keep_their_place_in_time() {
     let gateway = Gateway::start(Flaw::None);
-    // No warm-up in which batches of five frames could become known.
+    // No warm-up, in which batches of five frames could become known.
     let assignment = Assignment { warmup_ns: 0, window_ns: 2 * SECOND_NS, ..assignment(&gateway) };
     let result = run(&mut Worker::new(Settings::default()), &assignment);
     assert_eq!(failures(&result), BTreeMap::new());
@@ -148,7 +148,7 @@ fn an_error_frame_drops_its_frames_by_its_kind() {
 fn an_answer_to_frames_that_were_never_sent_is_none() {
     let result = against(Flaw::Overreaches);
     let mut failures = failures(&result);
-    // Frames that were sent meanwhile count as claimed too: their own answer then comes second.
+    // Frames that were sent meanwhile count as answered by the excess; their own answer is then the second.
     failures.remove("coverage/overlap");
     assert_eq!(failures, once_each("coverage/beyond"));
     assert!(result.messages.wrong >= u64::from(SESSIONS));

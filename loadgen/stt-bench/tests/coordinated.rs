@@ -1,4 +1,4 @@
-//! A worker process and a coordinator: registration, trials on kept connections, rows, results, the end.
+//! A worker process and a coordinator: registration, trials on kept connections, rows, results, the end of the run.
 
 mod gateway;
 
@@ -103,7 +103,7 @@ fn a_worker_carries_out_trials_on_kept_connections_until_the_run_is_over() {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.registrations[0].workloads.keys().collect::<Vec<_>>(), ["sessions"]);
     assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 4, 3]);
-    // The connections that were missing, and beside them one for each check of the protocol.
+    // Connections that had to be opened; those of the protocol checks are counted apart.
     assert_eq!(seen.results.iter().map(|result| result.connections.open).collect::<Vec<_>>(), [2, 2, 0]);
     let checked = seen.results.iter().map(|result| result.conformance.as_ref().map(|check| check.opened));
     assert_eq!(checked.collect::<Vec<_>>(), [Some(2); 3]);

@@ -1,4 +1,4 @@
-//! The inference benchmark as its users meet it, against a real simulator.
+//! The inference benchmark as a process, against a real inference simulator.
 
 use std::{process::Command, thread};
 
@@ -7,7 +7,7 @@ use inference_sim::{Config, Service};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-/// Starts a simulator in this process that runs until the test ends, and gives its address.
+/// Starts a simulator in this process, which runs until the test ends; returns its address.
 fn simulator(flags: &str) -> String {
     let config = Config::parse_from(["inference-sim", "--port=0"].into_iter().chain(flags.split_whitespace()));
     let runtime = Runtime::new().expect("threads can be started");
@@ -20,7 +20,7 @@ fn simulator(flags: &str) -> String {
     address
 }
 
-/// The exit code and the report.
+/// Runs the program; returns its exit code and its report.
 fn inferbench(address: &str, flags: &str) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_stt-inferbench"))
         .args(["--url", &format!("http://{address}/infer"), "--duration-secs=1"])
@@ -68,7 +68,7 @@ fn a_request_that_may_not_be_sent_in_time_is_late_by_its_own_due_time() {
     let address = simulator("--model-delay-ms=50 --model-jitter-sigma=0");
     let (code, report) = inferbench(&address, "--rps 40 --concurrency 1 --timeout-ms 60000");
     assert_eq!((code, &report["completed"]), (Some(0), &40.into()));
-    // 40 requests of 50 ms, one after the other, take two seconds; the last was due within the first.
+    // 40 requests of 50 ms, one after another, take two seconds; the last was due within the first second.
     let most = |field: &str| report[field]["max_ms"].as_f64().expect("it is a number");
     assert!(most("latency") >= 1000.0 && most("lateness") >= 1000.0 - 50.0, "{report}");
 }

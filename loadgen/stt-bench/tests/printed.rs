@@ -1,5 +1,5 @@
-//! The summary as it is printed, held against what was printed before (`printed/`). How the files are written again stands
-//! in `masked/mod.rs` of wse-bench's tests.
+//! The printed summary, compared with the files in `printed/`. `masked/mod.rs` of wse-bench's tests says how to write
+//! the files again.
 
 mod gateway;
 #[path = "../../wse-bench/tests/masked/mod.rs"]
@@ -12,11 +12,11 @@ use bench_format::service::ServiceStats;
 use gateway::{Flaw, Gateway};
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// Runs a load, and compares standard output; of standard error what it says against the gateway.
+/// Runs a load and compares standard output, and from standard error the lines about the gateway.
 fn printed(name: &str, flaw: Flaw, flags: &str) {
     let gateway = Gateway::start(flaw);
     let flags = format!("--url {} --sessions 3 --warmup-secs 0.2 --measure-secs 1.5 {flags}", gateway.url());
-    // Rows are named in the summary: by a name that is always the same.
+    // The summary contains the name of the file of rows, so the name is always the same.
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_stt-loadgen");
     let done = Command::new(program).args(flags.split_whitespace()).current_dir(&folder).output().unwrap();
@@ -27,12 +27,12 @@ fn printed(name: &str, flaw: Flaw, flags: &str) {
         .filter(|line| !line.starts_with("note: ") && !masked::is_the_machines(line))
         .map(|line| masked::numbers(line) + "\n")
         .collect();
-    // A busy machine alone is no failure here.
+    // A generator that is late on a busy machine is no failure here.
     let code = done.status.code().filter(|_| !of_gateway.is_empty()).unwrap_or(0);
     masked::check(&format!("{name}.txt"), &format!("exit code {code}\n{body}{}", of_gateway.concat()));
 }
 
-/// Serves a gateway's counters; returns where.
+/// Serves a gateway's counters; returns their URL.
 fn metrics(runtime: &Runtime) -> String {
     let pages = Router::new().route("/stats", get(async || Json(ServiceStats::default())));
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit codes, the summary, files of rows.
+//! The program as a process: exit codes, the summary, files of rows.
 
 mod gateway;
 
@@ -19,7 +19,7 @@ fn stt_loadgen(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_stt-loadgen")).args(arguments.split_whitespace()).output().unwrap()
 }
 
-/// The summary, and what it says against the gateway: a busy machine may make the generator late.
+/// The summary, and its problems that are the gateway's: on a busy machine the generator may be late.
 fn against(flaw: Flaw, arguments: &str) -> (Option<i32>, Value, Vec<String>) {
     let gateway = Gateway::start(flaw);
     let url = gateway.url();
@@ -125,11 +125,11 @@ fn a_generator_that_stood_still_past_its_drain_sends_no_more_and_counts_what_was
         .args(arguments.split_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // Its worker stands still with it.
+        // Stopping it stops its worker as well.
         .process_group(0)
         .spawn()
         .unwrap();
-    // The check has one frame of its own.
+    // The protocol check sends one frame of its own.
     while gateway.taken() < 3 {
         sleep(Duration::from_millis(1));
     }
@@ -143,7 +143,7 @@ fn a_generator_that_stood_still_past_its_drain_sends_no_more_and_counts_what_was
     let count = |name: &str| summary["frames"][name].as_u64().unwrap();
     assert!(count("unsent") > 0 && count("sent") + count("unsent") == count("due"), "{}", summary["frames"]);
     assert_eq!(summary["window"]["due"], 3 * 30);
-    // What was written before it stood still may still have been on its way, and the second check has a frame.
+    // Messages sent before the stop may still have been in flight, and the second check sends a frame.
     assert!(gateway.taken() <= taken + 3 + 1, "{} after {taken}", gateway.taken());
     let problems = summary["problems"].to_string();
     assert!(problems.contains("frames were due but never sent"), "{problems}");

@@ -1,8 +1,9 @@
-//! A client as one would write it with tokio-tungstenite beside ours, both flooding a reader in this process that throws
-//! everything away: what one flush and one look at the clock for each message cost.
+//! Compares our client with a usual one on tokio-tungstenite. Both flood a reader in this process that discards
+//! everything. The difference is the cost of one flush and one reading of the clock for each message.
 //!
-//! Both send the trade update over as many connections on a single thread, for a window; a flood has no count of its own, so
-//! criterion is told what its count would have taken. Time is that of the clock: give the reader a CPU of its own.
+//! Both send the trade update over as many connections on a single thread, for a fixed window. A flood has no count of
+//! messages, so criterion gets the time that its count would have taken. Times are wall-clock times: give the reader a
+//! CPU of its own.
 
 use std::{
     io::{Read, Write},
@@ -36,16 +37,16 @@ const CONNECTIONS: u32 = 100;
 /// Nominal size of a message, in bytes.
 const SIZE: u32 = 175;
 const SECRET: &str = "bench-secret-key-for-testing-only";
-/// How long one sample floods.
+/// Duration of the flood of one sample.
 const WINDOW: Duration = Duration::from_millis(200);
-/// What all connections are told once they are upgraded; only ours listens.
+/// The message after each upgrade; only our client reads it.
 const READY: &[u8] = br#"{"c":"WSE","p":{"details":{"connection_id":"bench"}},"t":"server_ready","v":1}"#;
-/// One read takes at most this much, in bytes.
+/// Size of the read buffer, in bytes.
 const READ_BUFFER: usize = 256 << 10;
-/// The listener's place among the connections' indices.
+/// epoll data of the listener; connections have their index.
 const LISTENER: u64 = u64::MAX;
 
-/// Starts the reader; where it listens.
+/// Starts the reader; returns its address.
 fn start_reader() -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -72,7 +73,7 @@ fn read_for_ever(listener: &TcpListener, epoll: &OwnedFd) -> std::io::Result<()>
                 continue;
             }
             let place = &mut sockets[index as usize];
-            // The end of a stream, or a client that went without a word: dropping the socket forgets it everywhere.
+            // The stream ended or failed: closing the socket also removes it from the epoll set.
             if place.as_mut().is_some_and(|socket| !matches!(socket.read(&mut buffer), Ok(1..))) {
                 *place = None;
             }
@@ -80,11 +81,11 @@ fn read_for_ever(listener: &TcpListener, epoll: &OwnedFd) -> std::io::Result<()>
     }
 }
 
-/// Reads the request, answers it, and says that the connection is ready.
+/// Reads the request, sends the response, and sends the message that the connection is ready.
 fn upgrade(socket: &mut TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut byte = [0];
-    // Byte by byte, so that nothing behind the request is taken; it is not what is measured.
+    // Byte by byte, so that nothing after the request is read; this isn't measured.
     while !request.ends_with(b"\r\n\r\n") {
         socket.read_exact(&mut byte)?;
         request.push(byte[0]);
@@ -101,7 +102,7 @@ fn upgrade(socket: &mut TcpStream) -> std::io::Result<()> {
     socket.write_all(&[answer.as_bytes(), &[0x81, READY.len() as u8], READY].concat())
 }
 
-/// Nanoseconds that a message took on average over a window of ours.
+/// Average nanoseconds per message of our client over a window.
 fn ours(address: &str, coalesce: u32) -> f64 {
     let assignment = Assignment {
         run: "bench".into(),
@@ -124,7 +125,7 @@ fn ours(address: &str, coalesce: u32) -> f64 {
         message: PlanMessage { format: "json".into(), size_bytes: SIZE, coalesce },
         warmup_ns: 0,
         window_ns: WINDOW.as_nanos() as u64,
-        // Nobody answers our goodbyes.
+        // The reader doesn't answer Close frames.
         drain_ns: 0,
         late_after_ns: None,
         keep_connections: false,
@@ -137,7 +138,7 @@ fn ours(address: &str, coalesce: u32) -> f64 {
     result.window.duration_ns as f64 / result.window.sent as f64
 }
 
-/// The same of the plain client: as many connections, a task each on one thread.
+/// Average nanoseconds per message of the usual client: as many connections, a task for each on one thread.
 fn plain(address: &str) -> f64 {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("the kernel gives a runtime");
     let (elapsed, sent) = runtime.block_on(async {
@@ -163,7 +164,7 @@ async fn connect(address: &str) -> WebSocketStream<TokioStream> {
     socket
 }
 
-/// Sends message by message until a moment: each is flushed, and the clock is looked at before each.
+/// Sends messages one by one until a moment: flushes after each, and reads the clock before each.
 async fn flood(mut socket: WebSocketStream<TokioStream>, until: Instant) -> u64 {
     let mut trades = WseMessages::trade(Format::Json, SIZE as usize);
     let text = String::from_utf8(trades.payload(100_000_000, 0).to_vec()).expect("JSON is text");
@@ -176,7 +177,8 @@ async fn flood(mut socket: WebSocketStream<TokioStream>, until: Instant) -> u64 
     sent
 }
 
-/// The reader has the first CPU that this process may use, we have the second, where there is one.
+/// Pins this thread to the nth CPU that the process may use; the reader has the first, the client the second if there
+/// is one.
 fn pin(nth: usize) {
     let allowed = sched_getaffinity(None).expect("every process has CPUs");
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -186,7 +188,7 @@ fn pin(nth: usize) {
 }
 
 fn clients(criterion: &mut Criterion) {
-    // A thread inherits its CPUs from the one that starts it.
+    // A new thread inherits the CPUs of the thread that starts it.
     let all = sched_getaffinity(None).expect("every process has CPUs");
     pin(0);
     let address = start_reader().expect("loopback has a port");

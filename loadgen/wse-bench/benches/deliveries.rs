@@ -1,6 +1,6 @@
-//! What a published message costs its receiver once it has been read: frame, number, order, time.
+//! CPU cost of a published message after it was read: frame, sequence number, order, time.
 //!
-//! A read brings a hundred messages of a hundred bytes, as they lie behind each other in a flood.
+//! A read contains a hundred messages of a hundred bytes in sequence, as in a flood.
 
 use std::hint::black_box;
 
@@ -16,12 +16,12 @@ use wse_bench::protocol::{Use, Wse};
 const MESSAGES: u64 = 100;
 const NOW_NS: u64 = 10_000_000_000;
 
-/// Frames with these numbers, each due a little before now.
+/// Frames with consecutive numbers from `first`, each due a few milliseconds before now.
 fn frames(first: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for sequence in first..first + MESSAGES {
         let due_us = NOW_NS / 1000 - 5000 + sequence % 4000;
-        // Sixteen digits, as a time of these years has.
+        // Sixteen digits, like a present time in microseconds.
         let due_us = 1_700_000_000_000_000 + due_us;
         let text = format!(
             r#"{{"c":"U","t":"fanout_tick","p":{{"seq":{sequence},"ts_us":{due_us},"s":"ES","px":5234.75,"q":2}}}}"#

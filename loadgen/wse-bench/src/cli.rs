@@ -1,5 +1,5 @@
-//! The command line: the flags of the reference's own `wse-bench`, as its published benchmarks give them, and what they
-//! lacked.
+//! The command line: the flags of the reference's own `wse-bench`, as its published benchmarks use them, and further
+//! ones.
 
 use std::net::IpAddr;
 
@@ -8,66 +8,66 @@ use clap::{Parser, ValueEnum};
 
 use crate::{protocol::Access, test::Test};
 
-/// The secret of every bench server; it protects nothing.
+/// The secret of every service that is benchmarked; public, so it protects nothing.
 const BENCH_SECRET: &str = "bench-secret-key-for-testing-only";
-/// Worker processes at most.
+/// Largest number of worker processes.
 pub const MOST_WORKERS: u32 = 1024;
-/// A service's metrics are so far above its port, unless somebody says something else.
+/// Offset from a service's port to its metrics port, when no flag sets that.
 const METRICS_OFFSET: u16 = 1000;
-/// How long the published suite holds its connections at least, in seconds.
+/// Shortest time for which the published suite holds its connections, in seconds.
 const SHORTEST_HOLD_SECONDS: f64 = 30.0;
 
-/// Load on WSE services, accounted for message by message.
+/// Puts load on WSE services and accounts for every message.
 ///
 /// Without --test it runs the suite, in this order: connection-storm, ping-latency, throughput, size-matrix,
-/// format-comparison, sustained-hold, connection-limit. The fanout tests need a service that publishes and run only when they
-/// are named. Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.
+/// format-comparison, sustained-hold, connection-limit. The fanout tests need a service that publishes and run only
+/// when they are named. Exit code: 0 when every test succeeded, 1 when not, 2 for bad usage.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct Cli {
     /// Host of the service.
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
-    /// Port of the service; of a service of two instances that of the one that publishes.
+    /// Port of the service; with two instances, that of the publishing one.
     #[arg(long, default_value_t = 5006)]
     pub port: u16,
-    /// Port of the instance whose clients receive, in fanout-redis, fanout-cluster and fanout-cluster-tls; without it the one
-    /// above --port.
+    /// Port of the instance whose clients receive, in fanout-redis, fanout-cluster and fanout-cluster-tls; by default
+    /// --port + 1.
     #[arg(long)]
     pub port2: Option<u16>,
-    /// Secret that signs the token; better given in the environment.
+    /// Secret that signs the token; better set in the environment than on the command line.
     #[arg(long, env = "WSE_BENCH_SECRET", default_value = BENCH_SECRET, hide_env_values = true, hide_default_value = true)]
     pub secret: String,
-    /// One test of the suite:
-    /// connection-storm (how fast connections open), ping-latency (how long an answer takes while all ask), throughput (how
-    /// many messages arrive), size-matrix (the same in six sizes), format-comparison (in three formats), sustained-hold
-    /// (whether connections last, and what they cost), connection-limit (how many there can be). Or fanout-broadcast: how many
-    /// of its own messages a service delivers to all connections, in order and without a gap. Or the same with messages that
-    /// are published at another instance: fanout-redis (also called fanout-multi), fanout-cluster, fanout-cluster-tls.
+    /// One test of the suite: connection-storm (how fast connections open), ping-latency (how long a reply takes while
+    /// all connections ping), throughput (how many messages arrive), size-matrix (the same in six sizes),
+    /// format-comparison (in three formats), sustained-hold (whether connections last, and what they cost),
+    /// connection-limit (how many there can be). Or fanout-broadcast: how many of its own messages a service delivers
+    /// to all connections, in order and without a gap. Or the same with messages that another instance publishes:
+    /// fanout-redis (also called fanout-multi), fanout-cluster, fanout-cluster-tls.
     #[arg(long)]
     pub test: Option<String>,
     /// Connections of each tier, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub tiers: Option<Vec<u32>>,
-    /// Where connection-limit stops looking; the suite's own tiers above it are left out.
+    /// Where connection-limit stops; the suite's own tiers above it are left out.
     #[arg(long, default_value_t = 150_000)]
     pub max_connections: u32,
     /// Length of the measured window, in seconds. Cells of size-matrix last at most 5, probes of connection-limit 3.
     #[arg(long, default_value_t = 10.0)]
     pub duration: f64,
-    /// How long sustained-hold holds its connections, in seconds; without it as long as --duration, at least 30. Each is
-    /// pinged every 5 s.
+    /// How long sustained-hold holds its connections, in seconds; by default --duration, but at least 30. Each
+    /// connection is pinged every 5 s.
     #[arg(long)]
     pub hold: Option<f64>,
-    /// How results are printed.
+    /// Format of the results.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Connection attempts in flight at once.
+    /// Largest number of connection attempts in flight at once.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch_size: u32,
-    /// Offer load at this rate per second over all connections (attempts per second for a storm), whatever the service
-    /// does. Without it connections send as fast as they are served. For the fanout tests: what the service publishes per
-    /// second, unless its metrics tell.
+    /// Rate of the load per second over all connections (for a storm: attempts per second), independent of the
+    /// service's speed. Without it connections send as fast as they are served. For the fanout tests: the rate at which
+    /// the service publishes, unless its metrics report it.
     #[arg(long)]
     pub rate: Option<f64>,
     /// How the messages of --rate are spaced.
@@ -76,78 +76,81 @@ pub struct Cli {
     /// Seed of schedules and masks.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Messages handed to the socket in one write.
+    /// Messages in one write to the socket.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub coalesce: u32,
     /// Encoding of throughput messages.
     #[arg(long, value_enum, default_value_t = FormatFlag::Json)]
     pub format: FormatFlag,
-    /// Size of throughput messages, in bytes: up to 64 means 54, up to 195 means 175, others are ten bytes short.
+    /// Nominal size of throughput messages, in bytes: up to 64 it gives 54, up to 195 it gives 175, others are ten
+    /// bytes shorter.
     #[arg(long, default_value_t = 175)]
     pub size: u32,
-    /// Worker processes; without it as many as a tier's connections need descriptors for.
+    /// Worker processes; by default as many as a tier's connections need for their descriptors.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_WORKERS)))]
     pub workers: Option<u32>,
-    /// Addresses of this machine to connect from, separated by commas, each until its ports are used up; without them the
-    /// kernel's choice, and against a service on loopback 127.0.0.2 and so on where one address's ports don't reach.
+    /// Addresses of this machine to connect from, separated by commas, each until its ports are used up. By default the
+    /// kernel chooses, and for a service on loopback 127.0.0.2 and further addresses are used when the ports of one
+    /// don't suffice.
     #[arg(long, value_delimiter = ',')]
     pub source_address: Vec<IpAddr>,
-    /// Pings per connection, one after the other.
+    /// Pings per connection, one after another.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub pings: u32,
-    /// Load before the window, in seconds; not measured.
+    /// Load before the measured window, in seconds.
     #[arg(long, default_value_t = 0.5)]
     pub warmup: f64,
-    /// Longest wait for what is in flight after the window, in seconds.
+    /// Longest wait after the window for replies that are in flight, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub drain: f64,
-    /// Metrics port of the service, as http://host:port. Its counters then stand beside ours, and the books are compared;
-    /// without it nobody is witness of what reached the application.
+    /// Metrics port of the service, as http://host:port. The results then include its counters, and the books are
+    /// compared; without it no witness confirms what reached the application.
     #[arg(long)]
     pub stats_url: Option<String>,
-    /// The same as a port of --host. Of two instances it is that of the one that publishes, by default --port + 1000, and
-    /// --stats-url that of the other, by default --port2 + 1000: both are read once one of the flags is given.
+    /// The same as a port of --host. With two instances it is that of the publishing one, by default --port + 1000, and
+    /// --stats-url is that of the other, by default --port2 + 1000: both are read once one of the flags is given.
     #[arg(long)]
     pub metrics_port: Option<u16>,
-    /// Leave out the check of the service's protocol before and after each tier, for one that takes every token or only
-    /// swallows what it is sent.
+    /// Skips the check of the service's protocol before and after each tier, for a service that accepts every token or
+    /// sends no replies.
     #[arg(long, conflicts_with = "coordinator")]
     pub no_conformance: bool,
-    /// Work for this coordinator instead: http://host:port. All else but the secret and source addresses comes from it.
+    /// Takes work from this coordinator, http://host:port. Everything but the secret and the source addresses then
+    /// comes from its assignments.
     #[arg(long, requires = "worker")]
     pub coordinator: Option<String>,
     /// Index of this worker, from 0; only with --coordinator.
     #[arg(long, requires = "coordinator")]
     pub worker: Option<u32>,
-    /// Token that the coordinator asks for; better given in the environment.
+    /// Token that the coordinator requires; better set in the environment than on the command line.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     pub coordinator_token: Option<String>,
 }
 
-/// Where a service tells of itself, as `http://host:port`.
+/// Metrics of a service, as `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Urls {
-    /// That of the instance that connections go to.
+    /// Metrics of the instance that connections go to.
     pub service: String,
-    /// That of another instance, which publishes.
+    /// Metrics of another instance, which publishes.
     pub publisher: Option<String>,
 }
 
-/// How results are printed.
+/// Format of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Tables for a terminal.
     Text,
-    /// One list of results.
+    /// One JSON list of results.
     Json,
-    /// Tables for a document.
+    /// Tables in Markdown.
     Markdown,
 }
 
-/// See [`Arrivals`].
+/// Spacing of messages at a rate: the flag for [`Arrivals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ArrivalsFlag {
-    /// Evenly.
+    /// Evenly spaced.
     Constant,
     /// With exponentially distributed gaps.
     Poisson,
@@ -167,14 +170,14 @@ impl From<ArrivalsFlag> for Arrivals {
 pub enum FormatFlag {
     /// JSON text.
     Json,
-    /// MessagePack after `M:`.
+    /// MessagePack after the prefix `M:`.
     Msgpack,
-    /// zlib of the JSON after `C:`, compressed message by message: expect the generator to be the bottleneck.
+    /// zlib of the JSON after the prefix `C:`, compressed message by message: the generator is probably the bottleneck.
     Compressed,
 }
 
 impl FormatFlag {
-    /// As in plans.
+    /// The format's name in plans.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -185,17 +188,17 @@ impl FormatFlag {
 }
 
 impl Cli {
-    /// Where connections go.
+    /// `host:port` that connections go to.
     pub fn address(&self) -> String {
         format!("{}:{}", self.host, if self.has_two_instances() { self.receiving_port() } else { self.port })
     }
 
-    /// Where another instance listens, which publishes; nothing where there is none.
+    /// `host:port` of another instance, which publishes; `None` when there is only one.
     pub fn publisher_address(&self) -> Option<String> {
         self.has_two_instances().then(|| format!("{}:{}", self.host, self.port))
     }
 
-    /// Where the service tells of itself; nothing where nobody asks for it.
+    /// Metrics of the service; `None` when no flag requests them.
     pub fn stats_urls(&self) -> Option<Urls> {
         let url = |port: u16| format!("http://{}:{port}", self.host);
         let above = |port: u16| url(port.saturating_add(METRICS_OFFSET));
@@ -221,7 +224,7 @@ impl Cli {
         test.is_some_and(Test::has_two_instances)
     }
 
-    /// What lets us in, and from where we come.
+    /// The secret, and the addresses to connect from.
     pub fn access(&self) -> Access {
         Access { secret: self.secret.clone(), source_addresses: self.source_address.clone() }
     }
@@ -231,10 +234,10 @@ impl Cli {
         self.hold.unwrap_or(self.duration.max(SHORTEST_HOLD_SECONDS))
     }
 
-    /// What the types alone can't check.
+    /// Checks what the flags' types can't express.
     ///
     /// # Errors
-    /// In words, for a person.
+    /// When a duration or a rate isn't above 0, the warm-up is below 0, or --port2 is given for a test of one instance.
     pub fn check(&self) -> Result<(), String> {
         let positive = |name: &str, value: f64| {
             if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("--{name} {value} is not above 0")) }

@@ -1,4 +1,4 @@
-//! Work for a coordinator: everything but the secret and the source addresses comes from its assignments.
+//! A worker of a coordinator: everything but the secret and the source addresses comes from its assignments.
 
 use bench_format::trial::Registration;
 use loadgen_core::{
@@ -14,7 +14,7 @@ use crate::{
 /// Carries out assignments until the run is over.
 ///
 /// # Errors
-/// When the coordinator can't be reached.
+/// When the coordinator can't be reached or refuses, or an assignment can't be carried out.
 pub fn work(url: &str, worker: u32, token: Option<String>, access: &Access) -> anyhow::Result<()> {
     let coordinator = Coordinator::new(url, worker)?.with_token(token);
     let registration = Registration {

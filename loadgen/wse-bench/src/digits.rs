@@ -1,6 +1,6 @@
-//! Decimal numbers in what a service sends, whatever their length. Pure.
+//! Decimal numbers of any length in a service's messages. Pure.
 
-/// The digits at the start.
+/// The number at the start, modulo 2^64; `None` without a digit.
 #[inline]
 pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit());

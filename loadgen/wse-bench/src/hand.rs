@@ -1,6 +1,6 @@
-//! A run by hand: the tests of the suite, one trial per tier, no objectives; for those there are plans and the operator.
+//! A run by hand: the tests of the suite, one trial per tier. It has no objectives, which only plans have.
 //!
-//! `bench` carries one trial out, with this program itself as its workers; `search` looks for the most connections.
+//! `bench` carries out one trial, with this program as its workers; `search` finds the largest number of connections.
 
 mod bench;
 mod search;
@@ -20,10 +20,11 @@ use crate::{
     suite::{Step, Test, probe},
 };
 
-/// Runs the tests; says whether all did what they say.
+/// Runs the tests and prints their results; returns whether all succeeded.
 ///
 /// # Errors
-/// When the service lets nobody in, or a worker can't be started.
+/// When a flag or the machine doesn't allow the run, the service refuses the first connection, its metrics can't be
+/// read, or a worker can't be started.
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let tests = match &cli.test {
         Some(name) => vec![Test::find(name)?],
@@ -55,7 +56,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(clean)
 }
 
-/// What is offered at most.
+/// The command line, and the most connections that this machine can offer.
 struct Plan<'a> {
     cli: &'a Cli,
     most: Most,
@@ -64,7 +65,7 @@ struct Plan<'a> {
 impl Plan<'_> {
     /// What the largest tier needs.
     fn need(&self, tests: &[Test], machine: &Machine) -> Need {
-        // What was asked for, also where less can be offered: it is said before, not only found out.
+        // The requested number, even if less can be offered: the check then reports it before the run.
         let limit = tests.contains(&Test::ConnectionLimit).then_some(self.cli.max_connections);
         let tiers = tests.iter().flat_map(|test| test.tiers(self.cli, u64::from(self.most.connections)));
         let connections = tiers.chain(limit).max().unwrap_or(0);
@@ -72,7 +73,7 @@ impl Plan<'_> {
     }
 }
 
-/// The most connections that this machine can offer the service, up to those asked for.
+/// The most connections that this machine can offer, up to `--max-connections`.
 fn most(cli: &Cli, machine: &Machine) -> Most {
     let maximum = (u64::from(cli.max_connections), EndedBy::Maximum, "all that --max-connections asks for held".into());
     let descriptors = machine.most_by_descriptors(cli.workers);
@@ -88,7 +89,7 @@ fn most(cli: &Cli, machine: &Machine) -> Most {
     Most { connections: u32::try_from(connections).unwrap_or(u32::MAX), ended_by, why }
 }
 
-/// Carries out the trials of a test; says whether all did what they say.
+/// Carries out the trials of a test; returns whether all succeeded.
 fn climb(test: Test, plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool {
     let most = u64::from(plan.most.connections);
     let tiers = test.tiers(plan.cli, most);
@@ -104,7 +105,7 @@ fn climb(test: Test, plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Print
     clean
 }
 
-/// Searches the most connections that hold; says whether the search came to an end that says something.
+/// Searches for the most connections that hold; returns whether all of its probes are clean.
 fn search(plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool {
     let mut search = Search::new(plan.most.clone());
     let mut clean = true;
@@ -130,7 +131,7 @@ fn with_progress<T>(cli: &Cli, step: &Step, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The command line of one trial alone, without a secret that may stand in ours.
+/// The command line that repeats one trial, without the secret.
 fn command(step: &Step) -> String {
     let mut words = vec!["wse-bench".to_owned()];
     let mut arguments = std::env::args().skip(1);

@@ -1,17 +1,18 @@
-//! `wse-bench`: load on WSE services. By hand with the flags of the reference's own, or as a worker of a coordinator.
+//! `wse-bench`: load generator for WSE services. It runs by hand, with the flags of the reference's own `wse-bench`, or
+//! as a worker of a coordinator.
 //!
 //! | module | does |
 //! | --- | --- |
 //! | [`cli`] | the command line |
-//! | [`test`](mod@test), [`suite`] | the tests of a run by hand: their names, and what each offers; pure |
-//! | [`hand`] | a run by hand: its trials one after the other |
-//! | [`coordinated`] | work for a coordinator |
-//! | [`preflight`] | what the machine allows, and whether the service lets anybody in |
-//! | [`workloads`] | what an assignment means to each workload |
-//! | [`protocol`], [`payload`] | WSE as a client speaks it |
-//! | [`tick`] | the messages that a service publishes |
-//! | [`smoke`] | whether the service still speaks the protocol, before a load and after it |
-//! | [`outcome`] | one tier, as it was judged |
+//! | [`test`](mod@test), [`suite`] | the tests of a run by hand: their names, and the load that each offers; pure |
+//! | [`hand`] | a run by hand: its trials one after another |
+//! | [`coordinated`] | a worker that takes assignments from a coordinator |
+//! | [`preflight`] | the machine's limits, and whether the service accepts a connection |
+//! | [`workloads`] | turns an assignment into the load generator's pattern |
+//! | [`protocol`], [`payload`] | the client side of WSE, and the messages that it sends |
+//! | [`tick`] | parses the messages that a service publishes |
+//! | [`smoke`] | checks the service's protocol before and after the load |
+//! | [`outcome`] | one tier with its measurements and problems |
 //! | [`print`] | tables and JSON |
 
 pub mod cli;
@@ -31,10 +32,11 @@ pub mod workloads;
 
 use crate::cli::Cli;
 
-/// Runs what the command line asks for; says whether it did what it says.
+/// Runs what the command line requests; returns whether all of it succeeded.
 ///
 /// # Errors
-/// When there is nothing to show: the service lets nobody in, a worker can't be started, the coordinator is away.
+/// When there is no result: the service refuses the first connection, a worker can't be started, or the coordinator
+/// can't be reached.
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     match (&cli.coordinator, cli.worker) {
         (Some(url), Some(worker)) => {

@@ -1,4 +1,4 @@
-//! The program around the library: command line in, exit code out.
+//! The program around the library: parses the command line and sets the exit code.
 
 use std::process::ExitCode;
 
@@ -6,9 +6,9 @@ use clap::Parser;
 
 use wse_bench::{cli::Cli, run, test::Test};
 
-/// The test did not do what it says.
+/// Exit code when a test was not clean, or failed.
 const NOT_CLEAN: u8 = 1;
-/// The command line makes no sense.
+/// Exit code when the command line is not valid.
 const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
-//! One tier of a run by hand: what was measured and judged, as a row.
+//! One tier of a run by hand: measurements and problems, as a row.
 //!
-//! The judge says what a trial is worth (`docs/METHODOLOGY.md`); here stands what a person at a terminal asks beside: whether
-//! all was done that was asked for, whether connections lasted, what they took.
+//! The judge decides whether a trial is valid (`docs/METHODOLOGY.md`). This adds what a user at a terminal needs:
+//! whether all requested work was done, whether connections lasted, what they cost.
 
 mod limit;
 
@@ -24,98 +24,98 @@ use serde::Serialize;
 pub use self::limit::{EndedBy, Limit, Phase, Probe, Side, probed};
 use crate::{suite::Test, workloads::Workload};
 
-/// What a tier was asked to do.
+/// What the command line requests of a tier.
 #[derive(Clone, Debug, Serialize)]
 pub struct Asked {
-    /// The test.
+    /// The test that the tier belongs to.
     pub test: Test,
-    /// What the generator did for it.
+    /// The workload of the load generator.
     pub workload: Workload,
-    /// Connections.
+    /// Number of connections.
     pub tier: u32,
-    /// How load was offered.
+    /// How load is offered.
     pub load: Load,
-    /// What the messages were.
+    /// Format and size of the messages.
     pub message: Message,
-    /// Worker processes.
+    /// Number of worker processes.
     pub workers: u32,
-    /// Addresses that connections started from.
+    /// Number of addresses that connections start from.
     pub source_addresses: u32,
 }
 
-/// What a tier came to: a row, also when it failed.
+/// The result of a tier; a tier that failed also has one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// See [`bench_format::SCHEMA`].
+    /// Version of the format: [`bench_format::SCHEMA`].
     pub schema: u32,
-    /// What it was asked to do.
+    /// What was requested.
     #[serde(flatten)]
     pub asked: Asked,
-    /// Everything that keeps this from being a clean result; empty when it did what it says.
+    /// Why this is not a clean result; empty when it is one.
     pub problems: Vec<String>,
-    /// Of a search for the most connections: what this probe came to.
+    /// The result of this probe; absent outside of a search for the most connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
-    /// What that search found; on its last probe.
+    /// The result of the search; only on its last probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The numbers; absent when there are none.
+    /// The measurements; absent when the trial failed.
     pub measured: Option<Measured>,
     /// Command that repeats it.
     pub command: String,
 }
 
-/// The numbers of a tier.
+/// The measurements of a tier.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Who says that messages arrived: `none` without the service's own counters.
+    /// The party that confirms that messages arrived; `none` without the service's counters.
     pub witness: Witness,
-    /// What limited a closed loop; absent for open ones, which their schedule limits, and where nobody knows. A rate bound
-    /// by the generator is a lower bound.
+    /// What limited a closed loop; absent for open loops, which their schedule limits, and when it isn't known. A rate
+    /// that the generator limits is a lower bound.
     pub bound_by: Option<BoundBy>,
-    /// Share of the open connections that lasted; only where they are held.
+    /// Share of the open connections that lasted, from 0 to 1; only for sustained-hold and connection-limit.
     pub survival: Option<f64>,
-    /// Sums over workers.
+    /// Connections of all workers.
     pub connections: ConnectionCounts,
-    /// Sums over workers, completed from the service's side where it was asked.
+    /// Messages of all workers, with the service's counts when its metrics are read.
     pub messages: MessageCounts,
-    /// Sums over workers.
+    /// The window's counts of all workers.
     pub window: WindowCounts,
-    /// Rates and costs.
+    /// Rates, and costs per message and connection.
     pub figures: Figures,
-    /// Memory that the kernel of this machine took for each connection, both ends together, in bytes; only with the
-    /// service on it.
+    /// Memory that this machine's kernel took for each connection, both sides together, in bytes; only when the service
+    /// runs on it.
     pub kernel_bytes_per_connection: Option<f64>,
-    /// In nanoseconds, by histogram; `null` where the samples can't carry the percentile.
+    /// Percentiles in nanoseconds, by histogram; `null` when there are too few samples for one.
     pub percentiles: BTreeMap<String, BTreeMap<String, Option<u64>>>,
-    /// Merged exactly.
+    /// Histograms of all workers, merged without loss.
     pub histograms: BTreeMap<String, Histogram>,
-    /// The same, second by second.
+    /// The histograms in intervals of a second.
     pub intervals: Vec<Interval>,
-    /// The equations; without the service's counters only those of the generator.
+    /// The equations between counters; without the service's counters only those of the generator.
     pub books: Books,
     /// What the service counted over the whole trial.
     pub service: Option<MessageStats>,
-    /// The publisher's books after the trial; only of a service that publishes.
+    /// The publisher's books after the trial; only for a service that publishes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publisher: Option<PublisherStats>,
-    /// What carried its messages between the service's instances, over the whole trial; only where there are several.
+    /// What the links between the service's instances carried over the whole trial; absent for one instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<LinksStats>,
-    /// Failures by kind, where they are counted apart from messages.
+    /// Failures in the window by kind, for workloads that count them apart from messages.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, u64>,
-    /// How each worker fared.
+    /// Evidence of each worker.
     pub workers: Vec<WorkerEvidence>,
 }
 
 impl Outcome {
-    /// A tier that could not be measured.
+    /// The result of a tier that could not be measured.
     pub fn failed(asked: Asked, reason: String, command: String) -> Self {
         Self::from_parts(asked, vec![reason], None, command)
     }
 
-    /// A tier from its trial.
+    /// The result of a tier from its trial.
     pub fn new(asked: Asked, trial: &measure::Measured, command: String) -> Self {
         match trial.judge() {
             Ok(Judged { result, merged }) => {
@@ -131,7 +131,8 @@ impl Outcome {
         Self { schema: bench_format::SCHEMA, asked, problems, probe: None, limit: None, measured, command }
     }
 
-    /// Whether the tier did what it says. A probe that found more connections than there can be did.
+    /// Whether the tier has no problems. A probe whose connections did not hold counts as clean; a search in which none
+    /// held doesn't.
     pub fn is_clean(&self) -> bool {
         let found_too_many = self.probe.as_ref().is_some_and(|probe| !probe.held);
         let nothing_held = self.limit.as_ref().is_some_and(|limit| limit.held == 0);
@@ -139,13 +140,13 @@ impl Outcome {
     }
 }
 
-/// Everything that keeps a tier from being a clean result: why its trial is invalid, and what it didn't do.
+/// The reasons why the trial is invalid, then the requested work that was not done.
 fn problems(asked: &Asked, result: &TrialResult, merged: &Merged) -> Vec<String> {
     let reasons = match &result.validity {
         Validity::Valid => &[],
         Validity::Invalid { reasons } => reasons.as_slice(),
     };
-    // A probe asks whether connections last, not when its few pings were answered.
+    // A probe measures whether connections last, so a late generator doesn't matter.
     let counts = |kind: ReasonKind| asked.test != Test::ConnectionLimit || !kind.is_ours();
     let reasons = reasons.iter().filter(|reason| counts(reason.kind)).map(ToString::to_string);
     reasons.chain(remarks(result, merged, asked.tier)).collect()
@@ -181,7 +182,7 @@ impl Measured {
     }
 }
 
-/// The percentiles that a run by hand shows, and the largest value.
+/// The percentiles that a run by hand shows, and the maximum.
 fn printed(mut all: BTreeMap<String, Option<u64>>) -> BTreeMap<String, Option<u64>> {
     all.retain(|name, _| name == "max" || PERCENTILES.iter().any(|(percentile, _)| percentile == name));
     all

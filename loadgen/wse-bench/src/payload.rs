@@ -1,40 +1,42 @@
-//! The messages: the trade update of the reference's published benchmarks, in three formats and any size, and the ping.
+//! The messages that connections send: the trade update of the reference's published benchmarks, in three formats and
+//! any size, and the ping.
 //!
-//! Pure. Each message is a template in which only the sequence number changes, so its length never does (but for
-//! compressed ones). Keys are sorted, as the client of those benchmarks sent them.
+//! Pure. Each message is a template in which only the sequence number (in pings also the clock) changes, so its length
+//! is constant, except when compressed. Keys are sorted, as the client of those benchmarks sent them.
 
 use std::ops::Range;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use loadgen_core::workload::{Messages, Opcode};
 
-/// First sequence number of a connection: nine digits, so that a message's length never changes.
+/// First sequence number of a connection: nine digits, so that a message's length is constant.
 pub const FIRST_SEQUENCE: u64 = 100_000_000;
-/// How many messages fit before the number would need a tenth digit.
+/// Most messages of a connection, before the sequence number would need a tenth digit.
 pub const MOST_MESSAGES: u64 = 900_000_000;
-/// The trade update's length, in bytes; that of the published benchmarks was the same.
+/// Length of the trade update in JSON, in bytes; that of the published benchmarks is the same.
 pub const BASE_BYTES: usize = 175;
-/// Up to this size a message is the short one of 54 bytes.
+/// Largest nominal size that gives the short message of 54 bytes.
 const SHORT_BYTES: usize = 64;
-/// What the published benchmarks subtract for the `data` field of a padded message: it is ten bytes short of its name.
+/// What the published benchmarks subtract for the `data` field of a padded message; it makes the message ten bytes
+/// shorter than its nominal size.
 const PADDING_OVERHEAD: usize = 20;
-/// Stands in a template for the sequence number.
+/// Placeholder of the sequence number in a template.
 const NUMBER: &str = "100000000";
 const NUMBER_MICROS: &str = "1000000000000000";
 
-/// How a trade update is encoded.
+/// Encoding of a trade update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON text.
+    /// JSON, in a text message.
     Json,
-    /// `M:` and MessagePack, binary.
+    /// MessagePack after the prefix `M:`, in a binary message.
     Msgpack,
-    /// `C:` and zlib of the JSON, binary.
+    /// zlib of the JSON after the prefix `C:`, in a binary message.
     Compressed,
 }
 
 impl Format {
-    /// By its name in plans and flags.
+    /// The format by its name in plans and flags; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "json" => Some(Self::Json),
@@ -45,7 +47,7 @@ impl Format {
     }
 }
 
-/// A composer of one kind of message.
+/// Composes messages of one kind.
 pub enum WseMessages {
     /// Trade updates as JSON.
     Json(Template),
@@ -53,12 +55,12 @@ pub enum WseMessages {
     Msgpack(Template),
     /// Trade updates as compressed JSON.
     Compressed(Box<Compressed>),
-    /// Pings.
+    /// Pings, whose sequence number the service echoes.
     Ping(Ping),
 }
 
 impl WseMessages {
-    /// Trade updates of a format and of a nominal size, in bytes.
+    /// Trade updates of a format and a nominal size in bytes.
     pub fn trade(format: Format, size_bytes: usize) -> Self {
         match format {
             Format::Json => Self::Json(json(size_bytes)),
@@ -68,7 +70,7 @@ impl WseMessages {
     }
 }
 
-/// Length of a trade update of a format and of a nominal size, both in bytes; compressed ones vary by a few.
+/// Length of a trade update of a format and a nominal size, both in bytes; compressed ones vary by a few.
 pub fn trade_bytes(format: Format, size_bytes: usize) -> usize {
     WseMessages::trade(format, size_bytes).payload(FIRST_SEQUENCE, 0).len()
 }
@@ -99,7 +101,7 @@ impl Messages for WseMessages {
     }
 }
 
-/// A message and where its number is.
+/// The bytes of a message, and the position of its sequence number.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -107,14 +109,14 @@ pub struct Template {
 }
 
 impl Template {
-    /// From text in which `digits` occur once.
+    /// From a text that contains `digits` exactly once.
     fn new(text: String, digits: &str) -> Self {
         let start = text.find(digits).expect("the template holds its number");
         Self { bytes: text.into_bytes(), number: start..start + digits.len() }
     }
 }
 
-/// The two digits of every number below a hundred.
+/// The two decimal digits of every number below 100.
 const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut number = 0;
@@ -125,7 +127,7 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Writes a number into exactly as many digits as there is room for.
+/// Writes a number in decimal with as many digits as `room` has bytes.
 #[inline]
 fn write_digits(room: &mut [u8], mut number: u64) {
     let (first, pairs) = room.as_rchunks_mut::<2>();
@@ -220,7 +222,7 @@ fn float(out: &mut Vec<u8>, key: &str, value: f64) {
     out.extend(value.to_be_bytes());
 }
 
-/// `seq` as uint 32: its length is the same for every number.
+/// Appends `seq` as uint 32, whose length is the same for every number; returns the position of its bytes.
 fn sequence(out: &mut Vec<u8>) -> Range<usize> {
     string(out, "seq");
     out.push(0xCE);
@@ -229,8 +231,8 @@ fn sequence(out: &mut Vec<u8>) -> Range<usize> {
     start..out.len()
 }
 
-/// Compresses each message, because each carries its own number. It costs the generator microseconds per message: such
-/// a flood is usually bound by the generator, and says so.
+/// Compresses each message on its own, because each has its own sequence number. This costs the generator microseconds
+/// per message, so such a flood is usually bound by the generator, and its result reports so.
 pub struct Compressed {
     json: Template,
     zlib: Compress,
@@ -239,7 +241,7 @@ pub struct Compressed {
 
 impl Compressed {
     fn new(json: Template) -> Self {
-        // zlib's own default level: the published benchmarks' clients used it.
+        // zlib's default level, which the clients of the published benchmarks used.
         Self { zlib: Compress::new(Compression::default(), true), out: Vec::with_capacity(json.bytes.len() + 64), json }
     }
 
@@ -254,7 +256,7 @@ impl Compressed {
     }
 }
 
-/// A ping whose number comes back: the service echoes `p.timestamp`.
+/// A ping whose sequence number the service echoes: the value of `p.timestamp`.
 pub struct Ping {
     number: Template,
     micros: Range<usize>,
@@ -345,7 +347,7 @@ mod tests {
     fn keys_are_sorted_as_the_published_benchmarks_client_sent_them() {
         let text = String::from_utf8(message(Format::Json, 256, FIRST_SEQUENCE)).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
-        // serde_json's map is sorted.
+        // serde_json's map sorts its keys.
         assert_eq!(serde_json::to_string(&value).unwrap(), text);
     }
 

@@ -1,4 +1,4 @@
-//! What is looked at before many connections try: the machine, and whether the service lets one of them in.
+//! Checks before the load: the machine's limits, and whether the service accepts one connection.
 
 mod machine;
 
@@ -14,13 +14,13 @@ use loadgen_core::{connect::resolve, trial::AtOnce};
 pub use self::machine::{Check, Machine, Need};
 use crate::{protocol::Access, workloads::Workload};
 
-/// Longest wait for an answer to a SYN.
+/// Longest wait for the TCP connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks whether anything listens where the publishing one of two instances should.
+/// Checks whether the publishing one of two instances listens.
 ///
 /// # Errors
-/// When nothing does; with the way out.
+/// When the address can't be resolved or nothing listens there; the error says which flag to use.
 pub fn check_publisher(address: &str) -> anyhow::Result<()> {
     TcpStream::connect_timeout(&resolve(address)?, PATIENCE).map(drop).with_context(|| {
         format!("no instance that publishes listens at {address}: start it there, or give its port with --port")
@@ -30,7 +30,7 @@ pub fn check_publisher(address: &str) -> anyhow::Result<()> {
 /// Opens one connection and closes it again.
 ///
 /// # Errors
-/// When it can't be opened; the reason is in words.
+/// When it can't be opened; the error lists the reasons.
 pub fn check_connectivity(address: &str, access: &Access) -> anyhow::Result<()> {
     let assignment = Assignment {
         run: "connectivity".into(),

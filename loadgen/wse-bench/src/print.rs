@@ -1,7 +1,7 @@
-//! Results for people and for programs. A figure that the samples can't carry prints as `n/a`, and one that is only a
+//! Results as tables for people, and as JSON for programs. A figure with too few samples is printed as `n/a`, and a
 //! lower bound with `>=`.
 //!
-//! `table` says which columns a test has, `matrix` sums the size matrix up, `number` writes numbers.
+//! `table` has the columns of each test, `matrix` the summary of the size matrix, `number` formats numbers.
 
 mod matrix;
 mod number;
@@ -14,12 +14,12 @@ use bench_format::{plan::Load, result::Witness};
 use self::table::{Column, Row, columns};
 use crate::{cli::Output, outcome::Outcome, suite::Test, workloads::Workload};
 
-/// Narrowest column, in characters.
+/// Smallest width of a column, in characters.
 const NARROWEST: usize = 8;
-/// Connections that memory is projected to.
+/// Number of connections for which memory is projected.
 const PROJECTED: f64 = 1e6;
 
-/// Prints outcomes as they come.
+/// Prints outcomes as they arrive; JSON only at the end.
 pub struct Printer {
     output: Output,
     with_service: bool,
@@ -27,7 +27,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// For an output; `with_service` makes room for the service's own counters.
+    /// `with_service` adds the columns of the service's own counters.
     pub fn new(output: Output, with_service: bool) -> Self {
         Self { output, with_service, outcomes: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Printer {
         self.outcomes.push(outcome);
     }
 
-    /// Prints what waits for the end: the list of results, or the problems of all rows.
+    /// Prints the end: the list of results as JSON, or the last test's ending and the problems of all rows.
     pub fn finish(self) {
         if self.output == Output::Json {
             let json = serde_json::to_string_pretty(&self.outcomes).expect("results are plain data");
@@ -107,7 +107,7 @@ impl Printer {
         format!("{}{mark}\n", padded.join("  "))
     }
 
-    /// What stands below the table of the last test.
+    /// The text below the table of the last test.
     fn ending(&self) -> String {
         match self.test_before() {
             Some(Test::SizeMatrix) => matrix::matrices(&self.outcomes),
@@ -121,7 +121,8 @@ impl Printer {
     }
 }
 
-/// A tier without numbers. A probe says why at once: a search goes on, and what didn't hold is no problem of its own.
+/// The cell of a tier without numbers. A probe shows its reason here: the search goes on, and a probe that doesn't hold
+/// isn't listed as a problem.
 fn failed(outcome: &Outcome) -> String {
     match (&outcome.probe, outcome.problems.first()) {
         (Some(_), Some(why)) => format!("failed: {why}"),
@@ -129,7 +130,7 @@ fn failed(outcome: &Outcome) -> String {
     }
 }
 
-/// What the last tier's connections take, and what as many as people ask about would; nothing where it can't be seen.
+/// Memory of the last tier's connections, and projected for a million; empty when it wasn't measured.
 fn memory(outcome: &Outcome) -> String {
     let Some(measured) = &outcome.measured else { return String::new() };
     let (Some(service), Some(kernel)) =
@@ -154,7 +155,7 @@ fn width(title: &str) -> usize {
     title.chars().count().max(NARROWEST)
 }
 
-/// What the table's numbers are: the load model, the messages, the witness, and how sockets were set.
+/// The sentence above a table: the load model, the messages, the witness, and the sockets' options.
 fn sentence(outcome: &Outcome, with_service: bool) -> String {
     let asked = &outcome.asked;
     let load = match (&asked.load, asked.test) {
@@ -196,7 +197,7 @@ fn sentence(outcome: &Outcome, with_service: bool) -> String {
     text
 }
 
-/// How a service publishes that keeps to no schedule.
+/// How a service publishes without a schedule.
 fn flood(outcome: &Outcome) -> String {
     let publisher = outcome.measured.as_ref().and_then(|measured| measured.publisher.as_ref());
     let held_back = match publisher.map(|publisher| publisher.backpressure.as_str()) {

@@ -1,4 +1,4 @@
-//! WSE as a client speaks it: token, handshake, answers (`docs/PROTOCOL.md`, "WSE").
+//! The client side of WSE: token, handshake, replies (`docs/PROTOCOL.md`, "WSE").
 
 use std::{
     net::IpAddr,
@@ -16,46 +16,46 @@ use crate::{
     tick,
 };
 
-/// Sent as soon as a connection is ready; its answer is not waited for.
+/// The first message, sent as soon as a connection is ready; its reply isn't awaited.
 const HELLO: &[u8] = concat!(
     r#"{"p":{"client_version":"wse-bench/"#,
     env!("CARGO_PKG_VERSION"),
     r#"","protocol_version":1},"t":"client_hello"}"#
 )
 .as_bytes();
-/// Counts as activity, and the service itself consumes it.
+/// Keeps an idle connection open: the service counts it as activity, and consumes it itself.
 const KEEPALIVE: &[u8] = br#"{"p":{},"t":"pong"}"#;
-/// How long a token is good for, in seconds: longer than any test.
+/// Validity of a token, in seconds: longer than any test.
 const TOKEN_SECONDS: u64 = 86_400;
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing beyond being open.
+    /// Nothing but being open.
     Open,
     /// Pings, each answered by the service itself.
     Ping,
-    /// Trade updates for the application.
+    /// Trade updates for the service's application.
     Trade {
-        /// Encoding.
+        /// Encoding of the messages.
         format: Format,
-        /// Nominal size, in bytes.
+        /// Nominal size of the messages, in bytes.
         size_bytes: usize,
     },
-    /// What the service publishes.
+    /// Receiving what the service publishes.
     Receive,
 }
 
-/// What lets us in, and from where we come.
+/// The credentials for a service, and the addresses to connect from.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The service's secret: it signs the token.
+    /// The service's secret, which signs the token.
     pub secret: String,
-    /// Addresses of this machine to connect from, each until its ports are used up; none leaves the choice to the kernel.
+    /// Addresses of this machine to connect from, each until its ports are used up. When empty, the kernel chooses.
     pub source_addresses: Vec<IpAddr>,
 }
 
-/// A WSE client.
+/// A WSE client: the workload that the load generator runs.
 pub struct Wse {
     token: String,
     purpose: Use,
@@ -64,24 +64,24 @@ pub struct Wse {
 }
 
 impl Wse {
-    /// A client with a token of its own, signed with the service's secret.
+    /// Creates a client with a new token, signed with the service's secret.
     ///
     /// # Errors
-    /// When the secret can't sign.
+    /// When the token can't be signed.
     pub fn new(secret: &str, purpose: Use) -> anyhow::Result<Self> {
         let echo = Finder::new(br#""client_timestamp":"#);
         Ok(Self { token: token(secret)?, purpose, echo, source_addresses: Vec::new() })
     }
 
-    /// The same client from other addresses, if there are any.
+    /// The same client, connecting from these addresses; when empty, the kernel chooses.
     pub fn starting_from(self, source_addresses: &[IpAddr]) -> Self {
         Self { source_addresses: source_addresses.to_owned(), ..self }
     }
 
-    /// The same client with a token that looks as good and isn't: the signature is another secret's.
+    /// A client whose token is well-formed but signed with another secret, so that the service must refuse it.
     ///
     /// # Errors
-    /// When that secret can't sign.
+    /// When the token can't be signed.
     pub fn forged(purpose: Use) -> anyhow::Result<Self> {
         Self::new("a secret that no service was ever given", purpose)
     }
@@ -96,7 +96,7 @@ struct Claims {
     exp: u64,
 }
 
-/// A token as the benches have always used it: HS256, for `wse-bench`.
+/// A token of HS256, with the issuer and audience `wse-bench` that bench servers expect.
 fn token(secret: &str) -> anyhow::Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let claims = Claims { sub: "bench-user", iss: "wse-bench", aud: "wse-bench", iat: now, exp: now + TOKEN_SECONDS };
@@ -180,7 +180,7 @@ impl Workload for Wse {
     }
 }
 
-/// What is read of a message before the connection is ready.
+/// The fields that are read of a message before the connection is ready.
 #[derive(Deserialize)]
 struct Envelope {
     t: String,
@@ -201,7 +201,7 @@ struct Details {
     connection_id: String,
 }
 
-/// Old servers put the category before the brace.
+/// The message without the category that older servers put before the brace.
 pub(crate) fn without_prefix(payload: &[u8]) -> &[u8] {
     [&b"WSE"[..], b"S", b"U"].into_iter().find_map(|prefix| payload.strip_prefix(prefix)).unwrap_or(payload)
 }

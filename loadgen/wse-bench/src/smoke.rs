@@ -1,7 +1,7 @@
-//! The check of a service's protocol around a trial: does it still speak it, on connections of the check's own?
+//! A check of the service's protocol before and after a load, on connections of its own.
 //!
-//! Two connections, one after the other, blocking, at most a second each. What they send is in the worker's books as
-//! messages without a number; nothing else of them is counted. The facts are those of `docs/PROTOCOL.md`, "WSE".
+//! Two connections, one after the other, blocking, each for at most a second. Their messages are in the worker's books
+//! as messages without a number; nothing else of them is counted. What is checked comes from `docs/PROTOCOL.md`, "WSE".
 
 mod answers;
 
@@ -19,30 +19,30 @@ use loadgen_core::{
 use self::answers::{Answers, close_code, refusal};
 use crate::protocol::{Use, Wse};
 
-/// For all of one connection.
+/// Longest duration of one connection with all of its messages.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Close code 1000, "normal".
+/// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: u16 = 1000;
-/// Close code of a client whose token is bad.
+/// Close code for a client with an invalid token.
 const UNAUTHORIZED: u16 = 4401;
-/// Payload of the WebSocket ping.
+/// Payload of the WebSocket Ping.
 const PING: &[u8] = b"are you there?";
 /// Messages that a check sends: a ping in one frame and one in three.
 const MESSAGES: u64 = 2;
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Debug, Default)]
 pub struct Smoke {
-    /// What was wrong, each in words; empty when nothing was.
+    /// What was wrong; empty when nothing was.
     pub findings: Vec<String>,
-    /// Books of the connections that were let in: of one, or of both where a bad token will do.
+    /// Books of the connections that the service accepted: one, or both when it accepts an invalid token.
     pub books: Vec<WorkerBook>,
 }
 
-/// Makes the check.
+/// Performs the check.
 ///
 /// # Errors
-/// When there is nothing to check: the address can't be resolved, or no token can be signed.
+/// When the address can't be resolved, or no token can be signed. What the service does wrong is a finding.
 pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
     let target = resolve(address)?;
     let mut random = unix_ns();
@@ -65,7 +65,7 @@ pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
     Ok(smoke)
 }
 
-/// Puts two checks into a worker's result.
+/// Adds the checks before and after the load to a worker's result.
 pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     let opened = (before.books.len() + after.books.len()) as u64;
     result.books.extend(before.books.into_iter().chain(after.books));
@@ -74,21 +74,21 @@ pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
 }
 
 impl Smoke {
-    /// Everything that a client with a good token may expect.
+    /// Checks all that a client with a valid token may expect.
     fn talk(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) {
         match ready(wse, &mut peer, deadline) {
             Ok(id) => self.let_in(id),
-            // Without an id no book of the service could be found again.
+            // Without an id the service's book of this connection can't be found.
             Err(finding) => return self.findings.push(finding),
         }
         let spoken = self.ask(&mut peer, deadline);
-        // After a silence there is no time left for a goodbye, and nothing to learn from it.
+        // After a timeout no time is left for the close handshake.
         let left = spoken.and_then(|answered| if answered { goodbye(&mut peer, deadline) } else { Ok(()) });
         self.findings.extend(left.err());
     }
 
-    /// Two pings of the protocol, one of them in fragments, and one of WebSocket's own between them. Says whether all were
-    /// answered.
+    /// Sends two pings of the protocol, one of them in fragments, and a WebSocket Ping between them. Returns whether
+    /// all were answered in time.
     fn ask(&mut self, peer: &mut Peer, deadline: Instant) -> Result<bool, String> {
         let whole = unix_ns() / 1_000_000;
         let in_parts = whole + 1;
@@ -121,12 +121,12 @@ impl Smoke {
         ended
     }
 
-    /// A bad token is refused inside: an error that says so, then Close.
+    /// Checks that an invalid token is refused after the upgrade: an error message, then Close.
     fn be_refused(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) -> Result<(), String> {
         let mut next = || peer.frame(deadline).map_err(|silence| format!("waiting to be refused: {silence}"));
         let first = next()?;
         if let Admission::Ready { connection_id } = wse.admit(first.opcode, &first.payload) {
-            // The service counts it, so its books must not be blamed for it, too.
+            // The service has a book for this connection, so it must not differ from ours.
             self.let_in(connection_id);
         }
         refusal(&first)?;
@@ -141,12 +141,12 @@ impl Smoke {
     }
 }
 
-/// A ping that carries a moment, in milliseconds.
+/// A ping with a timestamp in milliseconds.
 fn ping(timestamp: u64) -> String {
     format!(r#"{{"p":{{"timestamp":{timestamp}}},"t":"ping"}}"#)
 }
 
-/// The first frame of all says that the connection is ready, and what the service calls it.
+/// Reads the first frame, which must be `server_ready`, and returns the connection's id.
 fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String> {
     let first = peer.frame(deadline).map_err(|silence| format!("waiting for server_ready: {silence}"))?;
     match (wse.admit(first.opcode, &first.payload), first.last) {
@@ -156,7 +156,7 @@ fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String
     }
 }
 
-/// A close frame is answered by one with the same code.
+/// Performs the close handshake; the service must reply with the same code.
 fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     let mut close = Vec::new();
     frame::append(&mut close, Opcode::Close, &NORMAL.to_be_bytes(), *b"Mask");
@@ -167,7 +167,7 @@ fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
             Ok(Taken { opcode: Opcode::Close, payload, .. }) => {
                 return Err(format!("Close {NORMAL} was answered by Close {:?}", close_code(&payload)));
             }
-            // What was on its way.
+            // Messages that were in flight.
             Ok(_) => {}
             Err(silence) => return Err(format!("waiting for an answer to Close: {silence}")),
         }

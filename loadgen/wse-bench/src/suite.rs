@@ -1,7 +1,7 @@
-//! The tests of the published suite: what each offers, at which tiers, for how long. Pure.
+//! The tests of the published suite: load, tiers and duration of each. Pure.
 //!
-//! A test is one of the workloads, or the same one in several variants. Sizes, tiers and bursts are those of the published
-//! benchmarks, so that their commands offer here what they offered there.
+//! A test is one workload, or one in several variants. Sizes, tiers and bursts are those of the published benchmarks,
+//! so that their commands offer the same load here.
 
 use std::time::Duration;
 
@@ -19,29 +19,29 @@ const FORMAT_TIERS: [u32; 4] = [100, 1000, 5000, 10_000];
 const FANOUT_TIERS: [u32; 11] = [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000];
 const LINKED_FANOUT_TIERS: [u32; 8] = [10, 100, 500, 1000, 2000, 5000, 10_000, 20_000];
 const HOLD_TIERS: [u32; 5] = [1000, 5000, 10_000, 30_000, 50_000];
-/// Nominal sizes of the matrix, in bytes; see `payload` for what they come to.
+/// Nominal sizes of the matrix, in bytes; [`trade_bytes`](crate::payload::trade_bytes) gives the actual ones.
 const SIZES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
 const FORMATS: [FormatFlag; 3] = [FormatFlag::Json, FormatFlag::Msgpack, FormatFlag::Compressed];
-/// Longest window of a cell of the matrix, in seconds.
+/// Longest window of a cell of the size matrix, in seconds.
 const LONGEST_BURST_SECONDS: f64 = 5.0;
-/// Between two pings of a connection that is held, in seconds.
+/// Interval between two pings of a connection that is held, in seconds.
 const PING_EVERY_SECONDS: f64 = 5.0;
-/// How long the connections of a probe have to last, in seconds; each is pinged once meanwhile.
+/// Longest time for which the connections of a probe have to last, in seconds; each is pinged once in it.
 const LONGEST_PROBE_SECONDS: f64 = 3.0;
-/// Work that ends by itself has no window to keep to; this is only its limit.
+/// Limit of the window of work that ends by itself.
 const LONGEST_WORK: Duration = Duration::from_secs(300);
 
 /// When the measured window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// After this time.
+    /// After this duration.
     Fixed(Duration),
-    /// When all that was asked for is done.
+    /// When all of the requested work is done.
     UntilDone,
 }
 
 impl Window {
-    /// Its length, or for work that ends by itself its limit.
+    /// The length of the window, or the limit of work that ends by itself.
     pub fn longest(self) -> Duration {
         match self {
             Self::Fixed(length) => length,
@@ -53,24 +53,24 @@ impl Window {
 /// One trial of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The test that it belongs to.
+    /// The test that the trial belongs to.
     pub test: Test,
-    /// What the generator does.
+    /// The workload of the load generator.
     pub workload: Workload,
-    /// Connections.
+    /// Number of connections.
     pub tier: u32,
     /// How load is offered.
     pub load: Load,
-    /// What the messages are.
+    /// Format and size of the messages.
     pub message: Message,
-    /// Load before the window.
+    /// Duration of the load before the window.
     pub warmup: Duration,
-    /// The window.
+    /// The measured window.
     pub window: Window,
 }
 
 impl Test {
-    /// Its tiers: those asked for; else the published ones, as far as `most` connections allow. A search has none.
+    /// The tiers: those of `--tiers`, else the published ones up to `most` connections. A search has none.
     pub fn tiers(self, cli: &Cli, most: u64) -> Vec<u32> {
         if self == Self::ConnectionLimit {
             return Vec::new();
@@ -79,7 +79,7 @@ impl Test {
         cli.tiers.clone().unwrap_or_else(|| self.published_tiers().into_iter().filter(fits).collect())
     }
 
-    /// Connections per tier when nobody names any: those of the published benchmarks.
+    /// The tiers of the published benchmarks, in connections.
     pub fn published_tiers(self) -> Vec<u32> {
         match self {
             Self::ConnectionStorm => [&TIERS[..], &MORE_STORM_TIERS].concat(),
@@ -92,7 +92,7 @@ impl Test {
         }
     }
 
-    /// Its trials in order. Those of a search depend on what came before: see [`probe`].
+    /// The trials of the test, in order. Those of a search depend on the results before: see [`probe`].
     pub fn steps(self, cli: &Cli, most: u64) -> Vec<Step> {
         let tiers = self.tiers(cli, most);
         let plain = || tiers.iter().map(|tier| self.step(cli, *tier));
@@ -124,13 +124,13 @@ impl Test {
     fn step(self, cli: &Cli, tier: u32) -> Step {
         let window = match self {
             Self::ConnectionStorm => Window::UntilDone,
-            // Counted pings end when they are answered; at a rate there is no count.
+            // A number of pings ends when they are answered; at a rate there is no number.
             Self::PingLatency if cli.rate.is_none() => Window::UntilDone,
             Self::SustainedHold => Window::Fixed(seconds(cli.hold())),
             _ => Window::Fixed(seconds(cli.duration)),
         };
         let warmup = match (self, window) {
-            // All of their pings count.
+            // No warm-up: all pings count.
             (Self::SustainedHold, _) | (_, Window::UntilDone) => Duration::ZERO,
             _ => seconds(cli.warmup),
         };
@@ -165,7 +165,8 @@ impl Test {
     }
 }
 
-/// One probe of the search for the most connections: they open, last a while, and each answers a ping.
+/// One probe of the search for the most connections: they open, last until the end of the window, and each is pinged
+/// once.
 pub fn probe(cli: &Cli, connections: u32) -> Step {
     let length = cli.duration.min(LONGEST_PROBE_SECONDS);
     Step {

@@ -1,4 +1,4 @@
-//! The tests of the published suite by name, and what each loads. Pure.
+//! The tests of the published suite by name, and the workload of each. Pure.
 
 use anyhow::bail;
 use serde::Serialize;
@@ -11,33 +11,33 @@ use crate::workloads::Workload;
 pub enum Test {
     /// How fast connections open.
     ConnectionStorm,
-    /// How long an answer takes while all connections ask.
+    /// How long a reply takes while all connections ping.
     PingLatency,
     /// How many messages arrive.
     Throughput,
-    /// The same in six sizes.
+    /// [`Test::Throughput`] in six sizes.
     SizeMatrix,
-    /// The same in three formats.
+    /// [`Test::Throughput`] in three formats.
     FormatComparison,
     /// Whether connections last, and what they cost.
     SustainedHold,
-    /// How many connections there can be.
+    /// How many connections can be open.
     ConnectionLimit,
     /// How many of its own messages a service delivers.
     FanoutBroadcast,
-    /// The same, published at another instance that Redis connects with the receivers'.
+    /// The same, but another instance publishes, and Redis connects it to the receivers'.
     FanoutRedis,
-    /// The same, published at another instance that is connected with the receivers'.
+    /// The same, but another instance publishes, and the instances are connected as peers.
     FanoutCluster,
-    /// The same over an encrypted connection.
+    /// The same with peers that are connected over TLS.
     FanoutClusterTls,
 }
 
-/// What tests are called besides their names: by the published benchmarks, in some of their versions.
+/// Other names of tests, which some versions of the published benchmarks use.
 const ALIASES: [(&str, Test); 1] = [("fanout-multi", Test::FanoutRedis)];
 
 impl Test {
-    /// All of them.
+    /// All tests, in the order in which the suite runs them; then those that it doesn't run.
     pub const ALL: [Self; 11] = [
         Self::ConnectionStorm,
         Self::PingLatency,
@@ -52,13 +52,13 @@ impl Test {
         Self::FanoutClusterTls,
     ];
 
-    /// Those that one service can serve one after the other, in the order in which the suite runs them: one that publishes is
-    /// another service.
+    /// The tests that one service serves one after another, in order. A service that publishes is another one, so its
+    /// tests are left out.
     pub fn suite() -> Vec<Self> {
         Self::ALL.into_iter().filter(|test| !test.workload().receives()).collect()
     }
 
-    /// Its name in flags and results.
+    /// The test's name in flags and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::ConnectionStorm => "connection-storm",
@@ -75,10 +75,10 @@ impl Test {
         }
     }
 
-    /// By name, or by what else it is called.
+    /// Finds a test by its name or another name of it.
     ///
     /// # Errors
-    /// When there is none; the error lists those that exist.
+    /// When there is no such test; the error lists the names.
     pub fn find(name: &str) -> anyhow::Result<Self> {
         let known = Self::ALL.into_iter().map(|test| (test.name(), test)).chain(ALIASES);
         match known.into_iter().find_map(|(known, test)| (known == name).then_some(test)) {
@@ -87,7 +87,7 @@ impl Test {
         }
     }
 
-    /// What the generator does in it.
+    /// The workload of the load generator.
     pub fn workload(self) -> Workload {
         match self {
             Self::ConnectionStorm => Workload::ConnectionStorm,
@@ -99,7 +99,7 @@ impl Test {
         }
     }
 
-    /// Whether the service consists of two instances: one publishes, and connections are those of the other.
+    /// Whether the service consists of two instances: one publishes, and clients connect to the other.
     pub fn has_two_instances(self) -> bool {
         self.workload().receives() && self != Self::FanoutBroadcast
     }

@@ -1,27 +1,27 @@
-//! Published messages as a receiver reads them: `{"c":"U","t":"fanout_tick","p":{"seq":N,"ts_us":T,…}}`. Pure.
+//! Parses published messages: `{"c":"U","t":"fanout_tick","p":{"seq":N,"ts_us":T,…}}`. Pure.
 //!
-//! Millions per second come to one thread. So a message is taken to look like all others, every byte of that is verified,
-//! and only one that doesn't is searched.
+//! One thread receives millions per second. So the parser expects the usual form and compares every byte with it, and
+//! searches only a message that differs.
 
 use loadgen_core::workload::Delivery;
 use memchr::memmem;
 
 use crate::digits::number;
 
-/// How a published message begins, up to its number.
+/// The bytes before the sequence number.
 const HEAD: &[u8; 38] = br#"{"c":"U","t":"fanout_tick","p":{"seq":"#;
-/// What stands between its number and its time.
+/// The bytes between the sequence number and the time.
 const STAMP: &[u8; 9] = br#","ts_us":"#;
 const TYPE: &[u8] = br#""fanout_tick""#;
 const NUMBER: &[u8] = br#""seq":"#;
 const TIME: &[u8] = br#""ts_us":"#;
-/// Numbers beyond are no count of messages, in whatever time.
+/// Largest sequence number and time; larger ones are wrong.
 const MOST: u64 = 1 << 62;
 
-/// What a text message is to a receiver.
+/// Classifies a text message: published, wrong, or another.
 #[inline]
 pub fn delivery(payload: &[u8]) -> Delivery {
-    // Arrays of a known length are compared in a few words each; as patterns they would be compared byte by byte.
+    // Arrays of known length are compared in a few words each; patterns would be compared byte by byte.
     if let Some((head, rest)) = payload.split_first_chunk()
         && head == HEAD
         && let Some((sequence, rest)) = digits(rest)
@@ -34,7 +34,7 @@ pub fn delivery(payload: &[u8]) -> Delivery {
     elsewhere(payload)
 }
 
-/// The same for one that looks different: an older server's without its category, or one with other fields before.
+/// Classifies a message of another form: an older server's without the category, or one with other fields first.
 #[cold]
 fn elsewhere(payload: &[u8]) -> Delivery {
     if memmem::find(payload, TYPE).is_none() {
@@ -48,7 +48,7 @@ fn elsewhere(payload: &[u8]) -> Delivery {
     }
 }
 
-/// The number of a time: sixteen digits from the year 2001 to 2286, both halves read side by side.
+/// A time in microseconds: it has sixteen digits from the year 2001 to 2286, which are read in two halves.
 #[inline]
 fn time(bytes: &[u8]) -> Option<u64> {
     if let Some((front, rest)) = bytes.split_first_chunk::<8>()
@@ -61,11 +61,11 @@ fn time(bytes: &[u8]) -> Option<u64> {
     digits(bytes).map(|(number, _)| number)
 }
 
-/// The decimal number at the start, and what follows it; nothing for none and for one that is too long to be one.
+/// The decimal number at the start, and the bytes after it; `None` without a digit, and for a number that is too large.
 #[inline]
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (mut number, mut rest) = (0_u64, bytes);
-    // Eight at a time: a time has sixteen, a number few.
+    // Eight digits at a time: a time has sixteen, a sequence number few.
     while let Some(eight) = rest.first_chunk::<8>() {
         let (next, count) = leading_digits(*eight);
         if number > ROOM[count] {
@@ -88,7 +88,7 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// The largest number that so many more digits may be put behind.
+/// The largest number to which this many digits can be appended.
 const ROOM: [u64; 9] = {
     let (mut room, mut count) = ([0; 9], 0);
     while count < room.len() {
@@ -98,20 +98,20 @@ const ROOM: [u64; 9] = {
     room
 };
 
-/// The digits that eight bytes begin with, as a number, and how many there are: neighbours are added up to pairs, pairs to
+/// The number and the count of the digits that eight bytes begin with: adjacent digits are combined to pairs, pairs to
 /// fours, fours to eight.
 #[inline]
 fn leading_digits(bytes: [u8; 8]) -> (u64, usize) {
     let word = u64::from_le_bytes(bytes);
     let values = word.wrapping_sub(0x3030_3030_3030_3030);
-    // A byte below '0' borrows, one above '9' carries: either shows in its highest bit. What that does to the bytes behind it
-    // is of no interest.
+    // A byte below '0' borrows and one above '9' carries: either sets its highest bit. This may also change the bytes
+    // after it, which aren't used.
     let others = (values | word.wrapping_add(0x4646_4646_4646_4646)) & 0x8080_8080_8080_8080;
     let count = (others.trailing_zeros() / 8) as usize;
     if count == 0 {
         return (0, 0);
     }
-    // Zeros in front, where the missing digits would stand.
+    // Zeros in place of the missing leading digits.
     let values = values << (64 - 8 * count);
     let pairs = (values.wrapping_mul(10).wrapping_add(values >> 8)) & 0x00FF_00FF_00FF_00FF;
     let fours = (pairs.wrapping_mul(100).wrapping_add(pairs >> 16)) & 0x0000_FFFF_0000_FFFF;

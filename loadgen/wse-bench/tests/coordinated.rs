@@ -1,4 +1,4 @@
-//! A worker process and a coordinator: registration, two trials, results, the end.
+//! A worker process and a coordinator: registration, two trials, results, the end of the run.
 
 mod service;
 
@@ -139,7 +139,7 @@ fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
     for result in [pings, flood, storm] {
         let check = result.conformance.as_ref().unwrap();
         assert_eq!((&check.before, &check.after, check.opened), (&vec![], &vec![], 2));
-        // The check's own connections stand in the books beside the load's two, and nowhere else.
+        // The check's own connections are in the books, beside the load's two, but not in the counts of connections.
         assert_eq!((result.connections.attempted, result.books.len()), (2, 4));
     }
     assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2, 0]);

@@ -1,5 +1,5 @@
-//! `fanout-broadcast` against a publisher of raw frames that follows a script: what it skips, repeats and swaps must come back
-//! in the result, and so must its delay.
+//! `fanout-broadcast` against a publisher of raw frames that follows a script: what it skips, repeats, swaps and delays
+//! must be in the result.
 
 use std::{
     io::{Read, Write},
@@ -24,30 +24,30 @@ use wse_bench::{protocol::Access, workloads::Workload};
 const CONNECTIONS: u32 = 3;
 const READY: &str = r#"{"c":"WSE","t":"server_ready","p":{"details":{"connection_id":"an-id"}},"v":1}"#;
 const PING: &str = r#"{"c":"WSE","t":"ping","p":{"server_time":"x"},"seq":5}"#;
-/// Between two messages of a publisher.
+/// Interval between two messages of the publisher.
 const PACE: Duration = Duration::from_millis(2);
 
-/// What a publisher does to its own numbers.
+/// Changes of the publisher to its sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Script {
-    /// The first number.
+    /// The first sequence number.
     first: u64,
-    /// Numbers that never come.
+    /// Numbers that are never sent.
     skipped: &'static [u64],
-    /// Numbers that come twice.
+    /// Numbers that are sent twice.
     repeated: &'static [u64],
-    /// Numbers that change places with the next.
+    /// Numbers that are swapped with the next.
     swapped: &'static [u64],
-    /// Messages lie so long before they go out.
+    /// How long each message waits after it was due.
     delay: Duration,
-    /// Messages per write.
+    /// Messages in one write.
     per_write: usize,
-    /// Nothing is published behind this number.
+    /// The last number that is published; without it there is no end.
     last: Option<u64>,
 }
 
 impl Script {
-    /// What goes out in place of message `n`.
+    /// The sequence numbers that are sent in place of message `n`.
     fn numbers(&self, n: u64) -> Vec<u64> {
         if self.skipped.contains(&n)
             || self.swapped.contains(&(n.wrapping_sub(1)))
@@ -64,14 +64,14 @@ impl Script {
     }
 }
 
-/// Starts it; returns its address.
+/// Starts the publisher; returns its address.
 fn publisher(script: Script) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Ends with the test's process: it holds nothing but a port.
+    // Ends with the test's process; it holds only a port.
     thread::spawn(move || {
         for stream in listener.incoming() {
-            // A client that goes away ends only its own connection.
+            // A client that closes its connection ends only its own.
             thread::spawn(move || publish(stream.unwrap(), script));
         }
     });
@@ -113,13 +113,13 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
             batch.extend(if number % 7 == 3 { fragments(&tick) } else { text(&tick) });
         }
         if n.is_multiple_of(10) {
-            // What is no delivery: the service's own ping, and WebSocket's.
+            // Messages that are no deliveries: the service's own ping, and a WebSocket Ping.
             batch.extend(text(PING));
             batch.extend([0x89, 0]);
         }
         n += 1;
         if (n - script.first).is_multiple_of(script.per_write.max(1) as u64) {
-            // In the middle of a frame, as the kernel may cut it.
+            // Splits inside a frame, as TCP may.
             let (front, back) = batch.split_at(batch.len() / 2);
             stream.write_all(front)?;
             stream.write_all(back)?;
@@ -145,7 +145,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, payload.len() as u8], payload].concat()
 }
 
-/// Reads one masked frame.
+/// Reads one masked frame; returns its opcode.
 fn opcode_of_next(stream: &mut TcpStream) -> std::io::Result<u8> {
     let mut head = [0; 6];
     stream.read_exact(&mut head)?;
@@ -206,7 +206,7 @@ fn an_honest_publisher_misses_repeats_and_swaps_nothing() {
     for book in receivers(&result) {
         assert_eq!((book.first, book.expected()), (Some(1000), book.received));
         assert_eq!((book.missing, book.duplicated, book.reordered, book.wrong), (0, 0, 0, 0));
-        // The ready message and a tenth of pings.
+        // server_ready, and a ping for every ten messages.
         assert_eq!(book.others, 1 + book.received.div_ceil(10), "{book:?}");
         assert!(book.reached && book.closed);
     }

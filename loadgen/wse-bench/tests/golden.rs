@@ -1,5 +1,5 @@
-//! The golden messages (`services/testdata/wse-messages.json`): our client understands what servers send as the file has
-//! it, and its own first messages are those of the file.
+//! The golden messages (`services/testdata/wse-messages.json`): our client understands the servers' messages, and sends
+//! its own first messages as the file has them.
 
 use std::{fs, io::Read, path::Path};
 
@@ -17,7 +17,7 @@ struct Golden {
     messages: Vec<Message>,
 }
 
-/// One message, as `services/README.md` describes it.
+/// One message of the file, as `services/README.md` describes it.
 #[derive(Deserialize)]
 struct Message {
     name: String,
@@ -95,7 +95,7 @@ fn the_first_trade_update_of_each_format_is_the_one_in_the_file() {
         assert_eq!(messages.opcode(), golden.opcode(), "{name}");
         let sent = messages.payload(FIRST_SEQUENCE, 0).to_vec();
         if format == Format::Compressed {
-            // Compressors differ in how they say it.
+            // Compressors may encode the same text in different bytes.
             let inflate = |bytes: &[u8]| {
                 let mut text = String::new();
                 ZlibDecoder::new(bytes.strip_prefix(b"C:").unwrap()).read_to_string(&mut text).unwrap();

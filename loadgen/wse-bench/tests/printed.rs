@@ -1,5 +1,5 @@
-//! What is printed by hand, test by test and output by output, held against what was printed before (`printed/`). How the
-//! files are written again stands in `masked/mod.rs`.
+//! The printed output of each test in each format, compared with the files in `printed/`. `masked/mod.rs` says how to
+//! write the files again.
 
 mod masked;
 mod publisher;
@@ -10,7 +10,7 @@ use std::process::Command;
 use publisher::{Pace, Publisher};
 use service::{Flaw, SECRET, Service};
 
-/// Runs a test in each output, and compares.
+/// Runs a test in each output format and compares.
 fn printed(name: &str, flags: &str) {
     for output in ["text", "markdown", "json"] {
         let arguments = format!("{flags} --warmup 0.1 --drain 20 --output {output}");
@@ -29,7 +29,7 @@ fn printed(name: &str, flags: &str) {
             }
             _ => masked::table::masked(&text),
         };
-        // A busy machine alone is no failure here.
+        // A generator that is late on a busy machine is no failure here.
         let code = done.status.code().map_or("none".into(), |code| if clean { "0".into() } else { code.to_string() });
         assert!(clean || code == "1" || name.contains("limit"), "{said}{text}");
         masked::check(&format!("{name}.{output}.txt"), &format!("exit code {code}\n{body}"));

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit codes, tables, JSON, several processes.
+//! The program as a process: exit codes, tables, JSON, several workers.
 
 mod busy;
 mod service;
@@ -16,7 +16,8 @@ fn wse_bench(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// Long enough for a slow machine, unless a test waits for something that never comes.
+/// A drain that suffices on a slow machine, unless the test sets its own because it waits for something that never
+/// arrives.
 fn patience(arguments: &str) -> &'static str {
     if arguments.contains("--drain") { "" } else { " --drain 20" }
 }
@@ -28,7 +29,7 @@ fn against(service: &Service, arguments: &str) -> (Option<i32>, String) {
     (busy::code_but_for_it(output.status.code(), busy::of_text(&text)), text)
 }
 
-/// The list of results of a run that asks for JSON.
+/// The exit code and the list of results of a run with JSON output.
 fn results(service: &Service, arguments: &str) -> (Option<i32>, Vec<Value>) {
     let port = service.port;
     let output = wse_bench(&format!(

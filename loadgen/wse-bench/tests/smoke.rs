@@ -1,4 +1,4 @@
-//! The check of a service's protocol against a scripted service: the honest one passes, and each fault is named.
+//! The check of a service's protocol against a scripted service: a correct one passes, and each fault is named.
 
 mod scripted;
 
@@ -15,7 +15,7 @@ fn findings(fault: Fault) -> Vec<String> {
     smoke.findings
 }
 
-/// The only finding, which must speak of this.
+/// Asserts that the fault gives exactly one finding, which contains `about`.
 fn one(fault: Fault, about: &str) {
     let findings = findings(fault);
     assert!(findings.len() == 1 && findings[0].contains(about), "{fault:?}: {findings:?}");

@@ -1,5 +1,5 @@
-//! The seven tests of the suite by hand, against a real service in another process's eyes: what is offered, what is
-//! printed, where the search ends.
+//! The seven tests of the suite by hand, against a service in the test's process: what is offered, what is printed,
+//! where the search ends.
 
 mod busy;
 mod service;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use service::{Flaw, SECRET, Service};
 
-/// The flags of a quick run, long enough for a slow machine.
+/// Runs the program with the flags of a short run that is long enough on a slow machine.
 fn wse_bench(service: &Service, arguments: &str) -> Output {
     let flags = format!("--port {} --duration 0.3 --warmup 0.1 --drain 20 {arguments}", service.port);
     Command::new(env!("CARGO_BIN_EXE_wse-bench"))
@@ -50,7 +50,7 @@ fn the_suite_runs_its_seven_tests_in_order_and_prints_a_table_for_each() {
         tables.iter().map(|words| text.find(words).unwrap_or_else(|| panic!("{words} in {text}"))).collect();
     assert!(places.is_sorted(), "{text}");
     assert!(text.contains("Most that held: >= 6 connections (all that --max-connections asks for held)"), "{text}");
-    // A check before and one after each of two storms, pings, floods, holds, twelve cells, six formats and one probe.
+    // One check before and one after each of two storms, pings, floods, holds, twelve cells, six formats and one probe.
     assert_eq!(service.refused(), 2 * (2 + 2 + 2 + 2 + 12 + 6 + 1));
     assert!(!text.contains(SECRET));
 }
@@ -149,7 +149,7 @@ fn a_service_that_lets_nobody_stay_has_no_limit_to_find() {
 fn a_limit_of_our_own_is_never_the_services() {
     let service = Service::start(Flaw::None);
     let port = service.port;
-    // 130 descriptors are 30 connections beside what a process needs for itself.
+    // 130 descriptors suffice for 30 connections beside those that a process needs for itself.
     let flags =
         format!("--port {port} --duration 0.3 --drain 20 --test connection-limit --max-connections 80 --workers 1");
     let limited = format!("ulimit -n 130; exec {} {flags}", env!("CARGO_BIN_EXE_wse-bench"));

@@ -1,77 +1,77 @@
-//! What the service is told when it starts.
+//! The command line of the service.
 
 use std::{net::IpAddr, num::NonZeroU64, path::PathBuf};
 
 use clap::{Parser, ValueEnum};
 
-/// Flags of the service. Without `--flaw` it is honest.
+/// Flags of the service. Without `--flaw` it has no flaw.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "self-test-service", version, about = "A WSE service with a known flaw, for testing the harness")]
 pub struct Config {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     pub host: IpAddr,
-    /// Port of the WebSocket; 0 lets the kernel pick
+    /// Port of the WebSocket; 0 lets the kernel choose
     #[arg(long, env = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// Port of /stats and /metrics; 0 lets the kernel pick
+    /// Port of /stats and /metrics; 0 lets the kernel choose
     #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
     pub metrics_port: u16,
-    /// What is wrong with the service
+    /// The service's flaw
     #[arg(long, value_enum, default_value_t = Flaw::None)]
     pub flaw: Flaw,
-    /// The k of the flaws that concern one message in k
+    /// The k of flaws that affect one message in k
     #[arg(long, default_value = "100")]
     pub every: NonZeroU64,
-    /// Shortest delay of an answer to a ping, in milliseconds (flaw `delay`)
+    /// Shortest delay of the reply to a ping, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 100)]
     pub delay_ms: u64,
-    /// Mean of the exponential part on top of the shortest delay, in milliseconds (flaw `delay`)
+    /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
-    /// Messages that a publisher publishes per second (flaws `publisher…`)
+    /// Messages per second that a publisher publishes (flaws `publisher…`)
     #[arg(long, env = "RATE", default_value_t = 200.0)]
     pub rate: f64,
     /// Seed of the delays
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Secret of HS256 tokens; without one every client is let in
+    /// Secret of HS256 tokens; without one every client is accepted
     #[arg(long, env = "JWT_SECRET", hide_env_values = true)]
     pub secret: Option<String>,
-    /// Folder that gets `<flaw>-ready.json` at the start and `<flaw>-recorded.json` at the end
+    /// Folder for `<flaw>-ready.json`, written at the start, and `<flaw>-recorded.json`, written at the end
     #[arg(long, env = "SELF_TEST_EVIDENCE")]
     pub evidence: Option<PathBuf>,
 }
 
-/// What is wrong with the service.
+/// The service's flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flaw {
-    /// Nothing: every message reaches the application, every ping is answered at once.
+    /// None: every message reaches the application, and every ping is answered at once.
     None,
-    /// Each ping is answered after a seeded delay, and the service records how long it really took.
+    /// Each ping is answered after a seeded delay, and the service records the actual delay.
     Delay,
     /// One message in k is discarded and counted as dropped.
     Drop,
-    /// The k-th message of one connection is discarded and reported as delivered.
+    /// The k-th message of one connection is discarded and counted as delivered.
     Liar,
     /// One message in k is discarded and counted nowhere.
     SilentDrop,
-    /// Every token will do, and frames need no mask.
+    /// Every token is accepted, and frames without a mask are accepted.
     Gullible,
-    /// Frames are counted and thrown away, as cheaply as we know how.
+    /// Frames are counted and discarded, at the lowest possible cost.
     Null,
-    /// Nothing: the service publishes by itself, and every connection gets every message.
+    /// None: the service publishes by itself, and every connection gets every message.
     Publisher,
-    /// The same, but one publication in k is sent to nobody and counted nowhere.
+    /// Like publisher, but one publication in k is not sent and not counted as sent.
     PublisherSilentDrop,
-    /// The same, but one publication in k is sent to nobody and counted as sent to all.
+    /// Like publisher, but one publication in k is not sent and counted as sent to all.
     PublisherLiar,
-    /// The same, but it publishes half as often as it says.
+    /// Like publisher, but it publishes at half of the rate that it reports.
     PublisherSlow,
 }
 
 impl Flaw {
-    /// The flaw's word on the command line and in the service's name.
+    /// The flaw's name on the command line and in the service's name.
     pub fn word(self) -> &'static str {
         match self {
             Flaw::None => "none",
@@ -88,12 +88,12 @@ impl Flaw {
         }
     }
 
-    /// Whether the service publishes by itself.
+    /// Whether the service publishes messages by itself.
     pub fn publishes(self) -> bool {
         matches!(self, Flaw::Publisher | Flaw::PublisherSilentDrop | Flaw::PublisherLiar | Flaw::PublisherSlow)
     }
 
-    /// The reason under which what never reached the application is counted.
+    /// The reason by which messages that didn't reach the application are counted.
     pub fn drop_reason(self) -> &'static str {
         match self {
             Flaw::Null => "discarded",

@@ -1,4 +1,4 @@
-//! One WebSocket: reads its messages, lets the flaw have its way, answers what is due.
+//! One WebSocket: reads messages, applies the flaw, sends replies when they are due.
 
 use std::{
     cmp::Reverse,
@@ -30,29 +30,29 @@ use crate::{
     wire::Wire,
 };
 
-/// How long a connection that we close may take to say goodbye.
+/// How long the close handshake may take when this side closes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Why a connection ended, in the words of the contract.
+/// Why a connection ended: a reason of the contract.
 type CloseReason = &'static str;
 
-/// An answer that waits for its moment. Ordered by that moment.
+/// A reply that waits until it is due; ordered by that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Answer {
     due: Instant,
-    /// When the ping's frame had been read.
+    /// When the ping was read.
     read_at: Instant,
     timestamp: i64,
 }
 
-/// One open WebSocket.
+/// One open WebSocket, with the replies that wait until they are due.
 pub(crate) struct Connection {
     socket: WebSocketStream<Wire>,
     entry: Arc<Entry>,
     shared: Arc<Shared>,
     delays: Delays,
     answers: BinaryHeap<Reverse<Answer>>,
-    /// Of a service that publishes.
+    /// Present when the service publishes.
     publications: Option<mpsc::UnboundedReceiver<Publication>>,
     client_closed: bool,
 }
@@ -70,7 +70,7 @@ impl Connection {
         Self { socket, entry, shared, delays, answers: BinaryHeap::new(), publications, client_closed: false }
     }
 
-    /// Serves the client until one side ends it.
+    /// Serves the client until one side ends the connection.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> CloseReason {
         match self.serve(&mut stop).await {
             Ok(reason) => reason,
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Enters a message into the books. Control frames have no kind.
+    /// Enters a message into the books; returns its kind, or `None` for control frames.
     fn count(&mut self, message: &Message) -> Option<Kind> {
         let kind = match message {
             Message::Text(text) => protocol::text_kind(text),
@@ -141,14 +141,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes one data message through to the socket.
+    /// Writes one data message to the socket and counts it.
     pub(crate) async fn send(&mut self, text: impl Into<Utf8Bytes>) -> Result<(), Error> {
         self.socket.send(Message::text(text)).await?;
         self.entry.book().sent += 1;
         Ok(())
     }
 
-    /// The service stops: says so, and still counts what the client had sent.
+    /// Closes with 1001 when the service stops, and still counts what the client had sent.
     async fn leave(&mut self) -> Result<CloseReason, Error> {
         self.socket.send(close(CloseCode::Away, "shutdown")).await?;
         let rest = async {
@@ -156,12 +156,12 @@ impl Connection {
                 self.count(&message);
             }
         };
-        // A client that doesn't answer is left behind: the deadline is the outcome.
+        // A client that doesn't answer is left after the deadline.
         let _ = timeout(FAREWELL, rest).await;
         Ok("shutdown")
     }
 
-    /// Tells the client what was wrong, as far as it can still hear it.
+    /// Closes with the code of an error, as far as the client can still be reached.
     async fn fail(&mut self, error: &Error) -> CloseReason {
         let (reason, code) = reason(error);
         if let Some(code) = code {
@@ -175,17 +175,17 @@ impl Connection {
     }
 }
 
-/// The next publication; never, where nothing is published.
+/// The next publication; `None` when the service doesn't publish.
 async fn published(publications: &mut Option<mpsc::UnboundedReceiver<Publication>>) -> Option<Publication> {
     publications.as_mut()?.recv().await
 }
 
-/// A close frame with a code and a word.
+/// A Close frame with a code and a reason.
 pub(crate) fn close(code: CloseCode, word: &'static str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: word.into() }))
 }
 
-/// Under which reason an error is counted, and the code that the client is told.
+/// The reason by which an error is counted, and the close code for the client.
 fn reason(error: &Error) -> (CloseReason, Option<CloseCode>) {
     match error {
         Error::ConnectionClosed | Error::AlreadyClosed => ("client", None),

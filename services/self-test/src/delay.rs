@@ -1,4 +1,4 @@
-//! When a ping is answered: a shortest delay plus an exponential tail, from a seed. Pure.
+//! When a ping is answered: a shortest delay plus an exponential part, from a seed. Pure.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Delays of at least `shortest`, on top of it exponential with mean `tail_mean`. Each `stream` of a seed has its
-    /// own sequence.
+    /// Delays of `shortest` plus an exponential part with mean `tail_mean`. Each `stream` of a seed has its own
+    /// sequence.
     pub fn new(shortest: Duration, tail_mean: Duration, seed: u64, stream: u64) -> Self {
-        // One mixing step apart, or neighbouring streams would be shifted copies of each other.
+        // Mixed once more, or adjacent streams would be shifted copies of each other.
         let state = mix(seed ^ mix(stream.wrapping_add(GOLDEN)));
         Self { shortest, tail_mean, state }
     }
 
-    /// No delay at all.
+    /// Delays of zero.
     pub fn none() -> Self {
         Self::new(Duration::ZERO, Duration::ZERO, 0, 0)
     }
@@ -28,19 +28,19 @@ impl Delays {
 impl Iterator for Delays {
     type Item = Duration;
 
-    /// The next delay; there is always one.
+    /// The next delay; never `None`.
     fn next(&mut self) -> Option<Duration> {
         self.state = self.state.wrapping_add(GOLDEN);
         Some(self.shortest + self.tail_mean.mul_f64(-fraction(mix(self.state)).ln()))
     }
 }
 
-/// A number between 0 and 1, without chance: each `stream` of a seed has its own.
+/// A number between 0 and 1 that depends only on the seed and the stream.
 pub fn uniform(seed: u64, stream: u64) -> f64 {
     fraction(mix(seed ^ mix(stream.wrapping_add(GOLDEN))))
 }
 
-/// 53 bits fill a double; the half keeps it away from zero, which has no logarithm.
+/// A number between 0 and 1 from 53 bits, which fill a double. The added half excludes zero, which has no logarithm.
 fn fraction(bits: u64) -> f64 {
     ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }

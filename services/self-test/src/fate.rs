@@ -1,4 +1,4 @@
-//! What the flaw does to a message on its way to the application, or to the subscribers. Pure but for its counters.
+//! What the flaw does with a message for the application or the subscribers. Pure except for its counters.
 
 use std::{
     num::NonZeroU64,
@@ -7,36 +7,36 @@ use std::{
 
 use crate::config::Flaw;
 
-/// What becomes of one message.
+/// What happens with one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The application gets it and says so.
+    /// It reaches the application, and is counted.
     Deliver,
-    /// The application doesn't get it, and the service says so.
+    /// It doesn't reach the application, and is counted as dropped.
     Drop,
-    /// The application doesn't get it, and nobody says anything.
+    /// It doesn't reach the application, and isn't counted.
     Vanish,
-    /// The application doesn't get it, and the service says that it did.
+    /// It doesn't reach the application, and is counted as delivered.
     Lie,
 }
 
-/// Decides for all connections of a service.
+/// Decides for the messages of all connections.
 #[derive(Debug)]
 pub struct Fates {
     flaw: Flaw,
     every: NonZeroU64,
-    /// Messages decided so far, over all connections: so a loss of one in k is exact whatever the connections do.
+    /// Number of decisions over all connections: so a loss of one in k is exact for any number of connections.
     decided: AtomicU64,
     lied: AtomicBool,
 }
 
 impl Fates {
-    /// Nothing decided yet.
+    /// Creates the decisions of a flaw; `every` is its k.
     pub fn new(flaw: Flaw, every: NonZeroU64) -> Self {
         Self { flaw, every, decided: AtomicU64::new(0), lied: AtomicBool::new(false) }
     }
 
-    /// The fate of the `nth` message (from 1) of some connection.
+    /// The fate of a connection's `nth` message, counted from 1.
     pub fn decide(&self, nth: u64) -> Fate {
         match self.flaw {
             Flaw::Drop if self.is_kth() => Fate::Drop,
@@ -61,7 +61,7 @@ mod tests {
         Fates::new(flaw, NonZeroU64::new(10).unwrap())
     }
 
-    /// How many of 1 005 messages on each of two connections met `fate`.
+    /// How many of 1 005 messages on each of two connections have this fate.
     fn count(flaw: Flaw, fate: Fate) -> usize {
         let fates = fates(flaw);
         (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| fates.decide(*nth) == fate).count()

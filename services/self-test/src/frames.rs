@@ -1,33 +1,33 @@
 //! Counts WebSocket frames in a stream of bytes without keeping them. Pure.
 //!
-//! It looks at headers only and hops over payloads: the least that a reader can do and still say how many messages
-//! came. Control frames, which are rare, are kept because they must be answered.
+//! It reads headers only and skips payloads, which is the least work that still counts messages. Control frames, which
+//! are rare, are kept because they must be answered.
 
-/// What of a client's stream breaks RFC 6455 in a way that counting can't survive.
+/// A violation of RFC 6455 after which the frames can't be counted any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation;
 
 /// A control frame, unmasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// 8 close, 9 ping, 10 pong.
+    /// 8 Close, 9 Ping, 10 Pong.
     pub opcode: u8,
     /// At most 125 bytes.
     pub payload: Vec<u8>,
 }
 
-/// Where in the stream one connection is.
+/// The state of one connection's stream.
 #[derive(Debug, Default)]
 pub struct Counter {
-    /// The part of a header that has come.
+    /// The received part of an incomplete header.
     header: Vec<u8>,
-    /// Payload bytes of the current frame that are still to come.
+    /// Payload bytes of the current frame that were not received yet.
     remaining: u64,
-    /// The control frame being collected, with its mask.
+    /// The incomplete control frame, with its mask.
     control: Option<(Control, [u8; 4])>,
     /// Complete data messages so far.
     messages: u64,
-    /// Whether the current frame ends a message when its payload is complete.
+    /// Whether the current frame completes a message.
     ends_message: bool,
 }
 
@@ -37,18 +37,18 @@ impl Counter {
         self.messages
     }
 
-    /// Takes the next bytes of the stream; gives each complete control frame to `on_control`.
+    /// Handles the next bytes of the stream; calls `on_control` for each complete control frame.
     ///
     /// # Errors
-    /// [`Violation`] for frames that are unmasked, use reserved bits or have an impossible control header. The
-    /// counter is of no use afterwards.
+    /// [`Violation`] when a frame is unmasked, uses reserved bits or opcodes, or has an invalid control header. The
+    /// counter can't be used afterwards.
     pub fn feed(&mut self, mut bytes: &[u8], mut on_control: impl FnMut(Control)) -> Result<(), Violation> {
         loop {
             bytes = self.hop(bytes, &mut on_control);
             if bytes.is_empty() {
                 return Ok(());
             }
-            // The whole header is nearly always there: no copy then.
+            // The header is nearly always complete, and then isn't copied.
             let used = if self.header.is_empty() { self.begin(bytes)? } else { None };
             bytes = match used {
                 Some(used) => &bytes[used..],
@@ -57,7 +57,7 @@ impl Counter {
         }
     }
 
-    /// Passes what is left of the current payload; returns what follows it.
+    /// Skips the rest of the current payload; returns the bytes after it.
     fn hop<'a>(&mut self, bytes: &'a [u8], on_control: &mut impl FnMut(Control)) -> &'a [u8] {
         let taken = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(bytes.len());
         self.remaining -= taken as u64;
@@ -75,7 +75,7 @@ impl Counter {
         &bytes[taken..]
     }
 
-    /// Reads a header that `bytes` begin with; `None` when it isn't complete.
+    /// Parses the header at the start of `bytes`; returns its length, or `None` when it is incomplete.
     fn begin(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
         let [first, second, ..] = *bytes else { return Ok(None) };
         let (opcode, fin, length) = (first & 0x0f, first & 0x80 != 0, second & 0x7f);
@@ -106,7 +106,7 @@ impl Counter {
         Ok(Some(size))
     }
 
-    /// Collects a header that came in pieces; returns what follows it.
+    /// Collects a header that arrives in parts; returns the bytes after it.
     fn begin_slowly<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
         for (index, byte) in bytes.iter().enumerate() {
             self.header.push(*byte);

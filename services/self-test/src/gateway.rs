@@ -1,21 +1,21 @@
-//! A speech-to-text gateway with a known behaviour, so that `stt-conformance` and the harness can be measured.
+//! A speech-to-text gateway with known behaviour, against which `stt-conformance` and the harness are tested.
 //!
-//! It keeps the contract of `services/README.md`, "Gateways", and has one [`Flaw`] that must be found. It shares no code
-//! with the other gateways: what finds their mistakes must not have been written by them.
+//! It keeps the contract of `services/README.md`, "Gateways", and has at most one [`Flaw`], which must be found. It
+//! shares no code with the other gateways, so that it can't share their mistakes.
 //!
-//! In the order in which audio walks:
+//! In the order in which audio passes through them:
 //!
 //! | file | what |
 //! | --- | --- |
 //! | [`config`] | flags, variables, and the flaws |
-//! | [`server`] | the two ports, the upgrade, the end |
-//! | [`wire`] | WebSocket frames, both ways |
+//! | [`server`] | both ports, the upgrade, shutdown |
+//! | [`wire`] | WebSocket frames, in both directions |
 //! | [`session`] | one session: frames in, ticks, batches, messages out |
 //! | [`schedule`] | when ticks are due (pure) |
-//! | [`inference`] | one request |
+//! | [`inference`] | one request to the inference |
 //! | [`messages`] | partials and error frames (pure) |
-//! | [`outbox`] | what waits to be written |
-//! | [`books`] | who counted what, and how `/metrics` says it |
+//! | [`outbox`] | the bytes that wait to be written |
+//! | [`books`] | the counters, for `/stats` and `/metrics` |
 
 pub mod books;
 pub mod config;

@@ -1,7 +1,7 @@
-//! Who counted what: one book per connection, and their sums.
+//! The books: one for each connection, and their sums.
 //!
-//! Each book has a lock of its own, and sums are taken over whole books, so that every reading satisfies
-//! `received = consumed + delivered + dropped + queued` wherever the flaw lets it.
+//! Each book has its own lock, and sums are taken over whole books, so every reading satisfies `received = consumed +
+//! delivered + dropped + queued`, except where the flaw breaks it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,29 +16,30 @@ use uuid::Uuid;
 
 use crate::{config::Flaw, fate::Fate, protocol::Kind, wire::Traffic};
 
-/// What was counted on one connection, or on all of them. All counters only grow.
+/// The counters of one connection, or their sums. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Book {
-    /// Data messages taken from the socket.
+    /// Data messages read from the socket.
     pub received: u64,
     /// Pings, pongs and hellos among them.
     pub consumed: u64,
-    /// Handed to the application, says the service.
+    /// Messages that the service reports as passed to the application.
     pub delivered: u64,
-    /// Not handed to it, says the service.
+    /// Messages that the service reports as dropped.
     pub dropped: u64,
-    /// Could not be read as what they claim to be.
+    /// Messages that could not be decoded as the format that they claim.
     pub malformed: u64,
-    /// Data messages written.
+    /// Data messages written to the socket.
     pub sent: u64,
-    /// What the application says.
+    /// The application's own counters.
     pub application: ApplicationStats,
-    /// Messages meant for the application, whatever became of them. Not published: it is the truth.
+    /// Messages for the application, with any fate. Not published, because it reveals the flaw.
     offered: u64,
 }
 
 impl Book {
-    /// Counts a message that was taken from the socket; `decide` gives the fate of the nth application message.
+    /// Counts a message that was read from the socket; `decide` returns the fate of the nth message for the
+    /// application.
     pub fn count(&mut self, kind: Kind, decide: impl FnOnce(u64) -> Fate) {
         self.received += 1;
         let Kind::Application { sequence, malformed } = kind else {
@@ -61,13 +62,13 @@ impl Book {
         }
     }
 
-    /// Counts messages that were thrown away unread.
+    /// Counts messages that were discarded unread.
     pub fn discard(&mut self, messages: u64) {
         self.received += messages;
         self.dropped += messages;
     }
 
-    /// The application's own counting.
+    /// Counts a message in the application.
     fn application_reads(&mut self, sequence: Option<u64>) {
         self.application.delivered += 1;
         match sequence {
@@ -90,7 +91,7 @@ impl Book {
     }
 }
 
-/// One connection's entry.
+/// A connection's id, book and bytes.
 #[derive(Debug)]
 pub(crate) struct Entry {
     id: Uuid,
@@ -99,12 +100,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The id that the client is told.
+    /// The connection's id, which the client gets in `server_ready`.
     pub(crate) fn id(&self) -> Uuid {
         self.id
     }
 
-    /// The book, locked. Its owner holds it for one message, a reading for one copy.
+    /// Locks the book. The connection holds it for one message, a reading for one copy.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().expect("no holder of this lock can panic")
     }
@@ -114,7 +115,7 @@ impl Entry {
     }
 }
 
-/// All books of a service.
+/// The books of all connections of a service.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     flaw: Flaw,
@@ -126,9 +127,9 @@ pub(crate) struct Ledger {
 struct Shelves {
     accepted: u64,
     open: HashMap<Uuid, Arc<Entry>>,
-    /// Closed, and not fetched yet.
+    /// Closed connections whose books were not read yet.
     unfetched: Vec<Arc<Entry>>,
-    /// Closed and fetched: only their sums are kept.
+    /// Sums over closed connections whose books were read.
     fetched: Sums,
     closed: BTreeMap<String, u64>,
     rejected: BTreeMap<String, u64>,
@@ -149,12 +150,12 @@ impl Sums {
 }
 
 impl Ledger {
-    /// Empty, for a service with this flaw.
+    /// Creates an empty ledger for a service with this flaw.
     pub(crate) fn new(flaw: Flaw) -> Self {
         Self { flaw, started: Instant::now(), shelves: Mutex::default() }
     }
 
-    /// Opens a book for a connection that was upgraded.
+    /// Opens a book for a connection after its upgrade.
     pub(crate) fn accept(&self, traffic: Arc<Traffic>) -> Arc<Entry> {
         let entry = Arc::new(Entry { id: Uuid::now_v7(), book: Mutex::default(), traffic });
         let mut shelves = self.shelves();
@@ -163,7 +164,7 @@ impl Ledger {
         entry
     }
 
-    /// The connection is gone; its book stays until it was fetched.
+    /// Closes a connection's book; it stays until `connections` has returned it.
     pub(crate) fn close(&self, entry: &Entry, reason: &str) {
         let mut shelves = self.shelves();
         if let Some(entry) = shelves.open.remove(&entry.id) {
@@ -172,12 +173,12 @@ impl Ledger {
         }
     }
 
-    /// A client was turned away.
+    /// Counts a client that was rejected.
     pub(crate) fn reject(&self, reason: &str) {
         *self.shelves().rejected.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// `/stats`.
+    /// The content of `/stats`.
     pub(crate) fn stats(&self) -> ServiceStats {
         let shelves = self.shelves();
         let mut sums = shelves.fetched;
@@ -213,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// `/stats/connections`: entries of closed connections leave with this reading.
+    /// The content of `/stats/connections`. Books of closed connections are returned once.
     pub(crate) fn connections(&self) -> ConnectionBooks {
         let mut shelves = self.shelves();
         let closed = std::mem::take(&mut shelves.unfetched);
@@ -236,7 +237,7 @@ impl Ledger {
         }
     }
 
-    /// A service that throws everything away has no application.
+    /// The application's counters; absent for the null service, which has no application.
     fn application(&self, book: &Book) -> Option<ApplicationStats> {
         (self.flaw != Flaw::Null).then_some(book.application)
     }

@@ -1,26 +1,29 @@
-//! A service with a known behaviour, so that the harness itself can be measured.
+//! A service with known behaviour, against which the harness itself is tested.
 //!
-//! It speaks just enough WSE to be loaded by `wse-bench`, keeps the contract of `services/README.md`, and has one
-//! [`Flaw`] that a trustworthy harness must find. It shares no code with the engine or the generator (a harness must
-//! not be checked by the code that it checks); of this project it uses only the contract and the types of the wire.
+//! It implements enough of WSE to be loaded by `wse-bench`, keeps the contract of `services/README.md`, and has at most
+//! one [`Flaw`], which a reliable harness must find. It shares no code with the engine or the load generator, because a
+//! harness must not be checked by the code that it checks; of this project it uses only the contract and the result
+//! types.
 //!
-//! In the order in which a message walks:
+//! In the order in which a message passes through them:
 //!
 //! | file | what |
 //! | --- | --- |
 //! | [`config`] | flags, and the flaws |
-//! | [`server`] | sockets, acceptance, the end |
-//! | `shared` | what connections and the metrics port have in common |
+//! | [`server`] | both ports, accepting connections, shutdown |
+//! | `shared` | the state that connections and the metrics port share |
 //! | `upgrade` | the handshake and its token |
 //! | `wire` | a socket that counts its bytes |
-//! | `connection` | one WebSocket: read, decide, answer |
-//! | [`protocol`] | what a message is, and what is answered (pure) |
-//! | [`fate`] | what the flaw does to it (pure) |
+//! | `connection` | one WebSocket: reads, decides, replies |
+//! | [`protocol`] | classifies messages and composes replies (pure) |
+//! | [`fate`] | what the flaw does with a message (pure) |
 //! | [`delay`] | when a ping is answered (pure) |
-//! | `publisher` | what a service publishes by itself |
-//! | `null`, [`frames`] | the reader that throws everything away |
-//! | [`ledger`] | who counted what |
+//! | `publisher` | messages that the service publishes by itself |
+//! | `null`, [`frames`] | a reader that discards everything |
+//! | [`ledger`] | the books: counters of each connection, and their sums |
 //! | `metrics` | the metrics port |
+//!
+//! [`gateway`] is a second program, a speech-to-text gateway.
 
 pub mod config;
 mod connection;

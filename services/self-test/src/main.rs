@@ -1,4 +1,4 @@
-//! Starts the service, says where it listens, and ends it on SIGTERM or SIGINT.
+//! Starts the service, prints its ready line, and stops it on SIGTERM or SIGINT.
 
 use std::io::Write;
 

@@ -1,7 +1,8 @@
-//! The metrics port: `/stats`, `/stats/connections`, `/stats/publisher` where it publishes, `/metrics`, `/healthz`, `/readyz`, and `/recorded`.
+//! The metrics port: `/stats`, `/stats/connections`, `/stats/publisher` if the service publishes, `/metrics`,
+//! `/healthz`, `/readyz`, and `/recorded`.
 //!
-//! It has a thread of its own: a flood keeps every thread of the service busy for as long as it lasts, and readings at
-//! the edges of a window must not wait for its end.
+//! It runs on a thread of its own: a flood keeps every other thread of the service busy, and readings at the edges of a
+//! window must not wait for its end.
 
 use std::{
     net::TcpListener,
@@ -22,22 +23,22 @@ use tokio::{runtime, sync::oneshot};
 
 use crate::{publisher::Publisher, shared::Shared};
 
-/// The metrics port's thread.
+/// The thread of the metrics port.
 pub(crate) struct Server {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<std::io::Result<()>>,
 }
 
 impl Server {
-    /// Closes the port.
+    /// Closes the port and waits for the thread.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        // Fails when the thread has ended already; why is what joining tells.
+        // Fails when the thread has ended already; joining it gives the reason.
         let _ = self.stop.send(());
         self.thread.join().expect("the metrics thread doesn't panic").context("the metrics port failed")
     }
 }
 
-/// Serves the metrics port until it is told to stop.
+/// Starts the thread that serves the metrics port until it is stopped.
 pub(crate) fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Result<Server> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -52,7 +53,7 @@ pub(crate) fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Resul
     Ok(Server { stop, thread })
 }
 
-/// The routes of the contract, and `/recorded`: how long the service really took to answer each ping.
+/// The routes of the contract, and `/recorded`: the actual times from each ping to its reply.
 fn router(shared: Arc<Shared>) -> Router {
     let pages = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -1,7 +1,7 @@
-//! The reader that throws everything away: what is left is the generator's ceiling on this machine.
+//! A reader that discards everything, so that the load generator's own limit on this machine can be measured.
 //!
-//! One thread per CPU with an epoll of its own, level-triggered, one large read per wake-up into one shared buffer,
-//! and no look at payloads. It answers control frames and nothing else.
+//! One thread per CPU with its own level-triggered epoll set, one large read per event into one shared buffer, and no
+//! parsing of payloads. It answers control frames only.
 
 use std::{
     io::{self, Write},
@@ -25,22 +25,22 @@ use crate::{
     ledger::{Entry, Ledger},
 };
 
-/// Of the buffer that all connections of a thread share: several full receive windows.
+/// Size of the buffer that all connections of a thread share, in bytes: several full receive windows.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Events taken from the kernel at once.
+/// Most events taken from the kernel at once.
 const EVENTS: usize = 512;
-/// The wake-up descriptor's place among the connections' indices.
+/// epoll data of the wake-up descriptor; connections have their index.
 const WAKE: u64 = u64::MAX;
-/// How long clients may take to answer our close frames.
+/// How long clients may take to answer our Close frames.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// All reading threads.
+/// The reading threads, with the inboxes through which they get connections.
 pub(crate) struct Readers {
     readers: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
     next: AtomicUsize,
 }
 
-/// What other threads tell a reading thread.
+/// What other threads pass to a reading thread.
 struct Inbox {
     wake: OwnedFd,
     arrivals: Mutex<Vec<(TcpStream, Arc<Entry>)>>,
@@ -48,17 +48,17 @@ struct Inbox {
 }
 
 impl Readers {
-    /// One thread for each CPU that the process may use.
+    /// Starts one thread for each CPU that the process may use.
     ///
     /// # Errors
-    /// When the kernel gives no descriptor or no thread.
+    /// When the kernel provides no descriptor or no thread.
     pub(crate) fn start(ledger: &Arc<Ledger>) -> io::Result<Self> {
         let threads = thread::available_parallelism()?.get();
         let readers = (0..threads).map(|_| Reader::start(ledger.clone())).collect::<io::Result<_>>()?;
         Ok(Self { readers, next: AtomicUsize::new(0) })
     }
 
-    /// Hands a connection over; the threads take turns.
+    /// Passes a connection to one of the threads, in turn.
     pub(crate) fn adopt(&self, stream: TcpStream, entry: Arc<Entry>) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.readers.len();
         let (inbox, _) = &self.readers[turn];
@@ -69,7 +69,7 @@ impl Readers {
     /// Closes all connections with 1001 and waits for the threads.
     ///
     /// # Errors
-    /// What ended a thread before its time.
+    /// The error that ended a thread early.
     pub(crate) fn stop(self) -> io::Result<()> {
         for (inbox, _) in &self.readers {
             inbox.stop.store(true, Ordering::Release);
@@ -81,12 +81,12 @@ impl Readers {
 
 impl Inbox {
     fn wake_up(&self) {
-        // Fails only when the counter is full, and then the thread is about to wake anyway.
+        // Fails only when the counter is full, and then the thread is about to wake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
-/// One reading thread.
+/// State of one reading thread.
 struct Reader {
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
@@ -128,7 +128,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits once and serves what is ready.
+    /// Waits once and handles the events.
     fn round(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let wait = wait.map(|wait| Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) });
         let mut events = Vec::with_capacity(EVENTS);
@@ -146,7 +146,7 @@ impl Reader {
     }
 
     fn adopt(&mut self) -> io::Result<()> {
-        // Only clears the wake-up; what it was for is in the inbox.
+        // Only resets the descriptor; the new connections are in the inbox.
         let _ = rustix::io::read(&self.inbox.wake, &mut [0_u8; 8]);
         let arrivals = std::mem::take(&mut *self.inbox.arrivals.lock().expect("no holder of this lock can panic"));
         for (stream, entry) in arrivals {
@@ -185,7 +185,7 @@ impl Reader {
         if let Some(socket) = self.connections[index].take() {
             self.ledger.close(&socket.entry, reason);
             self.vacant.push(index);
-            // Dropping the stream closes it and takes it out of the epoll.
+            // Dropping the stream closes it and removes it from the epoll set.
         }
     }
 
@@ -195,7 +195,7 @@ impl Reader {
 }
 
 impl Socket {
-    /// Counts what was read; returns why the connection is to end, if it is.
+    /// Counts what was read; returns the reason when the connection must end.
     fn take(&mut self, bytes: &[u8]) -> Option<&'static str> {
         self.entry.traffic().received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let before = self.counter.messages();
@@ -213,7 +213,7 @@ impl Socket {
         match control.opcode {
             8 => {
                 self.write(8, control.payload.get(..2).unwrap_or_default());
-                // Lets the answer out before the descriptor goes.
+                // Sends the answer before the descriptor is closed.
                 let _ = self.stream.shutdown(Shutdown::Write);
                 Some("client")
             }
@@ -225,7 +225,7 @@ impl Socket {
         }
     }
 
-    /// Writes a control frame. A client whose window is full of unread control frames loses this one.
+    /// Writes a control frame. It is lost for a client that doesn't read, once the socket's buffer is full.
     fn write(&mut self, opcode: u8, payload: &[u8]) {
         let mut frame = vec![0x80 | opcode, payload.len() as u8];
         frame.extend_from_slice(payload);

@@ -1,6 +1,6 @@
-//! As much of WSE as a load generator needs: what a message is, and what it is answered with. Pure.
+//! The part of WSE that a load generator needs: classifies messages and composes replies. Pure.
 //!
-//! `docs/PROTOCOL.md` is the reference. Everything that is not a ping, a pong or a hello is the application's.
+//! `docs/PROTOCOL.md` is the reference. Every message that is not a ping, a pong or a hello is for the application.
 
 use std::{
     borrow::Cow,
@@ -12,26 +12,26 @@ use flate2::read::ZlibDecoder;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Largest message that is inflated, and largest that is read at all, in bytes.
+/// Largest message that is read, and most bytes that are inflated.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// What a data message is to the service.
+/// The kind of a data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `ping`: to be answered with its timestamp (0 when it carries no integer).
+    /// `ping`: its reply repeats the timestamp, which is 0 when the ping has no integer.
     Ping {
-        /// Echoed as `client_timestamp`.
+        /// Repeated as `client_timestamp`.
         timestamp: i64,
     },
-    /// `client_hello`: to be answered with `server_hello`.
+    /// `client_hello`: the reply is `server_hello`.
     Hello,
-    /// `pong` or `PONG`: taken note of.
+    /// `pong` or `PONG`: no reply.
     Pong,
-    /// For the application.
+    /// A message for the application.
     Application {
-        /// Its sequence number, if it has one.
+        /// The sequence number; absent when none was found.
         sequence: Option<u64>,
-        /// Whether it could not be read as what it claims to be.
+        /// Whether it could not be decoded as the format that it claims.
         malformed: bool,
     },
 }
@@ -53,10 +53,10 @@ struct PingPayload {
     timestamp: Option<serde_json::Value>,
 }
 
-/// What a text message is.
+/// The kind of a text message.
 pub fn text_kind(text: &str) -> Kind {
     let text = without_category(text);
-    // An array would pass for the fields of a struct, in their order.
+    // serde would also accept an array, as the fields of a struct in order.
     let object = text.trim_start().starts_with('{');
     let Some(envelope) = serde_json::from_str::<Envelope<'_>>(text).ok().filter(|_| object) else {
         return Kind::Application { sequence: json_sequence(text.as_bytes()), malformed: true };
@@ -69,7 +69,8 @@ pub fn text_kind(text: &str) -> Kind {
     }
 }
 
-/// What a binary message is: `M:` MessagePack, `C:` deflated JSON, or the application's own business.
+/// The kind of a binary message: `M:` with MessagePack, `C:` with deflated JSON, or any other content for the
+/// application.
 pub fn binary_kind(data: &[u8]) -> Kind {
     if let Some(packed) = data.strip_prefix(b"M:") {
         return Kind::Application { sequence: msgpack_sequence(packed), malformed: false };
@@ -82,7 +83,7 @@ pub fn binary_kind(data: &[u8]) -> Kind {
     Kind::Application { sequence: json_sequence(&text), malformed: inflated.is_err() }
 }
 
-/// The text without the category that old clients put in front of the brace.
+/// The text without the category that old clients put before the brace.
 fn without_category(text: &str) -> &str {
     ["WSE{", "S{", "U{"]
         .iter()
@@ -95,7 +96,7 @@ fn ping_timestamp(text: &str) -> i64 {
     ping.and_then(|ping| ping.p?.timestamp?.as_i64()).unwrap_or(0)
 }
 
-/// The number behind the first `"seq":` that digits follow.
+/// The number after the first `"seq":` that digits follow.
 fn json_sequence(text: &[u8]) -> Option<u64> {
     const KEY: &[u8] = b"\"seq\":";
     let mut rest = text;
@@ -112,16 +113,16 @@ fn json_sequence(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// The number behind the first MessagePack string `seq` that a `uint 32` follows.
+/// The number after the first MessagePack string `seq` that a `uint 32` follows.
 fn msgpack_sequence(data: &[u8]) -> Option<u64> {
-    // fixstr of length 3, "seq", and the mark of a big-endian uint 32.
+    // A fixstr of length 3, "seq", and the marker of a big-endian uint 32.
     const KEY: &[u8] = b"\xa3seq\xce";
     let at = data.windows(KEY.len()).position(|window| window == KEY)?;
     let number = data.get(at + KEY.len()..at + KEY.len() + 4)?;
     Some(u64::from(u32::from_be_bytes(number.try_into().expect("the slice has four bytes"))))
 }
 
-/// The first frame of every connection.
+/// The first message of every connection.
 pub fn server_ready(id: &str) -> String {
     json!({
         "c": "WSE", "t": "server_ready", "id": id, "seq": 1, "v": 1,
@@ -136,7 +137,7 @@ pub fn server_ready(id: &str) -> String {
     .to_string()
 }
 
-/// The answer to `client_hello`.
+/// The reply to `client_hello`.
 pub fn server_hello(id: &str) -> String {
     json!({
         "c": "WSE", "t": "server_hello", "v": 1,
@@ -149,7 +150,7 @@ pub fn server_hello(id: &str) -> String {
     .to_string()
 }
 
-/// The answer to `ping`. Clients look for `"t":"PONG"` among the first characters, so the order of keys is fixed.
+/// The reply to `ping`. Clients search for `"t":"PONG"` among the first characters, so the order of keys is fixed.
 pub fn pong(timestamp: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
     let latency = now.saturating_sub(timestamp).max(0);
@@ -158,7 +159,7 @@ pub fn pong(timestamp: i64) -> String {
     )
 }
 
-/// What a client without a good token is told before it is closed with 4401.
+/// The message to a client without a valid token, before it is closed with 4401.
 pub fn authentication_failed() -> String {
     json!({ "c": "WSE", "t": "error", "v": 1, "p": { "code": "AUTH_FAILED", "message": "Authentication failed" } })
         .to_string()

@@ -1,6 +1,6 @@
-//! A service that publishes by itself: numbered messages to all connections, each due at a time that is fixed before.
+//! Publishes numbered messages to all connections, each due at a time of a fixed schedule.
 //!
-//! The flaw decides what becomes of each publication before any connection hears of it, so that a loss is the same for all.
+//! The flaw decides about each publication before any connection gets it, so that a loss is the same for all of them.
 
 use std::{
     sync::{
@@ -22,25 +22,25 @@ use crate::{
     fate::{Fate, Fates},
 };
 
-/// Nobody listens: between two looks whether somebody does.
+/// Interval between two checks for subscribers while there is none.
 const IDLE: Duration = Duration::from_millis(20);
-/// What is handed over later than this is late, in microseconds.
+/// A publication later than this counts as late, in microseconds.
 const LATE_US: u64 = 1000;
 
-/// What a connection is told to do.
+/// What a connection does with a publication.
 #[derive(Clone, Debug)]
 pub(crate) enum Publication {
-    /// Send it.
+    /// Send this text.
     Send(Utf8Bytes),
-    /// Don't, and say that it was sent.
+    /// Send nothing, but count it as sent.
     Pretend,
 }
 
-/// Books and listeners of the publisher.
+/// The publisher's subscribers and counters.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     rate_per_second: f64,
-    /// What it really keeps.
+    /// The actual rate, which the flaw may reduce.
     kept_per_second: f64,
     listeners: Mutex<Vec<mpsc::UnboundedSender<Publication>>>,
     publishing: AtomicBool,
@@ -52,7 +52,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// One that tells this rate and keeps it, unless its flaw is that it doesn't, once it runs.
+    /// Creates a publisher that reports this rate; with the flaw `publisher-slow` it publishes at half of it.
     pub(crate) fn new(rate_per_second: f64, flaw: Flaw) -> Self {
         let kept_share = if flaw == Flaw::PublisherSlow { 0.5 } else { 1.0 };
         Self {
@@ -68,14 +68,14 @@ impl Publisher {
         }
     }
 
-    /// What is published from now on.
+    /// Subscribes to everything that is published from now on.
     pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Publication> {
         let (listener, publications) = mpsc::unbounded_channel();
         self.listeners.lock().expect("no holder of this lock can panic").push(listener);
         publications
     }
 
-    /// Publishes while somebody listens, until it is told to stop.
+    /// Publishes while there are subscribers, until the service stops.
     pub(crate) async fn run(&self, fates: &Fates, mut stop: watch::Receiver<bool>) {
         let publish = async {
             loop {
@@ -94,7 +94,7 @@ impl Publisher {
         self.publishing.store(false, Ordering::Release);
     }
 
-    /// `/stats/publisher`.
+    /// The content of `/stats/publisher`.
     pub(crate) fn stats(&self) -> PublisherStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let published = read(&self.published);
@@ -113,7 +113,7 @@ impl Publisher {
         }
     }
 
-    /// Message after message when each is due, until nobody is left.
+    /// Publishes each message when it is due, until no subscriber is left.
     async fn keep_pace(&self, fates: &Fates) {
         let (start, start_unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         for nth in 0_u64.. {
@@ -141,7 +141,7 @@ impl Publisher {
             Fate::Lie => Some(Publication::Pretend),
             Fate::Drop | Fate::Vanish => None,
         };
-        // Before anybody hears of it: no receiver may be ahead of these books.
+        // Counted before it is sent: no receiver may be ahead of this count.
         self.published.store(number + 1, Ordering::Release);
         if let Some(publication) = publication {
             let mut listeners = self.listeners.lock().expect("no holder of this lock can panic");
@@ -160,7 +160,7 @@ impl Publisher {
 mod tests {
     use super::*;
 
-    /// What a listener is told while so many messages are published.
+    /// What a subscriber gets of this many publications (`None` for a pretended one), and the publisher's counters.
     async fn told(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
         let publisher = Publisher::new(1000.0, flaw);
         let fates = Fates::new(flaw, 10.try_into().unwrap());

@@ -1,4 +1,4 @@
-//! Opens the two ports, accepts clients, and brings everything to an end.
+//! Opens both ports, accepts clients, and shuts down.
 
 use std::{
     fs,
@@ -36,13 +36,13 @@ use crate::{
     wire::Wire,
 };
 
-/// Handshakes that may wait for us: a storm opens thousands at once.
+/// Length of the listen queue: a storm opens thousands of connections at once.
 const BACKLOG: u32 = 16_384;
-/// WSE's close code for a missing or bad token.
+/// WSE's close code for a missing or invalid token.
 const UNAUTHENTICATED: CloseCode = CloseCode::Library(4401);
-/// How long connections together may take to end; the contract allows five seconds in all.
+/// How long all connections together may take to end; the contract allows five seconds for the whole shutdown.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// A pause when the kernel has no descriptor left, instead of asking again at once.
+/// Pause after a failed accept, which usually means that no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A running service.
@@ -57,10 +57,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Binds both ports and serves them.
+    /// Binds both ports and starts to serve them.
     ///
     /// # Errors
-    /// When a port can't be bound or the folder for evidence can't be written.
+    /// When a port can't be bound, a thread can't be started, or the folder for evidence can't be written.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         raise_open_files();
         let listener = listen(SocketAddr::new(config.host, config.port))?;
@@ -86,7 +86,7 @@ impl Service {
         Ok(service)
     }
 
-    /// What is printed when the service is ready.
+    /// The line that is printed when the service is ready.
     pub fn started(&self) -> Started {
         Started {
             event: "ready".into(),
@@ -96,11 +96,11 @@ impl Service {
         }
     }
 
-    /// Takes no more connections, closes the open ones with 1001, and leaves its evidence. The metrics port answers
-    /// until all is counted.
+    /// Accepts no more connections, closes the open ones with 1001, and writes the evidence. The metrics port stays
+    /// open until everything is counted.
     ///
     /// # Errors
-    /// When the evidence can't be written or a reading thread had failed.
+    /// When the evidence can't be written, or the accepting task, a reading thread or the metrics port failed.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.shared.accepting.store(false, Ordering::Release);
         self.stop.send_replace(true);
@@ -112,10 +112,11 @@ impl Service {
         self.metrics.stop()
     }
 
-    /// Writes a file into the folder for evidence, if there is one; it appears complete or not at all.
+    /// Writes a file into the folder for evidence, if there is one. The file is renamed into place, so it is never
+    /// incomplete.
     fn leave_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
-        // Services of several flaws may share a folder.
+        // Services with different flaws may share a folder.
         let name = &format!("{}-{name}", self.shared.config.flaw.word());
         write_whole(folder, name, content).with_context(|| format!("failed to write {name} into {}", folder.display()))
     }
@@ -135,14 +136,14 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     socket.listen(BACKLOG).with_context(|| format!("failed to listen on {address}"))
 }
 
-/// Raises the soft limit of open files to the hard one: each connection needs a descriptor.
+/// Raises the soft limit of open files to the hard limit: each connection needs a descriptor.
 fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // A refusal leaves the limit as it is; running into it is counted and seen.
+    // A failure leaves the limit as it is; reaching it shows as failed accepts.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Accepts until told to stop, then waits for the connections to end.
+/// Accepts connections until the service stops, then waits for them to end.
 async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -173,9 +174,9 @@ async fn accept(
     }
 }
 
-/// One connection, from its first byte to its place in the books.
+/// Serves one connection from the handshake until its book is closed.
 async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Readers>>, mut stop: watch::Receiver<bool>) {
-    // Answers are single small packets: each must leave at once. A refusal means that the client is gone already.
+    // Replies are single small packets and must leave at once. This fails only when the client is gone.
     let _ = stream.set_nodelay(true);
     let upgraded = tokio::select! {
         upgraded = upgrade(Wire::new(stream), &shared.door) => upgraded,
@@ -211,11 +212,11 @@ async fn turn_away(mut socket: WebSocketStream<Wire>) {
         socket.send(close(UNAUTHENTICATED, "Authentication failed")).await?;
         socket.close(None).await
     };
-    // A client that is gone or doesn't listen has been counted already.
+    // Failures are ignored: the rejection was counted already.
     let _ = timeout(Duration::from_secs(1), farewell).await;
 }
 
-/// Gives the bare socket to the null readers; returns why it ended if it never got there.
+/// Passes the bare socket to the null readers; returns the close reason when that failed.
 async fn hand_over(
     mut socket: WebSocketStream<Wire>,
     entry: &Arc<crate::ledger::Entry>,
@@ -225,8 +226,8 @@ async fn hand_over(
         return Some("eof");
     }
     entry.book().sent += 1;
-    // Clients are silent until they have seen server_ready, and a handshake with trailing bytes was refused: so the
-    // library holds none of the connection's bytes.
+    // Clients send nothing before server_ready, and a handshake with trailing bytes is refused, so the library has
+    // buffered no bytes of the connection.
     match socket.into_inner().into_stream().into_std() {
         Ok(stream) => readers.adopt(stream, entry.clone()),
         Err(_) => return Some("error"),

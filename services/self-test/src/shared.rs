@@ -1,4 +1,4 @@
-//! What connections and the metrics port have in common.
+//! The state that connections and the metrics port share.
 
 use std::{
     sync::{
@@ -19,22 +19,22 @@ use crate::{
     upgrade::Door,
 };
 
-/// What connections and the metrics port have in common.
+/// The state that connections and the metrics port share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) fates: Fates,
     pub(crate) publisher: Option<Publisher>,
-    /// Whether new connections are taken.
+    /// Whether new connections are accepted; false once the service stops.
     pub(crate) accepting: AtomicBool,
     recorded: Mutex<Recorder>,
     pub(crate) door: Door,
-    /// Connections so far: each has its own stream of delays.
+    /// Number of connections so far: each has its own sequence of delays.
     streams: AtomicU64,
 }
 
 impl Shared {
-    /// For a service that has counted nothing yet.
+    /// Creates the state of a service that starts.
     pub(crate) fn new(config: Config, ledger: Arc<Ledger>) -> Self {
         Self {
             fates: Fates::new(config.flaw, config.every),
@@ -48,13 +48,13 @@ impl Shared {
         }
     }
 
-    /// Notes how long a ping waited for its answer, from the end of its reading to the end of the writing.
+    /// Records the time from when a ping was read until its reply was written.
     pub(crate) fn record(&self, took: Duration) {
         let mut recorded = self.recorded.lock().expect("no holder of this lock can panic");
         recorded.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// All such waits, in nanoseconds.
+    /// The recorded times, in nanoseconds.
     pub(crate) fn recorded(&self) -> Histogram {
         self.recorded.lock().expect("no holder of this lock can panic").encode()
     }

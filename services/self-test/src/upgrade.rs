@@ -1,4 +1,4 @@
-//! The handshake, and whether the client's token is good.
+//! The handshake and the check of the client's token.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use tokio_tungstenite::{
 
 use crate::{config::Flaw, protocol::MAX_MESSAGE_BYTES, wire::Wire};
 
-/// Longest handshake.
+/// Longest duration of a handshake.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The default of 128 KiB for each connection would be gigabytes at ten thousand.
+/// Size of a connection's read buffer. The library's default of 128 KiB would need gigabytes for ten thousand
+/// connections.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// Checks tokens against one secret.
@@ -33,7 +34,7 @@ struct Claims {
 }
 
 impl Verifier {
-    /// For HS256 tokens.
+    /// Creates a verifier of HS256 tokens.
     fn new(secret: &str) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 30;
@@ -47,7 +48,7 @@ impl Verifier {
     }
 }
 
-/// The cookie's token, else the bearer's.
+/// The token of the cookie, else that of the Authorization header.
 fn token(request: &Request) -> Option<&str> {
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
     let cookie = header(COOKIE).and_then(|cookies| {
@@ -62,33 +63,33 @@ fn token(request: &Request) -> Option<&str> {
     })
 }
 
-/// What the service asks of its clients at the door.
+/// What the service requires of a handshake.
 pub(crate) struct Door {
     verifier: Option<Verifier>,
     unmasked: bool,
 }
 
 impl Door {
-    /// Without a secret every client is let in; the gullible service lets in those that it should refuse.
+    /// Without a secret every client is accepted. The flaw `gullible` accepts every token and frames without a mask.
     pub(crate) fn new(secret: Option<&str>, flaw: Flaw) -> Self {
         let gullible = flaw == Flaw::Gullible;
         Self { verifier: secret.filter(|_| !gullible).map(Verifier::new), unmasked: gullible }
     }
 }
 
-/// Whether the client may stay.
+/// Whether the client's token is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may.
+    /// It is valid, or none is required.
     Granted,
-    /// Its token is missing or bad: WSE completes the upgrade and says so inside.
+    /// It is missing or invalid: WSE completes the upgrade and then sends an error.
     Denied,
 }
 
 /// Completes the handshake.
 ///
 /// # Errors
-/// The reason under which the rejection is counted.
+/// The reason by which the rejection is counted: `timeout` or `handshake`.
 pub(crate) async fn upgrade(wire: Wire, door: &Door) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)

@@ -15,24 +15,24 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Bytes since the upgrade.
+/// Bytes of a connection since its upgrade.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    /// Read from the socket.
+    /// Bytes read from the socket.
     pub(crate) received: AtomicU64,
-    /// Written to the socket.
+    /// Bytes written to the socket.
     pub(crate) sent: AtomicU64,
 }
 
 impl Traffic {
-    /// Forgets the bytes of the handshake.
+    /// Resets the counters after the handshake, whose bytes don't count.
     pub(crate) fn restart(&self) {
         self.received.store(0, Ordering::Relaxed);
         self.sent.store(0, Ordering::Relaxed);
     }
 }
 
-/// A TCP stream whose bytes are counted.
+/// A TCP stream that counts its bytes.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: TcpStream,

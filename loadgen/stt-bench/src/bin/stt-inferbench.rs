@@ -1,5 +1,5 @@
-//! Loads the inference behind speech-to-text gateways directly, and checks every answer. What it measured is JSON on
-//! standard output; it exits with 0, with 1 if any request failed, or with 2 if it was told what makes no sense.
+//! Puts load on speech-to-text inference without a gateway, and checks every answer. The report is JSON on standard
+//! output. Exit code: 0, 1 if any request failed, 2 for bad usage.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use stt_bench::inferbench::{self, Options};
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     let runtime = match std::thread::available_parallelism().map_or(1, usize::from) {
-        // One thread needs no scheduler that moves work between threads.
+        // With a single CPU no scheduler has to move work between threads.
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     }

@@ -1,13 +1,13 @@
-//! The load generator: command line in, exit code out.
+//! The load generator: parses the command line, runs by hand or for a coordinator, and sets the exit code.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use stt_bench::{cli::Cli, coordinated, hand};
 
-/// The run was not clean.
+/// Exit code when the run was not clean, or failed.
 const NOT_CLEAN: u8 = 1;
-/// The command line makes no sense.
+/// Exit code when the command line is not valid.
 const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {

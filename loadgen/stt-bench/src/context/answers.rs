@@ -1,4 +1,4 @@
-//! From an answer to the outcome of its frames: are the contents right, and how long did they take.
+//! From an answer to the outcome of its frames: whether the contents are right, and how long they took.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Context {
-    /// Judges an answer, now if that is quick or nothing is being measured.
+    /// Judges an answer at once if its expected result is known or the window isn't open; else defers it.
     #[inline]
     pub(crate) fn judge_or_defer(&mut self, partial: &Partial<'_>, answered: Answered) {
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
@@ -29,11 +29,11 @@ impl Context {
         self.judge(partial, &answered);
     }
 
-    /// Judges what was put aside. Its values go to where they belong in the course of time.
+    /// Judges the deferred answers. Their values enter the recorder's intervals by when the answers arrived.
     pub(crate) fn judge_rest(&mut self) {
         let Aside { answers, .. } = std::mem::take(&mut self.aside);
         let Some(load) = self.load.as_mut().filter(|_| !answers.is_empty()) else { return };
-        // A recorder takes values in the order of time, and the first has seen the end of the window.
+        // A recorder takes values in the order of time, and this one is already at the end of the window.
         let first = std::mem::replace(&mut load.recorder, recorder(&load.phases));
         for (partial, answered) in &answers {
             self.judge(partial, answered);
@@ -94,7 +94,7 @@ impl LoadState {
     }
 }
 
-/// A right transcript is one of few words, so that a row needs no memory of its own for it.
+/// A correct transcript is one of a few words, for which a row needs no memory of its own.
 fn known_word(transcript: &str) -> Cow<'static, str> {
     let known = WORDS.iter().find(|word| **word == transcript);
     known.map_or_else(|| Cow::Owned(transcript.to_owned()), |word| Cow::Borrowed(*word))

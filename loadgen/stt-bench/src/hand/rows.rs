@@ -1,4 +1,4 @@
-//! Files of raw rows: workers hand them in compressed, and they are written as the file's ending says.
+//! Files of raw rows. Workers upload their rows compressed; a file is compressed only when its name ends in `.zst`.
 
 use std::{
     ffi::OsString,
@@ -10,14 +10,14 @@ use std::{
 use anyhow::Context;
 use bench_format::result::{SAMPLES_LOST, WorkerResult};
 
-/// One file for each worker.
+/// One file for each worker, by the worker's index.
 pub(super) struct Rows(Vec<(PathBuf, File)>);
 
 impl Rows {
-    /// Creates the files: what can't be written is told before the load.
+    /// Creates the files before the load, so that a path that can't be written fails at once.
     ///
     /// # Errors
-    /// When one can't be created.
+    /// When a folder or a file can't be created.
     pub(super) fn create(path: &Path, workers: u32) -> anyhow::Result<Self> {
         let one = |worker| {
             let path = if workers == 1 { path.to_owned() } else { rows_of(path, worker) };
@@ -31,7 +31,8 @@ impl Rows {
         (0..workers).map(one).collect::<anyhow::Result<_>>().map(Self)
     }
 
-    /// Writes a worker's rows; what went wrong, in words. Rows that are missing are ours, and leave its failures.
+    /// Writes a worker's rows and returns a message for each problem. Moves lost rows from the worker's failures to
+    /// these messages, because they are the generator's failure and not the gateway's.
     pub(super) fn write(&mut self, result: &mut WorkerResult, samples: Option<&[u8]>) -> Vec<String> {
         let Some((path, file)) = self.0.get_mut(result.worker as usize) else { return Vec::new() };
         let written = samples.map_or(Ok(()), |rows| write(path, file, rows));
@@ -50,7 +51,7 @@ fn write(path: &Path, file: &mut File, rows: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Where one of several workers writes its rows: its index stands before the ending.
+/// The path for one of several workers: its index stands before the ending.
 fn rows_of(path: &Path, worker: u32) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, ending) = name.split_once('.').map_or((&*name, ""), |(stem, ending)| (stem, ending));

@@ -1,5 +1,5 @@
-//! The audio of every request, and what every answer to it has to be: the bytes that services mostly write, or else the
-//! same six values.
+//! The audio of every request, and the check of every response: equal to the expected bytes, as most services write
+//! them, or to the same six values.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::{
     expected::{Answer, Expected},
 };
 
-/// The session whose frames are sent, from the first on.
+/// The session whose frames are sent, from its first frame on.
 const SESSION: u64 = 0;
 
-/// An answer as it is written: exactly these keys.
+/// The JSON of a response: exactly these keys.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -23,16 +23,16 @@ struct Written {
     audio_bytes: u64,
 }
 
-/// The only right answer of a run.
+/// The only correct response of a run.
 #[derive(Debug)]
 pub(crate) struct Right {
     answer: Answer,
-    /// As a service that writes no spaces would write it.
+    /// The response as compact JSON in the order of [`Written`]: equal bytes need no parsing.
     json: Vec<u8>,
 }
 
 impl Right {
-    /// For so many frames and passes.
+    /// The response for a number of frames and passes.
     pub(crate) fn new(frames: u64, passes: u32) -> Self {
         let answer = Expected::new(passes).answer(phase(SESSION, 1), frames);
         let answer = answer.expect("requests have a frame at least and 3200 at most");
@@ -43,7 +43,7 @@ impl Right {
         Self { answer, json }
     }
 
-    /// Whether an answer is this one, or what it should have been.
+    /// Checks a response; the error quotes what was found and what was expected.
     pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
         if found == self.json {
             return Ok(());
@@ -52,7 +52,7 @@ impl Right {
         let said: Written =
             serde_json::from_slice(found).map_err(|error| format!("not an answer: {error}: {}", quoted()))?;
         let Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = said;
-        // Its own root stands in for theirs, which may have been rounded.
+        // The service may have rounded its root mean square, so `has_rms` compares that.
         let exact = Answer { rms: self.answer.rms, zero_crossings, checksum, samples, audio_bytes };
         match exact == self.answer && self.answer.has_rms(rms) && transcript == self.answer.transcript() {
             true => Ok(()),
@@ -61,7 +61,7 @@ impl Right {
     }
 }
 
-/// The frames of a request.
+/// The audio of a request with this many frames.
 pub(crate) fn payload(frames: u64) -> Vec<u8> {
     let audio = Audio::new();
     (1..=frames).flat_map(|seq| *audio.frame(SESSION, seq)).collect()

@@ -21,10 +21,10 @@ use tokio::{net::TcpStream, time::timeout};
 
 use super::{Options, answer::Right};
 
-/// How often an HTTP/2 connection is checked for life.
+/// Interval of HTTP/2 pings, which detect a dead connection.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What went wrong with a request.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("failed to connect to {address}: {source}")]
@@ -41,10 +41,10 @@ pub(crate) enum Failure {
     Content(String),
 }
 
-/// Sends the same request again and again.
+/// Sends the same request repeatedly.
 pub(crate) struct Client {
     address: String,
-    /// What each request is a copy of.
+    /// The request that each one is a clone of.
     request: Request<Full<Bytes>>,
     right: Right,
     timeout: Duration,
@@ -52,16 +52,16 @@ pub(crate) struct Client {
     connections: Connections,
 }
 
-/// Open connections.
+/// The connections that are kept.
 enum Connections {
-    /// Those that are idle.
+    /// Connections that are idle.
     Http1(Mutex<Vec<http1::SendRequest<Full<Bytes>>>>),
-    /// A fixed number, used in turn; each is opened when it is needed.
+    /// A fixed number, used in turn; each is opened at its first use and again after it closed.
     Http2 { slots: Vec<tokio::sync::Mutex<Option<http2::SendRequest<Full<Bytes>>>>>, next: AtomicUsize },
 }
 
 impl Client {
-    /// A client without connections.
+    /// Creates a client without connections.
     pub(crate) fn new(options: &Options, body: Bytes) -> Self {
         let connections = match options.http1 {
             true => Connections::Http1(Mutex::default()),
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and checks its answer.
+    /// Sends a request and checks the response.
     pub(crate) async fn send(&self) -> Result<(), Failure> {
         timeout(self.timeout, self.exchange()).await.unwrap_or(Err(Failure::Timeout(self.timeout)))
     }
@@ -93,11 +93,11 @@ impl Client {
                     Some(connection) => connection,
                     None => self.open_http1().await?,
                 };
-                // The end of an answer may be seen before the connection is free again.
+                // The response may be complete before the connection accepts the next request.
                 connection.ready().await?;
                 let response = connection.send_request(self.request.clone()).await?;
                 let outcome = self.check(response).await;
-                // Also an answer that was no success, or wrong, leaves the connection fit for the next request.
+                // A response with an error status or wrong contents leaves the connection usable.
                 if !matches!(outcome, Err(Failure::Request(_))) {
                     lock(idle).push(connection);
                 }
@@ -114,7 +114,7 @@ impl Client {
 
     async fn check(&self, response: Response<Incoming>) -> Result<(), Failure> {
         let status = response.status();
-        // Read in any case, so that the connection can be used again.
+        // The body is read even after an error status, so that the connection can be used again.
         let body = response.into_body().collect().await?.to_bytes();
         match status.is_success() {
             true => self.right.check(&body).map_err(Failure::Content),
@@ -124,12 +124,12 @@ impl Client {
 
     async fn open_http1(&self) -> Result<http1::SendRequest<Full<Bytes>>, Failure> {
         let (sender, connection) = http1::handshake(self.connect().await?).await?;
-        // How it ends is told by the request on it.
+        // A failure of the connection is reported by the request on it.
         tokio::spawn(connection);
         Ok(sender)
     }
 
-    /// The slot's connection, opened anew if there is none that lives.
+    /// The slot's connection, opened again if it is closed or was never open.
     async fn open_http2(
         &self,
         slot: &tokio::sync::Mutex<Option<http2::SendRequest<Full<Bytes>>>>,

@@ -1,5 +1,6 @@
-//! When requests are sent. In an open loop request `n` is due at the start plus `n` intervals, whatever became of
-//! those before it: if all that may be in flight are, it is sent late, and its latency counts from when it was due.
+//! When requests are sent. In an open loop request `n` is due at the start plus `n` intervals, regardless of the
+//! requests before it. When the largest number is in flight, it is sent late, and its latency counts from when it was
+//! due.
 
 use std::{
     sync::{
@@ -17,12 +18,12 @@ use super::{
     client::{Client, Failure},
 };
 
-/// Errors that are told in words.
+/// Most distinct error messages that the report quotes.
 const ERROR_SAMPLES: usize = 5;
-/// The longest time that a histogram takes apart from longer ones: a minute.
+/// Largest time of a histogram, a minute; longer ones count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Sends what the options say and waits for every answer.
+/// Sends requests as the options say, waits for every response, and reports.
 pub async fn run(options: Options) -> anyhow::Result<Report> {
     let body = answer::payload(options.payload_frames);
     let payload_bytes = body.len();
@@ -40,7 +41,7 @@ pub async fn run(options: Options) -> anyhow::Result<Report> {
     Ok(report(&options, payload_bytes, &books, elapsed))
 }
 
-/// Takes one request after the other from the schedule, until it is empty.
+/// Sends one request after another, until the schedule has no more.
 async fn send(client: Arc<Client>, schedule: Arc<Schedule>, books: Arc<Mutex<Books>>) {
     while let Some(due) = schedule.next() {
         if due > Instant::now() {
@@ -52,7 +53,7 @@ async fn send(client: Arc<Client>, schedule: Arc<Schedule>, books: Arc<Mutex<Boo
     }
 }
 
-/// Which request is next, and when.
+/// Which request is next, and when it is due.
 struct Schedule {
     start: Instant,
     next: AtomicU64,
@@ -76,7 +77,7 @@ impl Schedule {
         Self { start, next: AtomicU64::new(0), kind }
     }
 
-    /// When the next request is due.
+    /// When the next request is due; `None` when the run is over.
     fn next(&self) -> Option<Instant> {
         match self.kind {
             Kind::Open { requests, per_second } => {
@@ -88,7 +89,7 @@ impl Schedule {
     }
 }
 
-/// What became of the requests.
+/// Counts and times of the requests.
 struct Books {
     attempted: u64,
     completed: u64,

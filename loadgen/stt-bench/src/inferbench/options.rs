@@ -1,24 +1,24 @@
-//! What the inference benchmark is told.
+//! The command line of `stt-inferbench`.
 
 use std::{num::NonZeroU64, time::Duration};
 
 use clap::Parser;
 use http::{Uri, uri::Scheme};
 
-/// Flags. A value that makes no sense ends the program before anything is sent.
+/// Flags. A value out of its range ends the program before anything is sent.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "stt-inferbench", version, about = "Loads speech-to-text inference and checks every answer")]
 pub struct Options {
-    /// The whole address, such as http://127.0.0.1:9000/infer
+    /// URL of inference, such as http://127.0.0.1:9000/infer
     #[arg(long, value_parser = address)]
     pub url: Uri,
-    /// Requests in flight at most
+    /// Largest number of requests in flight
     #[arg(long, default_value = "64")]
     pub concurrency: NonZeroU64,
     /// HTTP/2 connections, used in turn; with --http1 there are as many as requests in flight
     #[arg(long, default_value = "4")]
     pub clients: NonZeroU64,
-    /// Requests per second, each at its own time (open loop); without it, each follows an answer (closed loop)
+    /// Requests per second, each at a fixed time (open loop); without it, each follows a response (closed loop)
     #[arg(long, value_parser = rate)]
     pub rps: Option<f64>,
     /// How long to send, in seconds
@@ -27,32 +27,32 @@ pub struct Options {
     /// 20 ms frames of audio in each request
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(u64).range(1..=3200))]
     pub payload_frames: u64,
-    /// What the header x-cpu-passes says
+    /// Value of the header x-cpu-passes: passes over the audio
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpu_passes: u32,
-    /// How long a request may take from when it is sent, in milliseconds
+    /// Longest duration of a request from when it is sent, in milliseconds
     #[arg(long, default_value = "2000")]
     pub timeout_ms: NonZeroU64,
-    /// How long opening a connection may take, in milliseconds
+    /// Longest duration of opening a connection, in milliseconds
     #[arg(long, default_value = "1000")]
     pub connect_timeout_ms: NonZeroU64,
-    /// Speak HTTP/1.1 instead of HTTP/2
+    /// Use HTTP/1.1 instead of HTTP/2
     #[arg(long)]
     pub http1: bool,
 }
 
 impl Options {
-    /// How long a request may take.
+    /// Longest duration of a request, from when it is sent.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms.get())
     }
 
-    /// How long opening a connection may take.
+    /// Longest duration of opening a connection.
     pub(crate) fn connect_timeout(&self) -> Duration {
         Duration::from_millis(self.connect_timeout_ms.get())
     }
 
-    /// How long to send.
+    /// How long requests are sent; the last ones may end later.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_secs.get())
     }
@@ -68,7 +68,7 @@ fn address(text: &str) -> Result<Uri, String> {
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
-        // A request per nanosecond is where times stop being distinct.
+        // Above a request per nanosecond, due times are no longer distinct.
         Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
         _ => Err("must be a number above 0".into()),
     }

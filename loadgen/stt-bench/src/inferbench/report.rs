@@ -1,22 +1,22 @@
-//! What the inference benchmark measured.
+//! The output of the inference benchmark.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The whole output. The fields up to `latency` are the reference's, those after it ours.
+/// The printed JSON. The fields up to `latency` are those of the reference program; the later ones are additions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where requests went.
+    /// URL of the requests.
     pub url: String,
     /// How requests were timed.
     pub mode: Mode,
     /// How long requests were sent, in seconds.
     pub duration_secs: u64,
-    /// Requests in flight at most.
+    /// Largest number of requests in flight.
     pub concurrency: u64,
     /// HTTP/2 connections.
     pub clients: u64,
-    /// Requests per second that were wanted; `null` in a closed loop.
+    /// Requested rate, in requests per second; `null` in a closed loop.
     pub target_rps: Option<f64>,
     /// Frames of audio in each request.
     pub payload_frames: u64,
@@ -24,68 +24,69 @@ pub struct Report {
     pub payload_bytes: usize,
     /// Passes that each request asked for.
     pub cpu_passes: u32,
-    /// How long a request could take.
+    /// Longest duration of a request, in milliseconds.
     pub timeout_ms: u64,
-    /// How long opening a connection could take.
+    /// Longest duration of opening a connection, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// Requests begun.
+    /// Requests begun, with any outcome.
     pub attempted: u64,
-    /// Of those, answered rightly.
+    /// Requests with a correct response.
     pub completed: u64,
-    /// Of those, failed: each in one way.
+    /// Failed requests, each counted once.
     pub errors: ErrorCounts,
-    /// The first few errors.
+    /// The first distinct error messages.
     pub error_samples: Vec<String>,
     /// Requests begun per second, until the last one ended.
     pub attempted_rps: f64,
-    /// Requests answered rightly per second, until the last one ended.
+    /// Requests with a correct response per second, until the last one ended.
     pub completed_rps: f64,
-    /// Of the requests answered rightly: from when the request was due to the end of its answer. In a closed loop a
-    /// request is due when it is sent.
+    /// Of requests with a correct response: from when the request was due to the end of the response. In a closed loop
+    /// a request is due when it is sent.
     pub latency: Latencies,
-    /// The same from when the request was sent: what the service can be blamed for.
+    /// Of requests with a correct response: from when the request was sent to the end of the response, which is the
+    /// service's part of the latency.
     pub service_latency: Latencies,
-    /// How late requests were sent, because all allowed were in flight or this program was slow.
+    /// How late requests were sent, because the largest number was in flight or this program was slow.
     pub lateness: Latencies,
-    /// HTTP version.
+    /// HTTP version: `1.1` or `2`.
     pub http: &'static str,
     /// From the first request to the end of the last one, in seconds.
     pub elapsed_secs: f64,
 }
 
-/// How requests were timed.
+/// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// At times fixed in advance.
     OpenLoop,
-    /// Each after an answer.
+    /// Each after a response.
     ClosedLoop,
 }
 
-/// Failed requests, by what failed.
+/// Failed requests by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorCounts {
-    /// No connection could be opened.
+    /// No connection could be opened, or not in time.
     pub connect: u64,
-    /// No answer came in time.
+    /// No complete response arrived in time.
     pub timeout: u64,
-    /// The answer was not a success.
+    /// The response had another status than 2xx.
     pub http_status: u64,
-    /// The connection or stream broke.
+    /// The connection or the stream failed.
     pub request: u64,
-    /// The answer was wrong.
+    /// The response was wrong.
     pub content: u64,
 }
 
 impl ErrorCounts {
-    /// Whether anything failed.
+    /// Whether any request failed.
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// A distribution, in milliseconds; all 0 if it is empty.
+/// A distribution, in milliseconds; all values are 0 when it is empty.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latencies {
     /// Median.
@@ -96,7 +97,7 @@ pub struct Latencies {
     pub p99_ms: f64,
     /// 99.9th percentile.
     pub p999_ms: f64,
-    /// Largest.
+    /// Largest value.
     pub max_ms: f64,
 }
 

@@ -1,4 +1,5 @@
-//! What arrives on a session: bytes to frames, frames to messages, messages to the audio frames that they answer.
+//! What arrives on a session: bytes to WebSocket frames, those to messages, messages to the audio frames that they
+//! answer.
 
 use loadgen_core::{
     clock::monotonic_ns,
@@ -16,7 +17,7 @@ use crate::{
     protocol::{self, ErrorFrame, Message, Partial},
 };
 
-/// Largest message that is taken, in bytes; the protocol's are a few hundred.
+/// Largest message that is accepted, in bytes; the protocol's messages have a few hundred.
 const LARGEST_MESSAGE: usize = 64 << 10;
 
 impl Session {
@@ -44,7 +45,7 @@ impl Session {
         cx.read_buffer = buffer;
     }
 
-    /// Takes all complete parts of `bytes`; returns how many bytes that were.
+    /// Handles all complete parts of `bytes`; returns how many bytes they took.
     fn consume(&mut self, cx: &mut Context, bytes: &[u8], now_ns: u64) -> usize {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
@@ -85,7 +86,7 @@ impl Session {
     fn on_frame(&mut self, cx: &mut Context, frame: &frame::Frame<'_>, now_ns: u64) {
         match frame.opcode {
             Opcode::Ping => self.send_control(cx, Opcode::Pong, frame.payload),
-            // What a gateway pongs or sends in binary is no concern of the load's.
+            // The load doesn't use Pong frames. Binary messages are ignored in `on_message`.
             Opcode::Pong => {}
             Opcode::Close => self.on_close(cx, frame.payload),
             Opcode::Text | Opcode::Binary | Opcode::Continuation => match self.assembly.take(frame, LARGEST_MESSAGE) {
@@ -101,7 +102,7 @@ impl Session {
         match self.stage {
             Stage::Closing => self.stage = Stage::Closed,
             Stage::Open => {
-                // Answered, so that a gateway which waits for it is not kept; then nothing more is expected.
+                // Answered, so that a gateway that waits for the Close frame is not kept; then the session is over.
                 self.send_control(cx, Opcode::Close, payload.first_chunk::<2>().map_or(&[], |code| &code[..]));
                 self.end(cx, &format!("close_{code}"));
             }
@@ -110,7 +111,7 @@ impl Session {
     }
 
     fn on_message(&mut self, cx: &mut Context, opcode: Opcode, payload: &[u8], now_ns: u64) {
-        // After its Close a gateway has nothing to say, and binary messages mean nothing in this direction.
+        // After its Close a gateway sends nothing more, and binary messages have no meaning in this direction.
         if opcode != Opcode::Text || !matches!(self.stage, Stage::Open | Stage::Closing) {
             return;
         }
@@ -123,7 +124,7 @@ impl Session {
 
     fn on_partial(&mut self, cx: &mut Context, partial: &Partial<'_>, now_ns: u64) {
         let (oldest, newest) = (partial.oldest_frame_seq, partial.newest_frame_seq);
-        // Said of frames that don't exist: the coverage tells.
+        // A partial about frames that were not sent isn't judged; `cover` counts the failure.
         let exists = newest <= self.sent;
         let times = self.times(oldest, newest);
         let covered = self.cover(cx, oldest, newest, now_ns);
@@ -158,7 +159,7 @@ impl Session {
         }
     }
 
-    /// Marks frames as answered and counts what is wrong with that.
+    /// Marks frames as answered; counts gaps, repetitions and frames that were not sent.
     fn cover(&mut self, cx: &mut Context, oldest: u64, newest: u64, now_ns: u64) -> Covered {
         let before = self.coverage.to;
         let covered = self.coverage.take(oldest, newest, self.sent);
@@ -171,7 +172,8 @@ impl Session {
         covered
     }
 
-    /// When the first and the last frame of a batch were due and sent; nothing for frames that were covered before.
+    /// When the first and the last frame of a batch were due and sent; `None` when one of them was covered before or
+    /// was not sent.
     fn times(&self, oldest: u64, newest: u64) -> Option<Times> {
         let time = |seq: u64| {
             let delay_us = *self.delays.get(seq.checked_sub(self.coverage.to + 1)? as usize)?;
@@ -182,7 +184,7 @@ impl Session {
         Some(Times { oldest_due_ns, oldest_sent_ns, newest_due_ns, newest_sent_ns })
     }
 
-    /// How many of the frames `after + 1..=to` are answered later than their objective.
+    /// How many of the frames `after + 1..=to` are answered later than the objective allows.
     fn late_frames(&self, cx: &Context, after: u64, to: u64, now_ns: u64) -> u64 {
         if cx.late_after_ns == u64::MAX {
             return 0;

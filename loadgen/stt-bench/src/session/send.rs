@@ -1,4 +1,4 @@
-//! What a session sends: its first message, frames as they come due, control frames; and what a socket didn't take.
+//! What a session sends: its first message, frames when they are due, control frames, and what a socket didn't accept.
 
 use loadgen_core::{
     clock::monotonic_ns,
@@ -10,13 +10,13 @@ use rustix::{event::epoll, io::Errno, net::SendFlags};
 use super::{Out, Session, Stage};
 use crate::{audio::FRAME_BYTES, context::Context, metrics::Metric, protocol};
 
-/// Frames that waited behind a blocked socket and go out in one write.
+/// Most frames that go out in one write after they waited behind a blocked socket.
 const CATCH_UP: u64 = 16;
-/// Bytes of a frame on the wire: header, length, mask, audio.
+/// Bytes of a frame on the wire: header and length (4), mask (4), audio.
 const WIRE_BYTES: usize = FRAME_BYTES + 8;
 
 impl Session {
-    /// The next frame is due, at `due_ns`; it is sent unless others wait before it.
+    /// The next frame is due at `due_ns`; sends it, unless the socket is blocked.
     #[inline]
     pub(crate) fn on_due(&mut self, cx: &mut Context, due_ns: u64, now_ns: u64) {
         self.count_due(cx, due_ns, now_ns);
@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    /// Sends the frames that are due, as far as the socket takes them.
+    /// Sends the frames that are due, as far as the socket accepts them.
     #[inline]
     fn pump(&mut self, cx: &mut Context, now_ns: u64) {
         while self.sent < self.due && self.out.is_empty() && self.stage == Stage::Open {
@@ -61,7 +61,8 @@ impl Session {
         }
     }
 
-    /// The socket took so many bytes of the batch, whose first `head` bytes are the first message.
+    /// Counts what the socket accepted of the batch, whose first `head` bytes are the first message, and keeps the rest
+    /// of a message that was cut.
     #[inline]
     fn on_written(&mut self, cx: &mut Context, head: usize, written: usize, now_ns: u64) {
         let frames = written.saturating_sub(head) / WIRE_BYTES;
@@ -94,7 +95,7 @@ impl Session {
         self.unnumbered += 1;
     }
 
-    /// The next frame was sent in full, and counted.
+    /// Counts the next frame as sent in full.
     #[inline]
     fn on_sent(&mut self, cx: &mut Context, now_ns: u64) {
         self.sent += 1;
@@ -129,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Writes what waits in `out`.
+    /// Writes what `out` holds.
     pub(super) fn flush(&mut self, cx: &mut Context) {
         let Some(socket) = &self.socket else { return };
         let now = monotonic_ns();
@@ -162,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Sends a control frame, behind whatever the socket took in part.
+    /// Sends a control frame, after what `out` still holds.
     pub(super) fn send_control(&mut self, cx: &mut Context, opcode: Opcode, payload: &[u8]) {
         let idle = self.out.is_empty();
         frame::append(&mut self.out, opcode, payload, cx.masks.next_mask());
@@ -171,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Asks epoll for writability, or no longer.
+    /// Subscribes to writability in epoll, or ends the subscription.
     fn watch_writes(&mut self, cx: &mut Context, wanted: bool) {
         let Some(socket) = &self.socket else { return };
         if wanted != self.watches_writes {

@@ -1,4 +1,4 @@
-//! The default objective of speech-to-text, and how a verdict is printed. Pure.
+//! The default objective of speech-to-text, and the verdict as the summary shows it. Pure.
 
 use bench_format::{
     plan::{Figure, Objective},
@@ -22,31 +22,31 @@ pub fn objectives() -> Vec<Objective> {
     ]
 }
 
-/// What a figure without data is called in files.
+/// The name by which files write a figure that has no parameters.
 fn name(figure: &Figure) -> String {
     let name = serde_json::to_value(figure).ok();
     name.and_then(|name| name.as_str().map(str::to_owned)).expect("a variant without data is written as its name")
 }
 
-/// Whether the objective was met.
+/// Whether the objective was met, and by which conditions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// `pass` or `fail`.
     pub verdict: &'static str,
-    /// Each condition.
+    /// Each condition of the objective.
     pub gates: Vec<Gate>,
 }
 
 /// One condition of an objective.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gate {
-    /// What is judged.
+    /// Name of the figure, such as `newest_p50_ms`.
     pub figure: String,
-    /// Largest value that passes.
+    /// Largest value that passes; in the figure's unit.
     pub at_most: Option<f64>,
-    /// As measured; absent when the samples can't carry it, which fails.
+    /// Measured value; `null` when there are too few samples for it, which fails.
     pub measured: Option<f64>,
-    /// Whether it passes.
+    /// Whether the condition is met.
     pub pass: bool,
 }
 
@@ -62,7 +62,7 @@ impl From<result::Judged> for Gate {
 }
 
 impl Verdict {
-    /// Of a valid trial, or of an invalid one.
+    /// Judges against `objectives`; a trial may be invalid.
     pub(super) fn of(judged: &Judged, objectives: &[Objective]) -> Self {
         let verdict = verdict(objectives, &judged.result.figures, &judged.merged.histograms);
         let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed);

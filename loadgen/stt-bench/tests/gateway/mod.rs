@@ -1,8 +1,8 @@
-//! A gateway of a few lines on an independent WebSocket library and the simulator's own inference, with a flaw to choose.
+//! A small gateway on an independent WebSocket library and the simulator's own inference, with a selectable flaw.
 //!
 //! It flushes ten times a second. A flaw shows once in every session that lives to its fifth flush.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
@@ -33,11 +33,11 @@ use tokio_tungstenite::{
 const FLUSH: Duration = Duration::from_millis(100);
 const PASSES: u32 = 4;
 
-/// What is wrong with the gateway.
+/// The gateway's flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
-    /// A frame is forgotten, and those after it take its number.
+    /// A frame is skipped, and later frames take its number.
     ForgetsAFrame,
     /// A batch is never answered; the next one is.
     SkipsABatch,
@@ -45,15 +45,15 @@ pub enum Flaw {
     RepeatsABatch,
     /// A partial has a wrong checksum.
     WrongChecksum,
-    /// A batch is answered by an error.
+    /// A batch is answered by an error frame.
     SendsAnError,
-    /// A partial speaks of more frames than were sent.
+    /// A partial covers more frames than were sent.
     Overreaches,
-    /// A partial has a key too many.
+    /// A partial has an unknown key.
     BreaksTheProtocol,
     /// The gateway closes the session.
     Closes,
-    /// The gateway says nothing any more.
+    /// The gateway stops answering.
     FallsSilent,
 }
 
@@ -69,7 +69,7 @@ impl Gateway {
         Self::with_passes(flaw, PASSES)
     }
 
-    /// One that goes over the audio so many times.
+    /// Starts one that requests this number of passes over the audio.
     pub fn with_passes(flaw: Flaw, passes: u32) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -81,7 +81,7 @@ impl Gateway {
             while let Ok((socket, _)) = listener.accept().await {
                 counter.fetch_add(1, Ordering::Relaxed);
                 let frames = Arc::clone(&frames);
-                // A client that goes away ends only its own task.
+                // A client that closes its connection ends only its own task.
                 tokio::spawn(async move { Session::serve(socket, flaw, passes, &frames).await });
             }
         });
@@ -92,7 +92,7 @@ impl Gateway {
         format!("ws://127.0.0.1:{}/ws/stt", self.port)
     }
 
-    /// What a worker that is alone is told: a short load of so many sessions on this gateway.
+    /// The assignment of a single worker: a short load with this many sessions on this gateway.
     pub fn assignment(&self, sessions: u32) -> Assignment {
         Assignment {
             run: "r".into(),
@@ -115,7 +115,7 @@ impl Gateway {
             message: plan::Message { format: "pcm".into(), size_bytes: 640, coalesce: 1 },
             warmup_ns: 200_000_000,
             window_ns: 400_000_000,
-            // It lasts only as long as something is in flight.
+            // It counts as in flight until it is dropped.
             drain_ns: 20_000_000_000,
             late_after_ns: None,
             keep_connections: false,
@@ -129,12 +129,12 @@ impl Gateway {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Connections since the start.
+    /// Number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Frames since the start.
+    /// Number of frames received so far.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -179,7 +179,7 @@ impl Session {
     fn take(&mut self, frame: &[u8]) {
         assert_eq!(frame.len(), 640);
         if self.flaw == Flaw::ForgetsAFrame && self.flushes == 5 {
-            // So that it is forgotten once.
+            // Changes the condition, so that only one frame is forgotten.
             self.flushes += 1;
             return;
         }

@@ -1,4 +1,4 @@
-//! One trial of a run by hand: what its driver is told, and the row that comes of it.
+//! One trial of a run by hand: its plan for the driver, and the row of its result.
 
 use std::time::Duration;
 
@@ -24,18 +24,18 @@ use crate::{
     suite::{Step, Test},
 };
 
-/// Longest wait for connections to open, unless each wave of attempts may take as long together.
+/// Longest time for connections to open, unless [`ATTEMPT`] for each wave of attempts is longer.
 const OPENING: Duration = Duration::from_secs(120);
-/// How long an attempt may take.
+/// How long a wave of connection attempts may take.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// See the module.
+/// Carries out trials, with the workers and the service's counters that they share.
 pub(super) struct Bench<'a> {
     cli: &'a Cli,
     machine: &'a Machine,
     by_hand: ByHand,
     keeping: BookKeeping,
-    /// Trials so far: each has a number of its own.
+    /// Number of trials so far; each trial has its own number.
     trials: u32,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Bench<'a> {
         Ok(Self { cli, machine, by_hand, keeping, trials: 0 })
     }
 
-    /// Carries a trial out; a failure is a row, too.
+    /// Carries out a trial; a failure also gives a row.
     pub(super) fn carry_out(&mut self, step: &Step) -> (Outcome, Option<Measured>) {
         let paced = self.paced(step);
         let step = paced.as_ref().unwrap_or(step);
@@ -67,7 +67,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until the service has let go of the last trial's connections.
+    /// Waits until the service has closed the last trial's connections, at most as long as `--drain`.
     pub(super) fn rest(&mut self) {
         self.by_hand.rest(Duration::from_secs_f64(self.cli.drain));
     }
@@ -99,7 +99,7 @@ impl<'a> Bench<'a> {
             keeping: *keeping,
             connections: step.tier,
             workers,
-            // A connection keeps one thread busy at most.
+            // A connection keeps at most one thread busy.
             worker_cpus: f64::from((step.tier / workers).max(1)),
             load: step.load.clone(),
             message: step.message.clone(),
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The step at the pace of the service's own publisher, where it has one.
+    /// The step at the rate of the service's own publisher, if it has one.
     fn paced(&mut self, step: &Step) -> Result<Step, String> {
         if !step.workload.receives() || self.keeping == BookKeeping::None {
             return Ok(step.clone());
@@ -146,7 +146,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Where the service tells of itself, if anywhere.
+/// The client of the service's metrics; without URLs it reads nothing.
 fn client(urls: Option<Urls>) -> ServiceClient {
     let Some(Urls { service, publisher }) = urls else { return ServiceClient::none() };
     let client = ServiceClient::of_url(&service);
@@ -156,7 +156,7 @@ fn client(urls: Option<Urls>) -> ServiceClient {
     }
 }
 
-/// What can't be read, with the way out.
+/// The error with the flag that fixes it.
 fn in_words(error: service_client::Error) -> anyhow::Error {
     match &error {
         service_client::Error::NoPublisher { .. } => anyhow::anyhow!("{error}; give its --metrics-port"),
@@ -164,7 +164,7 @@ fn in_words(error: service_client::Error) -> anyhow::Error {
     }
 }
 
-/// What a worker is started with: its assignment comes from the coordinator.
+/// The program that each worker runs: its assignment comes from the coordinator.
 fn worker_program(cli: &Cli) -> anyhow::Result<WorkerProgram> {
     let mut program = WorkerProgram::this().context("failed to find this program's own file")?;
     program.env.push(("WSE_BENCH_SECRET".into(), cli.secret.clone().into()));

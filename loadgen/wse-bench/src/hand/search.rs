@@ -1,31 +1,31 @@
-//! The search for the most connections: doubling until they don't hold, then halving the distance. Pure.
+//! The search for the most connections: doubling until they don't hold, then halving the interval. Pure.
 
 use crate::outcome::{EndedBy, Limit, Phase, Probe, Side};
 
 /// Connections of the first probe.
 const FIRST: u32 = 1000;
-/// The bracket in which a search ends: this share of what did not hold, and no more than so many connections.
+/// Width of the bracket in which a search ends: the failed number divided by this, but at most [`WIDEST`] connections.
 const WIDTH_SHARE: u32 = 100;
 const WIDEST: u32 = 1000;
 
-/// How far a search is.
+/// State of a search.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// The most connections that can be offered, and why not more.
+    /// The most connections that can be offered, and the reason.
     most: Most,
     held: u32,
-    /// The fewest that did not hold, whose doing it was, and why, in words.
+    /// The smallest number that did not hold, which side caused it, and the reason as text.
     failed: Option<(u32, Side, String)>,
 }
 
 /// The most connections that can be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Most {
-    /// How many.
+    /// Number of connections.
     pub(super) connections: u32,
-    /// What keeps it from being more.
+    /// Which bound allows no more.
     pub(super) ended_by: EndedBy,
-    /// The same in words, with the way out.
+    /// That bound as text, with what to change.
     pub(super) why: String,
 }
 
@@ -34,7 +34,7 @@ impl Search {
         Self { most, held: 0, failed: None }
     }
 
-    /// What to probe next; nothing when the search is over.
+    /// The next probe; `None` when the search is over.
     pub(super) fn next(&self) -> Option<(Phase, u32)> {
         match &self.failed {
             None if self.held == self.most.connections => None,
@@ -42,14 +42,14 @@ impl Search {
             Some((failed, ..)) => {
                 let width = (failed / WIDTH_SHARE).clamp(1, WIDEST);
                 let middle = self.held + (failed - self.held) / 2;
-                // Round numbers, where the bracket has room for them.
+                // Round numbers, where the bracket is wide enough.
                 let step = (width / 2).max(1);
                 (failed - self.held > width).then_some((Phase::Bisect, middle / step * step))
             }
         }
     }
 
-    /// Takes what a probe came to.
+    /// Enters the result of a probe.
     pub(super) fn take(&mut self, connections: u32, probe: &Probe) {
         if probe.held {
             self.held = connections;
@@ -59,7 +59,7 @@ impl Search {
         self.failed = Some((connections, probe.side.unwrap_or(Side::Unclear), why));
     }
 
-    /// What was found.
+    /// The result of the search.
     pub(super) fn limit(&self) -> Limit {
         let Some((failed, side, why)) = &self.failed else {
             let Most { ended_by, why, .. } = self.most.clone();
@@ -78,7 +78,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Searches up to `most` where `limit` connections hold; returns what was probed, and the end.
+    /// Searches up to `most` when `limit` connections hold; returns the probes and the result.
     fn search(most: u32, limit: u32, side: Side) -> (Vec<u32>, Limit) {
         let most = Most { connections: most, ended_by: EndedBy::Maximum, why: "all that was asked for held".into() };
         let mut search = Search::new(most);

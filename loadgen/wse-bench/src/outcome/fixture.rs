@@ -1,4 +1,4 @@
-//! What the tests of outcomes and their printing share: a tier, and its trial as the judge's fixture has it.
+//! Fixtures for the tests of outcomes and their tables: a tier, and its trial from the judge's fixture.
 
 use bench_format::{
     plan::{Load, Message},
@@ -11,7 +11,7 @@ use judge::fixture::{Files, flood};
 use super::{Asked, Outcome};
 use crate::suite::Test;
 
-/// A closed loop on one worker.
+/// The request of a closed loop on one worker.
 pub(crate) fn asked(test: Test, tier: u32) -> Asked {
     Asked {
         test,
@@ -24,35 +24,35 @@ pub(crate) fn asked(test: Test, tier: u32) -> Asked {
     }
 }
 
-/// An honest flood of ten connections, with something changed.
+/// The outcome of a correct flood of ten connections, after `change`.
 pub(crate) fn outcome(asked: Asked, change: impl FnOnce(&mut Files)) -> Outcome {
     Outcome::new(asked, &of(changed(change)), String::new())
 }
 
-/// Its trial.
+/// The files of that flood's trial, after `change`.
 pub(crate) fn changed(change: impl FnOnce(&mut Files)) -> Files {
     let mut files = flood();
     change(&mut files);
     files
 }
 
-/// The flood on as many connections as it has.
+/// The outcome of the unchanged flood.
 pub(crate) fn throughput() -> Outcome {
     outcome(asked(Test::Throughput, 10), |_| ())
 }
 
-/// The same, and nobody asks the service.
+/// The outcome of the flood when the service's counters aren't read.
 pub(crate) fn unwitnessed() -> Outcome {
     outcome(asked(Test::Throughput, 10), without_counters)
 }
 
-/// Nobody asks the service.
+/// Removes the service's counters.
 pub(crate) fn without_counters(files: &mut Files) {
     files.trial.keeping = BookKeeping::None;
     (files.service.readings, files.service.connections) = (ServiceReadings::default(), None);
 }
 
-/// With the connections open, its process and the kernel have grown by so many bytes.
+/// Sets by how many bytes the service's process and the kernel grew while connections opened.
 pub(crate) fn with_memory(files: &mut Files, process: u64, kernel: u64) {
     let readings = &mut files.service.readings;
     let before = readings.before.as_mut().expect("the fixture has all readings");

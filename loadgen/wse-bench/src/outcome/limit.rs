@@ -1,7 +1,7 @@
-//! Whether the connections of a probe held, whose doing it was when not, and what a search comes to. Pure.
+//! Whether the connections of a probe held, which side is the cause when not, and the result of a search. Pure.
 //!
-//! A limit of the generator is never shown as the service's: what ran out here, and what may have been nothing but a
-//! generator without CPU, leaves the service's limit open.
+//! A limit of the generator must not be shown as the service's. When something of the generator ran out, or it may have
+//! had too little CPU, the service's limit stays open.
 
 use std::collections::BTreeMap;
 
@@ -11,49 +11,49 @@ use serde::Serialize;
 
 use super::{Measured, Outcome};
 
-/// Reasons of the kernel on our side of the connection.
+/// Failures of the generator's own kernel, and how the user fixes them.
 const OWN: [(&str, &str); 3] = [
     ("no_descriptors", "our own descriptors ran out: raise `ulimit -n`, or give more --workers"),
     ("no_ports", "our own ports ran out: give --source-address, or widen net.ipv4.ip_local_port_range"),
     ("no_memory", "our own kernel has no memory for more sockets"),
 ];
-/// Reasons that a generator without CPU brings about as well as a service that doesn't answer.
+/// Failures that a generator without CPU causes as well as a service that doesn't respond.
 const SILENCE: [&str; 3] = ["timeout", "ready_timeout", UNANSWERED];
-/// A ping that was sent and never answered, or could not be sent.
+/// A ping that was sent and not answered, or could not be sent.
 const UNANSWERED: &str = "unanswered";
 
-/// Which part of a search a probe belongs to.
+/// The part of a search that a probe belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Doubling until connections don't hold.
     Raise,
-    /// Halving the distance between what held and what didn't.
+    /// Halving the interval between what held and what didn't.
     Bisect,
 }
 
-/// Whose doing it was that connections did not hold.
+/// The side that is the cause when connections did not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// The service refused, ended or ignored them.
+    /// The service refused or closed connections, or did not respond.
     Service,
-    /// The generator or its machine gave out.
+    /// The generator or its machine reached a limit.
     Generator,
-    /// It can't be told.
+    /// The cause can't be determined.
     Unclear,
 }
 
-/// What a probe came to.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
-    /// Its part of the search.
+    /// The probe's part of the search.
     pub phase: Phase,
-    /// Whether all connections opened, lasted, and answered.
+    /// Whether all connections opened, lasted, and replied.
     pub held: bool,
-    /// Whose doing it was when not.
+    /// The side that is the cause; absent when they held.
     pub side: Option<Side>,
-    /// Why not, in words.
+    /// The reason as text; absent when they held.
     pub why: Option<String>,
 }
 
@@ -63,36 +63,36 @@ pub struct Probe {
 pub enum EndedBy {
     /// The service: the figure is its limit.
     Service,
-    /// The generator gave out: the figure is a lower bound.
+    /// A limit of the generator: the figure is a lower bound.
     Generator,
-    /// All that was asked for held: the figure is a lower bound.
+    /// All requested connections held: the figure is a lower bound.
     Maximum,
-    /// Something that can't be blamed on either: the figure is a lower bound.
+    /// A cause that can't be determined: the figure is a lower bound.
     Unclear,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limit {
-    /// The most connections that all opened, lasted, and answered.
+    /// The most connections that all opened, lasted, and replied.
     pub held: u32,
-    /// The fewest that did not; absent where all that could be offered held.
+    /// The smallest number that did not hold; absent when all that could be offered held.
     pub failed: Option<u32>,
     /// What ended the search. Unless it was the service, `held` is a lower bound.
     pub ended_by: EndedBy,
-    /// In words, with the way out.
+    /// The reason as text, with what to change.
     pub why: String,
 }
 
 impl Limit {
-    /// The figure as it is printed: a lower bound says so.
+    /// The figure as it is printed; a lower bound has the sign `>=`.
     pub fn in_words(&self) -> String {
         let sign = if self.ended_by == EndedBy::Service { "" } else { ">= " };
         format!("{sign}{} connections ({})", self.held, self.why)
     }
 }
 
-/// Judges a probe. Its trial is absent where it could not be measured.
+/// Judges a probe. `trial` is absent when it could not be measured.
 pub fn probed(phase: Phase, outcome: &Outcome, trial: Option<&measure::Measured>) -> Probe {
     let Some(measured) = &outcome.measured else {
         let why = Some(outcome.problems.join("; "));
@@ -106,14 +106,14 @@ pub fn probed(phase: Phase, outcome: &Outcome, trial: Option<&measure::Measured>
     Probe { phase, held: false, side: Some(side), why: Some(why) }
 }
 
-/// Everything that befell a connection or its ping, with counts.
+/// Every failure of a connection or its ping, with its count.
 fn reasons(measured: &Measured) -> BTreeMap<&str, u64> {
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     let Measured { connections, messages, .. } = measured;
     for (reason, count) in connections.failed.iter().chain(&connections.closed_early) {
         *reasons.entry(reason.as_str()).or_default() += count;
     }
-    // The pings of connections that failed are unsent, too: they say nothing more.
+    // The pings of failed connections are unsent as well, and are no further failure.
     let unanswered = messages.lost + if reasons.is_empty() { messages.unsent } else { 0 };
     for (reason, count) in [(UNANSWERED, unanswered), ("wrong", messages.wrong)] {
         if count > 0 {
@@ -123,7 +123,8 @@ fn reasons(measured: &Measured) -> BTreeMap<&str, u64> {
     reasons
 }
 
-/// Share of its CPU that the generator used while connections opened; at most, because what it used later counts too.
+/// Share of its CPU that the generator used while connections opened. It is an upper bound, because the CPU time of the
+/// whole trial is counted.
 fn generator_share(trial: &measure::Measured) -> Option<f64> {
     let workers = || trial.uploads.iter().map(|upload| &upload.result.evidence);
     let opening_ns = workers().filter_map(|worker| worker.opening_ns).max()? as f64;
@@ -150,7 +151,7 @@ fn blame(reasons: &BTreeMap<&str, u64>, generator_share: Option<f64>) -> (Side, 
     (Side::Service, words)
 }
 
-/// What a key of results means to a person.
+/// A failure's key as text.
 fn in_words(reason: &str) -> String {
     let named = match reason {
         "refused" => "refused by TCP",
@@ -183,8 +184,8 @@ mod tests {
         suite::Test,
     };
 
-    /// A probe of 100 connections, of which some failed for a reason, with something else changed. Opening took 20 seconds, and
-    /// the generator used one of them.
+    /// A probe of 100 connections, of which `failed` failed for a reason, after `change`. Opening took 20 seconds, and
+    /// the generator used one second of CPU.
     fn probe(reason: &str, failed: u64, change: impl FnOnce(&mut Files)) -> Probe {
         let files = changed(|files| {
             let connections = &mut files.uploads[0].connections;
@@ -201,7 +202,7 @@ mod tests {
         probed(Phase::Raise, &outcome, Some(&trial))
     }
 
-    /// Opening took so long.
+    /// Sets how long opening took.
     fn in_time(files: &mut Files, seconds: u64) {
         files.uploads[0].evidence.opening_ns = Some(seconds * 1_000_000_000);
     }

@@ -1,4 +1,5 @@
-//! What the machine allows: descriptors, ports, backlog, CPUs. Said up front, with the way out where it is too little.
+//! The limits of this machine: descriptors, ports, backlog, CPUs. Each is reported before the run, with what to change
+//! when it is too low.
 
 use std::{fmt, fs, net::IpAddr};
 
@@ -12,43 +13,43 @@ use process_usage::cgroup::{CpuCgroup, cpu_limit};
 
 use crate::cli::MOST_WORKERS;
 
-/// Below this backlog a storm loses SYNs.
+/// A smaller backlog loses SYNs of a storm.
 const SMALL_BACKLOG: u32 = 1024;
 
 /// This machine, and the service's process if it runs here.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Descriptors that each process may hold.
+    /// Descriptors that each process may open.
     pub open_files: u64,
-    /// Where connections start.
+    /// Addresses that connections start from.
     pub sources: Sources,
-    /// The service's process, where it can be seen.
+    /// The service's process; absent when it isn't found on this machine.
     pub service: Option<ServiceProcess>,
-    /// CPUs that workers may use together.
+    /// CPUs that all workers may use together.
     cpus: f64,
-    /// `net.core.somaxconn`, where it can be read.
+    /// `net.core.somaxconn`; absent when it can't be read.
     somaxconn: Option<u32>,
-    /// `net.ipv4.tcp_tw_reuse`.
+    /// `net.ipv4.tcp_tw_reuse` as text; empty when it can't be read.
     tw_reuse: String,
 }
 
-/// What a run needs.
+/// The largest load of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Connections at most.
+    /// Largest number of connections.
     pub connections: u32,
-    /// Worker processes for them.
+    /// Worker processes for these connections.
     pub workers: u32,
 }
 
-/// What one look came to.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the limit.
     pub name: &'static str,
-    /// Whether it is enough.
+    /// Whether the limit suffices.
     pub fine: bool,
-    /// In words, with the way out where it isn't.
+    /// The limit and the need as text, with what to change when it isn't enough.
     pub words: String,
 }
 
@@ -60,10 +61,10 @@ impl fmt::Display for Check {
 }
 
 impl Machine {
-    /// Looks at this machine, raising what may be raised.
+    /// Reads this machine's limits, and raises the limit of descriptors as far as allowed.
     ///
     /// # Errors
-    /// When the address can't be resolved, or a source address isn't one to start from.
+    /// When the address can't be resolved, or a source address can't be used for it.
     pub fn read(address: &str, source_addresses: &[IpAddr]) -> anyhow::Result<Self> {
         let target = resolve(address)?;
         for source in source_addresses {
@@ -85,19 +86,19 @@ impl Machine {
         })
     }
 
-    /// Worker processes for so many connections: those asked for, else as many as there have to be for the descriptors.
+    /// Worker processes for a number of connections: those requested, else as many as the descriptors require.
     pub fn workers(&self, asked: Option<u32>, connections: u32) -> u32 {
         let each = limits::most_connections(self.open_files, 1).max(1);
         let needed = u64::from(connections).div_ceil(each).clamp(1, u64::from(MOST_WORKERS));
         asked.unwrap_or(needed as u32)
     }
 
-    /// Connections for which there are descriptors, with the workers asked for or as many as may be started.
+    /// Connections for which there are descriptors, with the requested workers or the largest number of them.
     pub fn most_by_descriptors(&self, asked: Option<u32>) -> u64 {
         limits::most_connections(self.open_files, asked.unwrap_or(MOST_WORKERS))
     }
 
-    /// What is to be told before a run.
+    /// The checks to report before a run.
     pub fn checks(&self, need: &Need) -> Vec<Check> {
         let room = self.service.as_ref().and_then(ServiceProcess::room);
         let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(room)];
@@ -156,7 +157,8 @@ impl Machine {
         Check { name: "CPU", fine: !room.shared, words }
     }
 
-    /// The service holds a descriptor for each connection, too.
+    /// A check that fails when the service's process may open too few descriptors: it also needs one for each
+    /// connection.
     fn services_descriptors(&self, need: &Need) -> Option<Check> {
         let service = self.service.as_ref()?;
         let open_files = service.open_files().filter(|files| *files <= u64::from(need.connections))?;

@@ -1,4 +1,5 @@
-//! The size matrix as the published benchmarks show it: sizes down, connections across. Pure.
+//! The size matrix as the published benchmarks show it: a row for each size, a column for each number of connections.
+//! Pure.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ use crate::{
     suite::Test,
 };
 
-/// Both matrices: messages and gigabytes per second.
+/// Two matrices: messages per second, and gigabytes per second.
 pub(super) fn matrices(outcomes: &[Outcome]) -> String {
     let cells: Vec<_> = outcomes.iter().filter(|outcome| outcome.asked.test == Test::SizeMatrix).collect();
     let bandwidth = |outcome: &Outcome, measured: &Measured| {
@@ -22,7 +23,7 @@ pub(super) fn matrices(outcomes: &[Outcome]) -> String {
     messages + &matrix("GB/s", &cells, bandwidth)
 }
 
-/// One matrix, as Markdown: it reads well in a terminal, too.
+/// One matrix as Markdown, which is also readable in a terminal.
 fn matrix(title: &str, cells: &[&Outcome], figure: impl Fn(&Outcome, &Measured) -> String) -> String {
     let tiers = distinct(cells.iter().map(|cell| cell.asked.tier));
     let sizes = distinct(cells.iter().map(|cell| cell.asked.message.size_bytes));
@@ -52,7 +53,7 @@ fn matrix(title: &str, cells: &[&Outcome], figure: impl Fn(&Outcome, &Measured) 
     text
 }
 
-/// In the order in which they come.
+/// The distinct values, in the order of their first occurrence.
 fn distinct(values: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = Vec::new();
     for value in values {

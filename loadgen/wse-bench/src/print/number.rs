@@ -1,8 +1,8 @@
-//! Numbers as people read them; what isn't known is `n/a`. Pure.
+//! Numbers as people read them; an unknown one is `n/a`. Pure.
 
 use bench_format::histogram;
 
-/// Nothing is known.
+/// Stands for an unknown number.
 pub(super) const UNKNOWN: &str = "n/a";
 
 pub(super) fn milliseconds(ns: Option<u64>) -> String {
@@ -21,7 +21,7 @@ pub(super) fn decimal(value: Option<f64>, digits: usize) -> String {
     value.map_or(UNKNOWN.into(), |value| format!("{value:.digits$}"))
 }
 
-/// A share as a percentage; 100 % only when it is all.
+/// A share as a percentage; rounded down, so that it is 100 % only when it is all.
 pub(super) fn percent(share: Option<f64>) -> String {
     match share {
         None => UNKNOWN.into(),
@@ -30,7 +30,7 @@ pub(super) fn percent(share: Option<f64>) -> String {
     }
 }
 
-/// With commas between the thousands.
+/// A number with commas between groups of three digits.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -11,15 +11,15 @@ use crate::{
 
 const BYTES_PER_KIB: f64 = 1024.0;
 
-/// What a row is made of.
+/// What the cells of a row are computed from.
 pub(super) struct Row<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) measured: &'a Measured,
-    /// Rows of the run so far.
+    /// Earlier rows of the run.
     pub(super) earlier: &'a [Outcome],
 }
 
-/// A title and what stands below it.
+/// The title of a column, and the function for its cells.
 pub(super) type Column = (&'static str, fn(&Row<'_>) -> String);
 
 /// The columns of a test's table.
@@ -144,7 +144,7 @@ fn limit() -> Vec<Column> {
     ]
 }
 
-/// What came of what was published. Without a schedule there is no latency, only the age of a backlog.
+/// Columns for published messages. Without a schedule there is no latency, only the age of the backlog.
 fn fanout(paced: bool, with_service: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
         ("open", |row| count(row.measured.connections.open)),
@@ -189,7 +189,7 @@ fn fanout(paced: bool, with_service: bool) -> Vec<Column> {
     columns
 }
 
-/// Seconds for a million messages, as nanoseconds for one.
+/// Converts CPU seconds per million messages to nanoseconds per message.
 fn nanoseconds(seconds_per_million: f64) -> f64 {
     seconds_per_million * 1e3
 }
@@ -206,13 +206,13 @@ fn failed(measured: &Measured) -> u64 {
     measured.connections.attempted - measured.connections.open
 }
 
-/// A rate that says what the service carries; bound by the generator it is that much at least.
+/// A rate of the service; when the generator was the limit, it is a lower bound.
 fn bounded(row: &Row<'_>, per_second: Option<f64>) -> String {
     let sign = if per_second.is_some() && is_lower_bound(row.measured) { ">= " } else { "" };
     format!("{sign}{}", rate(per_second))
 }
 
-/// Whether the generator's CPU was used up.
+/// Whether the generator's CPU limited the rate.
 pub(super) fn is_lower_bound(measured: &Measured) -> bool {
     matches!(measured.bound_by, Some(BoundBy::Generator | BoundBy::Both))
 }
@@ -229,7 +229,7 @@ fn bound_by(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Messages per second that the witness saw; without one, what was written.
+/// Messages per second that the application confirmed; for other witnesses, those written.
 pub(super) fn messages_per_second(measured: &Measured) -> Option<f64> {
     match measured.witness {
         Witness::Application => measured.figures.delivered_per_second,
@@ -237,7 +237,7 @@ pub(super) fn messages_per_second(measured: &Measured) -> Option<f64> {
     }
 }
 
-/// Bytes of a message, without what WebSocket and TCP add.
+/// Bytes of a message, without the headers of WebSocket and TCP.
 pub(super) fn bytes_per_message(outcome: &Outcome) -> Option<f64> {
     let message = &outcome.asked.message;
     Format::from_name(&message.format).map(|format| trade_bytes(format, message.size_bytes as usize) as f64)
@@ -247,8 +247,8 @@ fn megabytes_per_second(row: &Row<'_>) -> Option<f64> {
     row.measured.figures.written_per_second.zip(bytes_per_message(row.outcome)).map(|(rate, bytes)| rate * bytes / 1e6)
 }
 
-/// How a format's rate compares with that of JSON on as many connections. A rate that only the generator bound says
-/// nothing of the service, and neither does its ratio.
+/// The rate of a format relative to that of JSON on as many connections. Unknown when the generator limited either
+/// rate, because that says nothing about the service.
 fn vs_json(row: &Row<'_>) -> String {
     let asked = &row.outcome.asked;
     let is_json = |earlier: &&Outcome| {
@@ -277,7 +277,7 @@ mod tests {
         cell(&Row { outcome, measured: outcome.measured.as_ref().unwrap(), earlier })
     }
 
-    /// A flood of a format at a rate, with nobody as witness.
+    /// The outcome of a flood in a format at a rate, without the service's counters.
     fn format(format: &str, written_per_second: f64, bound_by: Option<BoundBy>) -> Outcome {
         let mut outcome = unwitnessed();
         outcome.asked.test = Test::FormatComparison;

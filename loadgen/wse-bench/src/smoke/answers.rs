@@ -1,11 +1,11 @@
-//! What a service answered to the check's pings, held against what it had to answer. Pure.
+//! Compares a service's replies to the check's pings with what the protocol requires. Pure.
 
 use loadgen_core::{frame::Opcode, peer::Taken};
 use serde::Deserialize;
 
 use crate::protocol::without_prefix;
 
-/// Answers to two pings of the protocol and one of WebSocket's own.
+/// The replies to two pings of the protocol and a WebSocket Ping.
 #[derive(Debug)]
 pub(super) struct Answers {
     pings: [Ping; 2],
@@ -22,7 +22,7 @@ struct Ping {
     answered: bool,
 }
 
-/// What every message has in common.
+/// The fields that every message has.
 #[derive(Deserialize)]
 struct Envelope {
     c: Option<String>,
@@ -31,7 +31,7 @@ struct Envelope {
     p: Option<serde_json::Value>,
 }
 
-/// What a PONG says.
+/// The payload of a PONG.
 #[derive(Deserialize)]
 struct Pong {
     client_timestamp: u64,
@@ -40,7 +40,7 @@ struct Pong {
 }
 
 impl Answers {
-    /// None yet.
+    /// Starts without replies. `timestamps` are those of the two pings, `payload` that of the WebSocket Ping.
     pub(super) fn to(timestamps: [u64; 2], payload: &'static [u8]) -> Self {
         let [whole, in_parts] = timestamps;
         let ping = |what, timestamp| Ping { what, timestamp, answered: false };
@@ -48,12 +48,12 @@ impl Answers {
         Self { pings, payload, pong: false, findings: Vec::new() }
     }
 
-    /// Whether nothing is missing.
+    /// Whether every ping was answered.
     pub(super) fn are_complete(&self) -> bool {
         self.pong && self.pings.iter().all(|ping| ping.answered)
     }
 
-    /// Takes a frame that is no close frame.
+    /// Enters a frame that is no Close frame.
     pub(super) fn take(&mut self, frame: &Taken) {
         match frame.opcode {
             Opcode::Pong => {
@@ -63,7 +63,7 @@ impl Answers {
                 }
             }
             Opcode::Text | Opcode::Binary if is_pong(&frame.payload) => self.take_pong(frame),
-            // A greeting, a ping of the service's own, an event: no business of ours.
+            // server_hello, a ping of the service or an event isn't part of the check.
             _ => {}
         }
     }
@@ -97,7 +97,7 @@ impl Answers {
         Ok(())
     }
 
-    /// What was wrong or missing.
+    /// Wrong and missing replies.
     pub(super) fn findings(self) -> Vec<String> {
         let missing = self.pings.iter().filter(|ping| !ping.answered).map(|ping| ping.what);
         let missing = missing.chain((!self.pong).then_some("a WebSocket ping"));
@@ -106,10 +106,10 @@ impl Answers {
     }
 }
 
-/// Whether a frame is the error that tells of a bad token.
+/// Checks that a frame is the error message for an invalid token.
 ///
 /// # Errors
-/// What it is in its place.
+/// When it is another frame; the text quotes it.
 pub(super) fn refusal(frame: &Taken) -> Result<(), String> {
     let error = envelope(&frame.payload).filter(|envelope| envelope.t.as_deref() == Some("error"));
     let code = error.and_then(|error| error.p?.get("code")?.as_str().map(str::to_owned));
@@ -119,7 +119,7 @@ pub(super) fn refusal(frame: &Taken) -> Result<(), String> {
     }
 }
 
-/// The code of a close frame, if it has one.
+/// The code of a Close frame; `None` when it has none.
 pub(super) fn close_code(payload: &[u8]) -> Option<u16> {
     payload.first_chunk::<2>().map(|code| u16::from_be_bytes(*code))
 }
@@ -128,7 +128,7 @@ fn envelope(payload: &[u8]) -> Option<Envelope> {
     serde_json::from_slice(without_prefix(payload)).ok()
 }
 
-/// A broken PONG is one, too: it must not pass for something else.
+/// Whether a message is a PONG, even one with errors, which would otherwise be ignored.
 fn is_pong(payload: &[u8]) -> bool {
     memchr::memmem::find(payload, b"client_timestamp").is_some()
         || envelope(payload).is_some_and(|envelope| envelope.t.is_some_and(|t| t.eq_ignore_ascii_case("pong")))
@@ -149,7 +149,7 @@ mod tests {
         )
     }
 
-    /// The findings after both pongs and these frames.
+    /// The findings after a WebSocket Pong and these frames.
     fn after(frames: &[Taken]) -> Vec<String> {
         let mut answers = Answers::to([100, 101], b"x");
         answers.take(&Taken { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });

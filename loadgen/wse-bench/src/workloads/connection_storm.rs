@@ -1,5 +1,6 @@
-//! `connection-storm`: connections are opened inside the window, with a bounded number of attempts in flight. An attempt
-//! lasts from the first SYN (at a rate: from when it was due) until the service said that it is ready and was greeted.
+//! `connection-storm`: connections open inside the window, with a bounded number of attempts in flight. An attempt
+//! lasts from the first SYN (at a rate: from when it was due) until the service has reported that it is ready and our
+//! first message is sent.
 
 use bench_format::plan::Load;
 use loadgen_core::Pattern;

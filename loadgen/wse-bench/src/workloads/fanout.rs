@@ -1,6 +1,9 @@
-//! `fanout-broadcast`, `fanout-redis`, `fanout-cluster`: every connection receives what the service publishes, and sends
-//! nothing. Receivers are the same whatever way a message takes inside the service. Open: the service publishes by a schedule (its own: the rate of the load says what it must be), and latency counts from when a message was due.
-//! Closed: it publishes as fast as it can, and what would be a latency is the age of its backlog.
+//! `fanout-broadcast`, `fanout-redis`, `fanout-cluster`: every connection receives what the service publishes, and
+//! sends nothing. Receivers are the same for every path of a message inside the service.
+//!
+//! Open: the service publishes by a schedule, whose rate the load must name, and latency counts from when a message was
+//! due. Closed: it publishes as fast as it can, and the age of a message is that of the service's backlog, not a
+//! latency.
 
 use bench_format::plan::Load;
 use loadgen_core::{Pattern, Publishing};

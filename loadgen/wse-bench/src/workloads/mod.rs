@@ -1,4 +1,4 @@
-//! The workloads by name: what an assignment means to each.
+//! The workloads by name, and the pattern by which the load generator carries out an assignment of each.
 
 mod connection_storm;
 mod fanout;
@@ -25,29 +25,29 @@ use crate::{
     smoke,
 };
 
-/// What this program calls itself in results.
+/// Name and version of this program, for registrations and results.
 pub const PROGRAM: &str = concat!("wse-bench ", env!("CARGO_PKG_VERSION"));
 
-/// A workload.
+/// A workload of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// How fast connections open.
     ConnectionStorm,
-    /// How long an answer takes.
+    /// How long a reply takes.
     PingLatency,
     /// How many messages arrive.
     Throughput,
     /// How many of its own messages a service delivers.
     FanoutBroadcast,
-    /// The same, published at another instance that Redis connects with the receivers'.
+    /// The same, but another instance publishes, and Redis connects it to the receivers'.
     FanoutRedis,
-    /// The same, published at another instance that is connected with the receivers'.
+    /// The same, but another instance publishes, and the instances are connected as peers.
     FanoutCluster,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 6] = [
         Self::ConnectionStorm,
         Self::PingLatency,
@@ -57,7 +57,7 @@ impl Workload {
         Self::FanoutCluster,
     ];
 
-    /// Its name in flags, plans and results.
+    /// The workload's name in flags, plans and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::ConnectionStorm => "connection-storm",
@@ -69,15 +69,15 @@ impl Workload {
         }
     }
 
-    /// All names.
+    /// The names of all workloads.
     pub fn names() -> Vec<String> {
         Self::ALL.iter().map(|workload| workload.name().to_owned()).collect()
     }
 
-    /// By name.
+    /// Finds a workload by its name.
     ///
     /// # Errors
-    /// When there is none; the error lists those that exist.
+    /// When there is no such workload; the error lists the names.
     pub fn find(name: &str) -> anyhow::Result<Self> {
         match Self::ALL.into_iter().find(|workload| workload.name() == name) {
             Some(workload) => Ok(workload),
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// On which terms it is judged.
+    /// The rules by which the judge counts this workload.
     pub fn terms(self) -> Terms {
         let by = |witness| Terms { witness, ..Terms::default() };
         let published_by = |mode: &str| Terms { publishes_by: Some(mode.into()), ..by(Witness::Receiver) };
@@ -99,31 +99,31 @@ impl Workload {
         }
     }
 
-    /// The terms of each, by name: what a worker registers with.
+    /// The terms of each workload, by name; a worker registers with them.
     pub fn all_terms() -> BTreeMap<String, Terms> {
         Self::ALL.iter().map(|workload| (workload.name().to_owned(), workload.terms())).collect()
     }
 
-    /// Who says that a message of this workload arrived.
+    /// The party that confirms that a message of this workload arrived.
     pub fn witness(self) -> Witness {
         self.terms().witness
     }
 
-    /// Whether the service publishes, and connections receive.
+    /// Whether the service publishes and connections only receive.
     pub fn receives(self) -> bool {
         self.witness() == Witness::Receiver
     }
 
-    /// Whether its service's protocol can be checked around it. One that publishes to everybody floods whoever checks, and
-    /// what it sends to a check would be missing from the receivers' books.
+    /// Whether the service's protocol can be checked before and after the load. A service that publishes to all
+    /// connections would flood the check's, and its messages to them would be missing from the receivers' books.
     pub fn allows_check(self) -> bool {
         !self.receives()
     }
 
-    /// What the threads do, and what the connections are for.
+    /// The pattern of the load, and the use of the connections.
     ///
     /// # Errors
-    /// When the assignment makes no sense for this workload.
+    /// When the load, its rate or the message isn't possible for this workload.
     pub fn plan(self, assignment: &Assignment) -> anyhow::Result<(Pattern, Use)> {
         if let Load::Open { rate_per_second, .. } = assignment.load
             && !(rate_per_second.is_finite() && rate_per_second > 0.0)
@@ -144,7 +144,7 @@ impl Workload {
     /// Carries out an assignment.
     ///
     /// # Errors
-    /// When there can be no result.
+    /// When the assignment isn't possible, its address can't be resolved, a token can't be signed, or the trial fails.
     pub fn run(self, assignment: &Assignment, access: &Access, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
         let (pattern, purpose) = self.plan(assignment)?;
         let wse = Wse::new(&access.secret, purpose)?.starting_from(&access.source_addresses);

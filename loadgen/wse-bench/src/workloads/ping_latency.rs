@@ -1,6 +1,6 @@
-//! `ping-latency`: pings that the service itself answers. Closed, as the reference's published benchmarks
-//! did it: each connection sends the next ping when the last was answered, all connections at once. Open: pings are due
-//! at a rate, whatever the service does.
+//! `ping-latency`: pings that the service itself answers. Closed, as in the reference's published benchmarks: each
+//! connection sends the next ping when the last was answered, all connections at once. Open: pings are due at a rate,
+//! independent of the service's speed.
 
 use bench_format::plan::Load;
 use loadgen_core::Pattern;

@@ -1,5 +1,5 @@
-//! `throughput`: trade updates that nobody answers; the service's application is the witness. Closed: a flood, as fast
-//! as the sockets take it. Open: at a rate.
+//! `throughput`: trade updates without replies; the service's application is the witness. Closed: a flood, as fast as
+//! the sockets accept it. Open: at a rate.
 
 use anyhow::bail;
 use bench_format::plan::{Load, Message};

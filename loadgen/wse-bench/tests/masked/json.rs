@@ -1,4 +1,4 @@
-//! JSON: its keys in their order, and values only where no machine changes them.
+//! Masks JSON: keeps its keys in order, and masks the values that depend on the machine or the run.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{is_the_machines, numbers};
 
-/// Keys whose words are no machine's.
+/// Keys whose text values are kept.
 const WORDS: [&str; 22] = [
     "after",
     "arrivals",
@@ -31,7 +31,7 @@ const WORDS: [&str; 22] = [
     "witness",
     "workload",
 ];
-/// Keys whose value is what the machine and the moment will have it, or is not there.
+/// Keys whose value depends on the machine and the run, or may be absent.
 const CHANCE: [&str; 18] = [
     "bound_by",
     "kernel_bytes_per_connection",
@@ -52,10 +52,10 @@ const CHANCE: [&str; 18] = [
     "verdict",
     "worker_cpu_share",
 ];
-/// Keys below which the same holds of all.
+/// Keys below which this holds for every key.
 const ALL_CHANCE: [&str; 2] = ["environment", "percentiles"];
 
-/// JSON with its keys in order.
+/// JSON with its keys in their order.
 enum Node {
     Null,
     Truth(bool),
@@ -65,13 +65,13 @@ enum Node {
     Map(Vec<(String, Node)>),
 }
 
-/// What is left of a document.
+/// A document without what depends on the machine and the run.
 pub fn masked(document: &str) -> String {
     let node: Node = serde_json::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"));
     shown(&node, &mut Vec::new()) + "\n"
 }
 
-/// A node as it is kept, `path` being the keys above it.
+/// A node as it is kept; `path` has the keys above it.
 fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
     let key = path.last().copied().unwrap_or_default();
     let by_chance = CHANCE.contains(&key) || path.iter().any(|key| ALL_CHANCE.contains(key));
@@ -85,7 +85,7 @@ fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
             };
             block('{', map.iter().map(entry).collect(), '}')
         }
-        // A term of an equation.
+        // A term of an equation: its name and a number.
         Node::List(list) if matches!(list[..], [Node::Words(_), Node::Number]) => {
             let Node::Words(name) = &list[0] else { unreachable!("it was looked at above") };
             format!("[{name:?}, #]")
@@ -101,17 +101,17 @@ fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
     }
 }
 
-/// A command line whose program is named alone.
+/// A command line whose program has no folder.
 fn without_folder(command: &str) -> &str {
     let program = command.split(' ').next().unwrap_or_default();
     &command[program.rfind('/').map_or(0, |slash| slash + 1)..]
 }
 
-/// Elements that look alike are shown once: how many there are is the moment's.
+/// The elements of a list; equal ones are kept once, because their number depends on the run.
 fn elements<'a>(list: &'a [Node], path: &mut Vec<&'a str>) -> Vec<String> {
     let key = path.last().copied().unwrap_or_default();
     let ours = |node: &&Node| !matches!(node, Node::Words(words) if key == "problems" && is_the_machines(words));
-    // A second that the window only touches has less to tell.
+    // A second that the window only touches has fewer values, so only the first interval is kept.
     let most = if key == "intervals" { 1 } else { usize::MAX };
     let mut elements: Vec<_> = list.iter().filter(ours).take(most).map(|node| shown(node, path)).collect();
     elements.dedup();
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
-/// Keeps the order that a map of the standard library would lose.
+/// Deserializes a map without losing the order of its keys.
 struct InOrder;
 
 impl<'de> Visitor<'de> for InOrder {

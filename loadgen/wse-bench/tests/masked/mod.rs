@@ -1,9 +1,10 @@
-//! What a program printed, without what depends on the machine and the moment: numbers, names of machines, who bound a load.
+//! Masks a program's output: removes what depends on the machine and the run, which is numbers, names of machines, and
+//! which side limited a load.
 //!
-//! What is left is kept beside a test, one file for each thing printed. To write the files again:
-//! `PRINTED=write cargo test -p wse-bench --test printed` (the same with `-p stt-bench`).
+//! The rest is kept in files beside a test, one for each output. To write the files again: `PRINTED=write cargo test -p
+//! wse-bench --test printed` (the same with `-p stt-bench`).
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 #[path = "../busy/mod.rs"]
@@ -15,7 +16,7 @@ use std::{env, fs, path::Path};
 
 pub use busy::is_the_machines;
 
-/// Compares what is left with what is kept, or keeps it.
+/// Compares masked output with its file, or writes the file.
 pub fn check(name: &str, masked: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/printed").join(name);
     if env::var_os("PRINTED").is_some_and(|value| value == "write") {
@@ -25,7 +26,7 @@ pub fn check(name: &str, masked: &str) {
     assert_eq!(masked, kept, "{name} is printed otherwise; to keep it so, see tests/masked/mod.rs");
 }
 
-/// Numbers become `#`, with the signs, commas, points and prefixes that belong to them.
+/// Replaces numbers by `#`, together with their signs, commas, points and prefixes.
 pub fn numbers(text: &str) -> String {
     let mut masked = String::new();
     let characters: Vec<char> = text.chars().collect();

@@ -1,13 +1,13 @@
-//! Tables for terminals and documents: titles and sentences as they are, cells by their columns.
+//! Masks tables for terminals and documents: keeps titles and sentences, and masks cells by their columns.
 
 use super::{is_the_machines, numbers};
 
-/// Columns whose cells are there or not as the machine and the moment will have it.
+/// Columns whose cells may be `n/a`, depending on the machine and the run.
 const CHANCE: [&str; 5] = ["bound by", "vs json", "CPU ns/msg", "own ns", "service ns"];
-/// The same, for want of samples in what nobody paces.
+/// Beginnings of titles of columns that may have too few samples, because the load has no schedule.
 const SAMPLED: [&str; 2] = ["age ", "delay "];
 
-/// Columns of counts that no machine changes.
+/// Columns of counts that are the same on every machine.
 const COUNTED: [&str; 11] = [
     "addresses",
     "bytes",
@@ -22,7 +22,7 @@ const COUNTED: [&str; 11] = [
     "workers",
 ];
 
-/// What is left of tables, and whether only the generator's own problems stood against them.
+/// The tables without what depends on the machine, and whether the generator's problems are the only ones.
 pub fn masked(printed: &str) -> (String, bool) {
     let mut titles: Vec<String> = Vec::new();
     let (mut lines, mut own, mut theirs) = (Vec::new(), Vec::new(), 0);
@@ -47,7 +47,7 @@ pub fn masked(printed: &str) -> (String, bool) {
     }
     if !own.is_empty() && theirs == 0 {
         let heading = lines.iter().position(|line| line == "Not clean:").unwrap();
-        // With the empty lines around it.
+        // Together with the empty lines around it.
         lines.drain(heading - 1..=heading + 1);
     }
     if theirs == 0 {
@@ -84,11 +84,11 @@ fn masked_cell(cell: &str, title: &str) -> String {
     if COUNTED.contains(&title) || title == "survival" {
         return cell.into();
     }
-    // Whether a figure is a lower bound is who bound the load.
+    // A lower bound depends on which side limited the load.
     numbers(cell.trim_start_matches(">= "))
 }
 
-/// Widths of a matrix are those of its numbers.
+/// The title of a matrix without padding, which depends on the width of its numbers.
 fn title(line: &str) -> String {
     if line.contains("/s, bytes") { line.split_whitespace().collect::<Vec<_>>().join(" ") } else { line.to_owned() }
 }
@@ -100,6 +100,6 @@ fn sentence(line: &str) -> String {
     if line.starts_with("Memory for each") || line.starts_with("Projected") {
         return numbers(line);
     }
-    // How this machine's kernel controls congestion.
+    // The congestion control of this machine's kernel.
     line.split_once("TCP_NODELAY, ").map_or(line.to_owned(), |(before, _)| format!("{before}TCP_NODELAY, …"))
 }

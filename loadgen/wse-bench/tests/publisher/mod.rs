@@ -1,4 +1,4 @@
-//! Just enough of a WSE service that publishes, alone or as two instances, with books on a metrics port of each.
+//! A minimal WSE service that publishes, with one or two instances and a metrics port for each.
 
 #![allow(unreachable_pub)]
 
@@ -25,18 +25,18 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message},
 };
 
-/// Messages per second of one that keeps to a schedule.
+/// Messages per second of a publisher with a schedule.
 const RATE: u64 = 200;
-/// Messages at once, and the pause behind them, of one that doesn't.
+/// Messages at once of a publisher without a schedule; `PAUSE` follows.
 const BURST: u64 = 20;
 const PAUSE: Duration = Duration::from_millis(2);
-/// More than a connection ever lags.
+/// Size of the queue, larger than any backlog of a connection in these tests.
 const BACKLOG: usize = 1 << 16;
 
-/// How it publishes.
+/// How the service publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// By a schedule.
+    /// By a schedule, at [`RATE`].
     Paced,
     /// As fast as it can.
     Flood,
@@ -44,13 +44,13 @@ pub enum Pace {
 
 /// A service of one instance or of two.
 pub struct Publisher {
-    /// Where connections go.
+    /// Port that connections go to.
     pub port: u16,
-    /// Where the instance listens that publishes: the same, where there is one instance.
+    /// Port of the publishing instance: the same when there is one instance.
     pub publishing_port: u16,
-    /// Metrics of the instance that connections go to.
+    /// Metrics URL of the instance that connections go to.
     pub stats_url: String,
-    /// Metrics port of the instance that publishes.
+    /// Metrics port of the publishing instance.
     pub publishing_metrics_port: u16,
     _runtime: Runtime,
 }
@@ -65,12 +65,12 @@ struct Shared {
 }
 
 impl Publisher {
-    /// One instance.
+    /// Starts one instance.
     pub fn alone(pace: Pace) -> Self {
         Self::start("broadcast", pace)
     }
 
-    /// Two instances that a link connects.
+    /// Starts two instances that are connected by a link.
     pub fn pair(pace: Pace) -> Self {
         Self::start("cluster", pace)
     }
@@ -103,7 +103,7 @@ impl Publisher {
             let app = of_publisher.route("/stats", get(async || Json(ServiceStats::default())));
             let app = app.route("/stats/links", get(sent)).with_state(Arc::clone(&shared));
             runtime.spawn(async move { axum::serve(other_metrics, app).await.unwrap() });
-            // Its own clients would be another test's.
+            // The tests connect no clients to the publishing instance; connections are accepted and dropped.
             runtime.spawn(async move { while other.accept().await.is_ok() {} });
         }
         let app = pages.with_state(Arc::clone(&shared));
@@ -151,13 +151,13 @@ async fn publisher(State(shared): State<Arc<Shared>>) -> Json<PublisherStats> {
     })
 }
 
-/// The link as the instance sees it that publishes.
+/// The link's counters of the publishing instance.
 async fn sent(State(shared): State<Arc<Shared>>) -> Json<LinksStats> {
     let published = shared.published.load(Ordering::Relaxed);
     link(LinkStats { published, sent: published, connected: 1, ..LinkStats::default() })
 }
 
-/// The link as the other sees it.
+/// The link's counters of the other instance.
 async fn received(State(shared): State<Arc<Shared>>) -> Json<LinksStats> {
     let received = shared.published.load(Ordering::Relaxed);
     link(LinkStats { received, delivered: received, connected: 1, ..LinkStats::default() })
@@ -188,7 +188,7 @@ async fn publish(shared: Arc<Shared>) {
                 let tick = format!(
                     r#"{{"c":"U","t":"fanout_tick","p":{{"seq":{number},"ts_us":{due_us},"s":"ES","px":5234.75,"q":2}}}}"#
                 );
-                // The last of them may just have gone.
+                // Fails without receivers: the last one may just have left.
                 let _ = shared.hub.send(tick);
                 shared.published.store(number, Ordering::Relaxed);
             }
@@ -200,7 +200,7 @@ async fn publish(shared: Arc<Shared>) {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((socket, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
-        // A client that goes away ends only its own task.
+        // A client that closes its connection ends only its own task.
         tokio::spawn(async move { serve(socket, &shared).await });
     }
 }

@@ -1,4 +1,4 @@
-//! A WSE service of raw frames that keeps the protocol but for one fault.
+//! A WSE service of raw frames that keeps the protocol except for one fault.
 
 use std::{
     io::{self, Read, Write},
@@ -16,7 +16,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What is wrong with the service.
+/// The service's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -44,10 +44,10 @@ impl Scripted {
     pub(crate) fn start(fault: Fault) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        // Ends with the test's process: it holds nothing but a port.
+        // Ends with the test's process; it holds only a port.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                // A client that goes away ends only its own connection.
+                // A client that closes its connection ends only its own.
                 let _ = Connection { stream: stream.unwrap(), fault }.serve();
             }
         });
@@ -133,14 +133,14 @@ impl Connection {
         let sent = message["p"]["timestamp"].as_u64().unwrap();
         let mut pong = json!({"c": "WSE", "t": "PONG", "v": 1});
         pong["p"] = json!({"client_timestamp": sent, "server_timestamp": sent + 3, "latency": 3});
-        // One of two, so that only it is found.
+        // Only one of the two pings has the fault, so that it is found once.
         let odd = sent % 2 == 1;
         let mut opcode = TEXT;
         match self.fault {
             Fault::DeafToPings => return Ok(()),
             Fault::PongsInBinary if odd => opcode = BINARY,
             Fault::PongsWithoutLatency if odd => {
-                // Answered twice: once as it must not be.
+                // Answered twice: first by a PONG without latency.
                 let mut without = pong.clone();
                 without["p"].as_object_mut().unwrap().remove("latency");
                 self.send(TEXT, without.to_string().as_bytes())?;
@@ -171,7 +171,7 @@ impl Connection {
         self.stream.write_all(&frame)
     }
 
-    /// The next frame of the client: whether it ends its message, its opcode, its payload.
+    /// The client's next frame: whether it is the last of its message, opcode, payload.
     fn frame(&mut self) -> io::Result<(bool, u8, Vec<u8>)> {
         let mut head = [0; 6];
         self.stream.read_exact(&mut head)?;

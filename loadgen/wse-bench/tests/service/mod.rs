@@ -1,6 +1,6 @@
-//! Just enough of a WSE service for tests, with books on a metrics port, and a flaw to choose.
+//! A minimal WSE service for tests, with counters on a metrics port and a selectable flaw.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
@@ -29,10 +29,10 @@ use tokio_tungstenite::{
     },
 };
 
-/// Signs the tokens that are let in.
+/// Signs the tokens that are accepted.
 pub const SECRET: &str = "a-secret-of-this-test-and-no-other";
 
-/// What is wrong with the service.
+/// The service's flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
@@ -40,11 +40,11 @@ pub enum Flaw {
     ForgetsPings,
     /// Every tenth trade is discarded but counted as delivered.
     Lies,
-    /// Nobody is refused.
+    /// Every token is accepted.
     TakesEveryToken,
-    /// A connection ends with its first ping.
+    /// Each connection is closed at its first ping.
     DropsAfterAPing,
-    /// With so many connections open, more are refused with HTTP status 503.
+    /// With this many connections open, more are refused with HTTP status 503.
     Full(u64),
 }
 
@@ -52,16 +52,16 @@ pub enum Flaw {
 struct Books {
     connections: HashMap<String, ConnectionBook>,
     delivered: u64,
-    /// Formats seen: the first two bytes of binary messages.
+    /// The first two bytes of the binary messages, which are their formats.
     prefixes: std::collections::BTreeSet<[u8; 2]>,
     refused: u64,
-    /// Connections that were let in.
+    /// Connections that were accepted.
     accepted: u64,
     /// Connections that are open or about to be.
     open: u64,
-    /// Ids of those that were not refused: one that is being refused takes no place from another.
+    /// Ids of the connections that count towards `Full`; those that are being refused don't.
     seated: HashSet<String>,
-    /// Where connections came from.
+    /// Addresses that connections came from.
     sources: HashSet<IpAddr>,
 }
 
@@ -91,17 +91,17 @@ impl Service {
         Self { port, stats_url, books, _runtime: runtime }
     }
 
-    /// The prefixes of the binary messages that came.
+    /// The prefixes of the binary messages that arrived.
     pub fn prefixes(&self) -> Vec<String> {
         self.books.lock().unwrap().prefixes.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
-    /// The addresses from which connections came.
+    /// The addresses that connections came from.
     pub fn sources(&self) -> HashSet<IpAddr> {
         self.books.lock().unwrap().sources.clone()
     }
 
-    /// Connections that brought no signed token.
+    /// Number of connections without a validly signed token.
     pub fn refused(&self) -> u64 {
         self.books.lock().unwrap().refused
     }
@@ -139,7 +139,7 @@ async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {
                 books.open += 1;
                 books.sources.insert(source.ip());
             }
-            // A client that goes away ends only its own task.
+            // A client that closes its connection ends only its own task.
             let _ = serve(socket, id.clone(), flaw, Arc::clone(&books)).await;
             let mut books = books.lock().unwrap();
             books.seated.remove(&id);
@@ -197,7 +197,7 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
     Ok(())
 }
 
-/// What the service knows of one connection.
+/// State of one connection.
 struct Conversation {
     flaw: Flaw,
     book: ConnectionBook,
@@ -212,7 +212,7 @@ impl Conversation {
         Self { flaw, book, pings: 0, trades: 0 }
     }
 
-    /// Takes a text; returns the answer, if it gets one.
+    /// Handles a text message; returns the reply, if there is one.
     fn text(&mut self, text: &str, books: &Shared) -> Option<String> {
         let value: Value = serde_json::from_str(text).unwrap();
         self.book.received += 1;
@@ -255,7 +255,7 @@ fn deliver(book: &mut ConnectionBook, number: u64, lie: bool) {
     application.sequence_sum = application.sequence_sum.wrapping_add(if lie { 0 } else { number });
 }
 
-/// The sequence number in `M:` or `C:`.
+/// The sequence number of a message with the prefix `M:` or `C:`.
 fn number_in(bytes: &[u8]) -> u64 {
     let value: Value = match &bytes[..2] {
         b"M:" => rmp_serde::from_slice(&bytes[2..]).unwrap(),

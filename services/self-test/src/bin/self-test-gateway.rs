@@ -1,4 +1,4 @@
-//! Starts the gateway, says where it listens, and ends it on SIGTERM or SIGINT.
+//! Starts the gateway, prints its ready line, and stops it on SIGTERM or SIGINT.
 
 use std::io::Write;
 

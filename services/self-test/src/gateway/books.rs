@@ -1,4 +1,4 @@
-//! Who counted what, in one book under one lock, so that every reading balances, and how `/metrics` says it.
+//! The counters of a gateway, in one book under one lock, so that every reading balances.
 
 use std::{
     collections::BTreeMap,
@@ -16,32 +16,32 @@ use service_contract::{
 /// Upper bounds of the lateness histogram, in seconds.
 const BOUNDS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
-/// All that is counted.
+/// All counters.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// Connections by fate.
+    /// Connections by outcome.
     pub connections: ConnectionStats,
-    /// Messages by fate.
+    /// Frames and messages by outcome.
     pub messages: MessageStats,
-    /// Bytes of frames.
+    /// Bytes of WebSocket frames.
     pub bytes: ByteStats,
-    /// Requests by fate.
+    /// Requests to the inference by outcome.
     pub inference: InferenceStats,
-    /// The most requests of one connection at once.
+    /// Largest number of requests of one connection that were in flight at once.
     pub most_in_flight: u64,
-    /// Ticks by outcome.
+    /// Ticks by outcome: `flushed`, `skipped`, `empty`.
     pub ticks: BTreeMap<&'static str, u64>,
-    /// How old the newest frame of each partial was when it left, in nanoseconds.
+    /// Age of the newest frame of each partial when it was sent, in nanoseconds.
     pub newest: Recorder,
-    /// How old the oldest was.
+    /// Age of the oldest frame of each partial when it was sent, in nanoseconds.
     pub oldest: Recorder,
-    /// Ticks within each bound but not within the one before, and those beyond the last.
+    /// Ticks by lateness: one count for each of [`BOUNDS`], and one for later ticks.
     lateness: [u64; BOUNDS.len() + 1],
     lateness_sum: Duration,
 }
 
 impl Book {
-    /// A tick that came this late.
+    /// Counts a tick with its outcome and lateness.
     pub fn tick(&mut self, outcome: &'static str, lateness: Duration) {
         *self.ticks.entry(outcome).or_default() += 1;
         self.inference.ticks_skipped += u64::from(outcome == "skipped");
@@ -49,13 +49,13 @@ impl Book {
         self.lateness[BOUNDS.partition_point(|bound| *bound < lateness.as_secs_f64())] += 1;
     }
 
-    /// Frames that ended so.
+    /// Counts frames that were dropped for a reason.
     pub fn drop_frames(&mut self, reason: &str, frames: u64) {
         *self.messages.dropped.entry(reason.into()).or_default() += frames;
     }
 }
 
-/// The book of a gateway.
+/// The book with its lock.
 #[derive(Debug)]
 pub struct Books {
     service: String,
@@ -64,17 +64,17 @@ pub struct Books {
 }
 
 impl Books {
-    /// Empty.
+    /// Creates an empty book; `service` is the name in `/stats`.
     pub fn new(service: String) -> Self {
         Self { service, started: Instant::now(), book: Mutex::default() }
     }
 
-    /// The book, locked.
+    /// Locks the book.
     pub fn open(&self) -> MutexGuard<'_, Book> {
         self.book.lock().expect("no holder of this lock can panic")
     }
 
-    /// `/stats`.
+    /// The content of `/stats`.
     pub fn stats(&self) -> ServiceStats {
         self.stats_of(&self.open())
     }
@@ -92,7 +92,7 @@ impl Books {
         }
     }
 
-    /// `/metrics`: what `/stats` has, and what only a gateway has.
+    /// The content of `/metrics`: the counters of `/stats`, and those that only gateways have.
     pub fn exposition(&self) -> String {
         let book = self.open();
         let mut text = Exposition::default();
@@ -109,7 +109,7 @@ impl Books {
     }
 }
 
-/// Memory of this process; 0 where the kernel doesn't say.
+/// Resident memory of this process, in bytes; 0 when `/proc` can't be read.
 fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());

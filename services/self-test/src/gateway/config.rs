@@ -1,4 +1,4 @@
-//! What the gateway is told when it starts.
+//! The command line of the gateway.
 
 use std::{
     net::IpAddr,
@@ -9,68 +9,68 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 
-/// Flags of the gateway. Without `--flaw` it does nothing wrong.
+/// Flags of the gateway. Without `--flaw` it has no flaw.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "self-test-gateway", version, about = "A speech-to-text gateway with a known flaw, for testing tests")]
 pub struct Config {
     /// Address to listen on
     #[arg(long, env = "HOST", default_value = "127.0.0.1")]
     pub host: IpAddr,
-    /// Port of the WebSocket; 0 lets the kernel pick
+    /// Port of the WebSocket; 0 lets the kernel choose
     #[arg(long, env = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// Port of /stats and /metrics; 0 lets the kernel pick
+    /// Port of /stats and /metrics; 0 lets the kernel choose
     #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
     pub metrics_port: u16,
-    /// Where the inference is
+    /// URL of the inference, http://HOST:PORT
     #[arg(long, env = "INFERENCE_URL", default_value = "http://127.0.0.1:9000", value_parser = address)]
     pub inference_url: String,
-    /// Passes over the audio, as the inference is told
+    /// Passes over the audio that the gateway requests from the inference
     #[arg(long, env = "CPU_PASSES", default_value = "4")]
     pub cpu_passes: NonZeroU32,
-    /// What partials say of the model's delay, in milliseconds
+    /// The model's delay that partials report, in milliseconds
     #[arg(long, env = "MODEL_DELAY_MS", default_value_t = 75)]
     pub model_delay_ms: u64,
-    /// From one tick to the next, in milliseconds
+    /// Interval between two ticks, in milliseconds
     #[arg(long, env = "FLUSH_INTERVAL_MS", default_value = "1000")]
     pub flush_interval_ms: NonZeroU64,
-    /// The schedules of sessions are shifted by up to this, in milliseconds
+    /// Largest offset of a session's schedule, in milliseconds
     #[arg(long, env = "FLUSH_PHASE_JITTER_MS", default_value_t = 0)]
     pub flush_phase_jitter_ms: u64,
-    /// Longest that the inference may take, in milliseconds
+    /// Longest duration of a request to the inference, in milliseconds
     #[arg(long, env = "INFERENCE_TIMEOUT_MS", default_value = "2000")]
     pub inference_timeout_ms: NonZeroU64,
-    /// Frames that may wait for their tick
+    /// Largest number of frames that wait for their tick
     #[arg(long, env = "MAX_BUFFERED_FRAMES", default_value = "200")]
     pub max_buffered_frames: NonZeroU32,
-    /// What is wrong with the gateway
+    /// The gateway's flaw
     #[arg(long, value_enum, default_value_t = Flaw::None)]
     pub flaw: Flaw,
-    /// The k of the flaws that concern one frame in k
+    /// The k of flaws that affect one frame in k
     #[arg(long, default_value = "100")]
     pub every: NonZeroU64,
     /// Shortest delay of a partial, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 100)]
     pub delay_ms: u64,
-    /// Mean of the exponential part on top of the shortest delay, in milliseconds (flaw `delay`)
+    /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
     /// Seed of the delays and of the phases
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Folder that gets `gateway-<flaw>-ready.json` at the start, `gateway-<flaw>-recorded.json` and
-    /// `gateway-<flaw>-recorded-oldest.json` at the end
+    /// Folder for `gateway-<flaw>-ready.json`, written at the start, and `gateway-<flaw>-recorded.json` and
+    /// `gateway-<flaw>-recorded-oldest.json`, written at the end
     #[arg(long, env = "SELF_TEST_EVIDENCE")]
     pub evidence: Option<PathBuf>,
 }
 
 impl Config {
-    /// From one tick to the next.
+    /// Interval between two ticks.
     pub fn interval(&self) -> Duration {
         Duration::from_millis(self.flush_interval_ms.get())
     }
 
-    /// Longest that the inference may take.
+    /// Longest duration of a request to the inference.
     pub fn timeout(&self) -> Duration {
         match self.flaw {
             Flaw::EndlessWait => Duration::from_secs(600),
@@ -78,7 +78,7 @@ impl Config {
         }
     }
 
-    /// Frames that may wait for their tick.
+    /// Largest number of frames that wait for their tick.
     pub fn buffered_frames(&self) -> usize {
         match self.flaw {
             Flaw::UnboundedBuffer => usize::MAX,
@@ -95,7 +95,8 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is wrong with the gateway.
+/// The gateway's flaw. The variants' texts are the program's help; `docs/CONFORMANCE.md` has the same texts, as a test
+/// checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flaw {
     /// Nothing.
@@ -165,7 +166,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// The flaw's word on the command line.
+    /// The flaw's name on the command line.
     pub fn word(self) -> String {
         self.to_possible_value().expect("no flaw is hidden").get_name().to_owned()
     }

@@ -1,4 +1,4 @@
-//! One request to the inference, and what may become of it.
+//! One request to the inference, and its result or failure.
 
 use std::time::Duration;
 
@@ -8,43 +8,43 @@ use serde::Deserialize;
 
 use super::config::{Config, Flaw};
 
-/// What the inference says of audio.
+/// The inference's result for a batch of audio.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inferred {
-    /// Root mean square.
+    /// Root mean square of the samples.
     pub rms: f64,
-    /// Changes of sign.
+    /// Sign changes between samples.
     pub zero_crossings: u64,
-    /// A hash of the samples.
+    /// Checksum of the samples.
     pub checksum: u32,
-    /// Samples, times passes.
+    /// Samples times passes.
     pub samples: u64,
-    /// A word.
+    /// The transcript; never empty.
     pub transcript: String,
-    /// Bytes of audio.
+    /// Bytes of audio in the batch.
     pub audio_bytes: u64,
 }
 
-/// How frames end in an error frame.
+/// Why frames get an error frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No answer in time.
+    /// No response arrived in time.
     Timeout,
-    /// The connection broke.
+    /// The connection failed.
     ConnectionReset,
-    /// 429.
+    /// HTTP status 429.
     Http429,
-    /// Any other status that is no success.
+    /// Another HTTP status than 2xx and 429.
     Http5xx,
-    /// An answer that can't be read.
+    /// A response that isn't valid.
     ParseError,
-    /// Dropped before any request.
+    /// The frames were dropped before any request.
     Overflow,
 }
 
 impl Kind {
-    /// As error frames and books call it.
+    /// The name in error frames and counters.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Timeout => "timeout",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Where it happens.
+    /// The value of `stage` in error frames.
     pub fn stage(self) -> &'static str {
         match self {
             Kind::ParseError => "inference_response_parse",
@@ -69,17 +69,17 @@ impl Kind {
 /// Why there is no partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What happened.
+    /// The kind of the failure.
     pub kind: Kind,
-    /// In words.
+    /// The description in the error frame.
     pub message: String,
-    /// The status that the inference answered with.
+    /// HTTP status of the inference; absent without a response.
     pub status: Option<u16>,
-    /// Whether trying again may help.
+    /// Whether another request may succeed.
     pub retryable: bool,
 }
 
-/// The way to the inference.
+/// A client of the inference.
 #[derive(Clone, Debug)]
 pub struct Inference {
     client: Client,
@@ -90,10 +90,10 @@ pub struct Inference {
 }
 
 impl Inference {
-    /// As configured.
+    /// Creates a client for the configured URL, passes and timeout.
     ///
     /// # Errors
-    /// When no client can be made.
+    /// When the HTTP client can't be created.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
             client: Client::builder().no_proxy().tcp_nodelay(true).build()?,
@@ -104,10 +104,10 @@ impl Inference {
         })
     }
 
-    /// Asks about audio.
+    /// Sends audio and returns the result.
     ///
     /// # Errors
-    /// What goes into the error frame.
+    /// When no response arrives in time, the connection fails, the status isn't 2xx, or the response isn't valid.
     pub async fn ask(&self, audio: Bytes) -> Result<Inferred, Failure> {
         let bytes = audio.len() as u64;
         let request = self.client.post(&self.url).timeout(self.timeout);
@@ -149,7 +149,7 @@ impl Inference {
     }
 }
 
-/// Reads the six keys and whatever else there is.
+/// Parses the six keys and ignores any others.
 fn lenient(body: &[u8]) -> Result<Inferred, String> {
     let mut all: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;

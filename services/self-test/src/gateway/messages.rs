@@ -1,4 +1,4 @@
-//! What clients are told: partials and error frames. Pure.
+//! The messages for clients: partials and error frames; and the check of their start message. Pure.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,15 +11,15 @@ use super::{
 /// The frames that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover {
-    /// The number of the oldest.
+    /// Number of the oldest frame; frames count from 1.
     pub oldest: u64,
-    /// The number of the newest.
+    /// Number of the newest frame.
     pub newest: u64,
-    /// How many there are.
+    /// Number of frames.
     pub frames: u64,
 }
 
-/// Bytes of one frame.
+/// Bytes of one frame of audio.
 pub const FRAME_BYTES: u64 = 640;
 
 #[derive(Serialize)]
@@ -43,18 +43,18 @@ struct Partial<'a> {
     language: Option<&'static str>,
 }
 
-/// What of a partial is the gateway's own.
+/// The fields of a partial that the gateway itself determines.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// `CPU_PASSES`
+    /// Passes over the audio: `CPU_PASSES`.
     pub cpu_passes: u32,
-    /// `MODEL_DELAY_MS`
+    /// The model's delay: `MODEL_DELAY_MS`.
     pub model_delay_ms: u64,
-    /// How late the tick was, in milliseconds.
+    /// How late the batch's tick was, in milliseconds.
     pub flush_lateness_ms: f64,
 }
 
-/// What the inference said of these frames.
+/// The partial for a batch of frames, with the inference's result.
 pub fn partial(cover: Cover, inferred: &Inferred, own: Own, flaw: Flaw) -> String {
     let partial = Partial {
         r#type: "partial",
@@ -100,19 +100,19 @@ struct ErrorFrame<'a> {
 /// Times and counts of an error frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
-    /// Since the oldest frame came, in milliseconds.
+    /// Time since the oldest frame arrived, in milliseconds.
     pub oldest_age_ms: f64,
-    /// Since the newest frame came, in milliseconds.
+    /// Time since the newest frame arrived, in milliseconds.
     pub newest_age_ms: f64,
-    /// How late the tick was, in milliseconds.
+    /// How late the batch's tick was, in milliseconds.
     pub flush_lateness_ms: f64,
-    /// Since the request began, in milliseconds; nothing if there was none.
+    /// Time since the request began, in milliseconds; absent when there was no request.
     pub inference_elapsed_ms: Option<f64>,
-    /// Frames that wait now.
+    /// Number of frames that wait for their tick.
     pub waiting: u64,
 }
 
-/// What became of these frames instead of a partial.
+/// The error frame for frames that get no partial.
 pub fn error(cover: Cover, failure: &Failure, circumstances: Circumstances, flaw: Flaw) -> String {
     let frame = ErrorFrame {
         r#type: "error",
@@ -135,7 +135,7 @@ pub fn error(cover: Cover, failure: &Failure, circumstances: Circumstances, flaw
     serde_json::to_string(&frame).expect("numbers and text")
 }
 
-/// Whether a text is the start message. Only the flaw takes more than the one key.
+/// Whether a text is the start message. Only the flaw `extra-key` accepts further keys.
 pub fn is_start(text: &[u8], flaw: Flaw) -> bool {
     let Ok(start) = serde_json::from_slice::<Map<String, Value>>(text) else { return false };
     start.get("type").is_some_and(|kind| kind == "start") && (start.len() == 1 || flaw == Flaw::ExtraKey)

@@ -1,4 +1,4 @@
-//! What waits to be written to a client: bounded, unless that is the flaw.
+//! The bytes that wait to be written to a client: bounded, except with the flaw `unbounded-outbox`.
 
 use std::{
     sync::{
@@ -17,18 +17,18 @@ use tokio::{
 
 use super::config::Flaw;
 
-/// Bytes that may wait. One message may be longer, if nothing else waits.
+/// Most bytes that may wait. A single message may be longer.
 const LONGEST: usize = 64 << 10;
-/// Longest without progress.
+/// Longest duration of one write before the client counts as slow.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long the last words may take to leave.
+/// How long the last bytes may take to be written.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The client does not read.
+/// The client reads too slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow;
 
-/// What waits to be written.
+/// A queue of bytes, and the task that writes them.
 #[derive(Debug)]
 pub struct Outbox {
     queue: mpsc::UnboundedSender<Vec<u8>>,
@@ -40,7 +40,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Writes to here.
+    /// Creates an outbox that writes to `io`.
     pub fn new(mut io: impl AsyncWrite + Unpin + Send + 'static, flaw: Flaw) -> Self {
         let (queue, mut queued) = mpsc::unbounded_channel::<Vec<u8>>();
         let (waiting, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
@@ -66,34 +66,34 @@ impl Outbox {
         Self { queue, waiting, sent, stuck, writer, flaw }
     }
 
-    /// Puts bytes behind what waits.
+    /// Appends bytes to the queue.
     ///
     /// # Errors
-    /// When too much waits.
+    /// When too many bytes wait.
     pub fn push(&self, bytes: Vec<u8>) -> Result<(), Slow> {
         let waiting = self.waiting.fetch_add(bytes.len(), Ordering::AcqRel);
         if waiting > 0 && waiting + bytes.len() > LONGEST && self.flaw != Flaw::UnboundedOutbox {
             self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
             return Err(Slow);
         }
-        // A writer that is gone: the reader will notice that the connection is.
+        // Fails when the writer has ended; the reader then notices the end of the connection.
         let _ = self.queue.send(bytes);
         Ok(())
     }
 
-    /// Waits until writing is stuck.
+    /// Waits until a write takes too long; never returns otherwise.
     pub async fn stuck(&mut self) {
         if self.stuck.wait_for(|stuck| *stuck).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Sends last words behind what waits, closes our side, and gives all of it a second.
+    /// Appends the last bytes and closes the writing side, within at most a second.
     pub async fn finish(self, last: Option<Vec<u8>>) {
         if let Some(last) = last {
             let _ = self.queue.send(last);

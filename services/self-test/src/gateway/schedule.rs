@@ -1,23 +1,23 @@
-//! When ticks are due: whole intervals after a beginning, whatever happened to the ticks before. Pure.
+//! When ticks are due: whole intervals after a fixed beginning, independent of earlier ticks. Pure.
 
 use std::time::{Duration, Instant};
 
 use super::config::Flaw;
 
-/// A session's ticks.
+/// The ticks of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     begin: Instant,
     interval: Duration,
     flaw: Flaw,
-    /// The number of the next tick.
+    /// Number of the next tick, from 1.
     next: u32,
-    /// Ticks so far.
+    /// Number of ticks so far.
     done: u32,
 }
 
 impl Schedule {
-    /// Ticks each `interval` after `begin`.
+    /// Ticks are due each `interval` after `begin`.
     pub fn new(begin: Instant, interval: Duration, flaw: Flaw) -> Self {
         let interval = if flaw == Flaw::DriftingTimer { interval.mul_f64(1.03) } else { interval };
         Self { begin, interval, flaw, next: 1, done: 0 }
@@ -28,7 +28,7 @@ impl Schedule {
         self.begin + self.interval * self.next
     }
 
-    /// The next tick has come, at `now`: how late it is. Those that were missed are not made up for.
+    /// Takes a tick at `now` and returns how late it is. Ticks that were missed until `now` are skipped.
     pub fn tick(&mut self, now: Instant) -> Duration {
         let due = self.due();
         self.done += 1;

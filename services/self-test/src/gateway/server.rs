@@ -1,4 +1,4 @@
-//! The two ports, the upgrade, and the end.
+//! Both ports, the upgrade, and shutdown.
 
 use std::{
     fs,
@@ -45,18 +45,18 @@ use super::{
 };
 use crate::delay::{Delays, uniform};
 
-/// Handshakes that may wait for us.
+/// Length of the listen queue.
 const BACKLOG: u32 = 16_384;
-/// How long sessions together may take to end.
+/// How long all sessions together may take to end.
 const FAREWELL: Duration = Duration::from_millis(4500);
 
-/// What sessions and ports have in common.
+/// The state that sessions and both ports share.
 pub struct Shared {
     pub(super) config: Config,
     pub(super) books: Books,
     pub(super) inference: Inference,
     accepting: AtomicBool,
-    /// Sessions so far: each has its own stream of delays, and its own phase.
+    /// Counter for numbers that differ from session to session: sequences of delays, phases and chances.
     streams: AtomicU64,
     stop: watch::Sender<bool>,
 }
@@ -75,17 +75,17 @@ impl Shared {
         }
     }
 
-    /// Whether the next session is one of those, one in three, that the flaw `racy-two-in-flight` befalls.
+    /// Whether the flaw `racy-two-in-flight` affects the next session; it affects one in three.
     pub(super) fn is_racy(&self) -> bool {
         self.config.flaw == Flaw::RacyTwoInFlight
             && uniform(self.config.seed, self.streams.fetch_add(1, Ordering::Relaxed)) < 1.0 / 3.0
     }
 
-    /// How far the schedule of a session is shifted.
+    /// The offset of a session's schedule.
     pub(super) fn phase(&self) -> Duration {
         let jitter = Duration::from_millis(self.config.flush_phase_jitter_ms);
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
-        // The golden ratio's fractional part, again and again: evenly spread, whatever the number of sessions.
+        // Fractional parts of multiples of the golden ratio: evenly spread for any number of sessions.
         jitter.mul_f64((stream as f64 * 0.618_033_988_749_895).fract())
     }
 }
@@ -99,10 +99,11 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Binds both ports and serves them.
+    /// Binds both ports and starts to serve them.
     ///
     /// # Errors
-    /// When a port can't be bound or the folder for evidence can't be written.
+    /// When a port can't be bound, the inference's client can't be created, or the folder for evidence can't be
+    /// written.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let listener = listen(SocketAddr::new(config.host, config.port))?;
         let metrics_listener = listen(SocketAddr::new(config.host, config.metrics_port))?;
@@ -123,7 +124,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// What is printed when the gateway is ready.
+    /// The line that is printed when the gateway is ready.
     pub fn started(&self) -> Started {
         Started {
             event: "ready".into(),
@@ -133,7 +134,8 @@ impl Gateway {
         }
     }
 
-    /// Takes no more clients, ends the sessions, and leaves its evidence.
+    /// Accepts no more clients, ends the sessions, and writes the evidence. With the flaw `abrupt-end` the process
+    /// exits at once.
     ///
     /// # Errors
     /// When the evidence can't be written.
@@ -145,7 +147,7 @@ impl Gateway {
         self.serving.abort();
         self.shared.stop.send_replace(true);
         let deadline = Instant::now() + FAREWELL;
-        // A session lets go of its end of this when it is in the books and its last words are said.
+        // A session drops its receiver when its counters are in the books and its last messages are sent.
         while self.shared.stop.receiver_count() > 0 && Instant::now() < deadline {
             sleep(Duration::from_millis(5)).await;
         }
@@ -176,7 +178,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     socket.listen(BACKLOG).with_context(|| format!("failed to listen on {address}"))
 }
 
-/// What clients reach.
+/// The routes of the port for clients.
 fn clients(shared: Arc<Shared>) -> Router {
     let refuse = || async { (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]) };
     let name = format!("self-test-gateway-{}", shared.config.flaw.word());
@@ -187,7 +189,7 @@ fn clients(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// The metrics port.
+/// The routes of the metrics port.
 fn metrics(shared: Arc<Shared>) -> Router {
     let recorded = |pick: fn(&super::books::Book) -> &Recorder| {
         move |State(shared): State<Arc<Shared>>| async move { Json(pick(&shared.books.open()).encode()) }
@@ -213,7 +215,7 @@ async fn exposition(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], shared.books.exposition())
 }
 
-/// The key of an upgrade that is one.
+/// The key of a valid upgrade request; `None` for any other request.
 fn key(headers: &HeaderMap) -> Option<&[u8]> {
     let has = |name, word: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();

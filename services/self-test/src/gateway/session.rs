@@ -1,7 +1,7 @@
-//! One session: what its client says, its ticks, its end. One task owns all of it.
+//! One session: its client's messages, its ticks, its end. One task owns all of its state.
 //!
-//! [`batches`] keeps frames until a tick makes a batch of them, [`flights`] takes batches to the inference and tells the
-//! client what became of them.
+//! [`batches`] keeps frames until a tick combines them to a batch; [`flights`] sends batches to the inference and the
+//! results to the client.
 
 mod batches;
 mod flights;
@@ -33,14 +33,14 @@ use super::{
 };
 use crate::delay::Delays;
 
-/// How long what is in flight may take after SIGTERM.
+/// How long batches in flight may take after SIGTERM.
 const DRAIN: Duration = Duration::from_millis(3500);
 /// How long a client may take to end its side after Close.
 const LINGER: Duration = Duration::from_secs(1);
-/// The batch of a session that the flaws about batches concern.
+/// Number of the batch that the flaws about batches affect.
 const SECOND: u64 = 2;
 
-/// Why a session ends: the reason in the books, and the last words.
+/// Why a session ends: the reason in the books, and a Close frame to send, if any.
 struct End {
     reason: &'static str,
     words: Option<Vec<u8>>,
@@ -52,33 +52,33 @@ impl From<Slow> for End {
     }
 }
 
-/// The part of a session that has nothing to do with sockets.
+/// The state of a session, without its socket.
 struct Session {
     shared: Arc<Shared>,
     connected: Instant,
-    /// The number of the newest frame.
+    /// Number of the newest frame.
     sequence: u64,
     batches: u64,
     waiting: VecDeque<Held>,
-    /// Frames that found no room since the last tick that could say so.
+    /// Frames that were dropped for lack of room and not reported yet.
     overflowed: Option<Span>,
-    /// Set by the first message.
+    /// Set by the start message.
     schedule: Option<Schedule>,
-    /// Requests in flight: at most one, unless that is the flaw.
+    /// Requests in flight: at most one, except with a flaw.
     flights: JoinSet<Landed>,
-    /// What is in flight, in frames and requests, for the books at a sudden end.
+    /// Frames in flight, which the books need when the session ends early.
     in_flight_frames: u64,
     in_flight: u64,
     delays: Delays,
-    /// The flaw: nothing is sent to the inference any more.
+    /// The flaw `dead-after-error`: no more requests are sent.
     dead: bool,
-    /// A tick was skipped since the last request.
+    /// Whether a tick was skipped since the last flush.
     skipped: bool,
-    /// The flaw: the next tick that finds a request in flight sends all the same.
+    /// The flaw `racy-two-in-flight`: the next tick that finds a request in flight sends another.
     racy: bool,
 }
 
-/// Runs a connection from its upgrade to its place in the books.
+/// Serves a connection from its upgrade until its counters are in the books.
 pub async fn run(
     io: impl AsyncRead + AsyncWrite + Send + 'static,
     shared: Arc<Shared>,
@@ -120,12 +120,13 @@ pub async fn run(
     }
     outbox.finish(end.words).await;
     if polite {
-        // What the client still sends must be read, or a reset overtakes the last words.
+        // The client's remaining bytes must be read: closing with unread data resets the connection and may destroy the
+        // Close frame.
         let _ = timeout(LINGER, reader.discard()).await;
     }
 }
 
-/// Brings the books up to date with the bytes of a connection.
+/// Adds the bytes of a connection since the last call to the books.
 fn count(shared: &Shared, received: &u64, outbox: &Outbox, before: (u64, u64)) -> (u64, u64) {
     let now = (*received, outbox.sent());
     let mut book = shared.books.open();
@@ -134,7 +135,7 @@ fn count(shared: &Shared, received: &u64, outbox: &Outbox, before: (u64, u64)) -
     now
 }
 
-/// Waits until the gateway is to end; a gateway that is gone has ended.
+/// Waits until the gateway stops, or its state is dropped.
 async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -212,13 +213,13 @@ impl Session {
         self.schedule = Some(Schedule::new(begin + self.shared.phase(), config.interval(), config.flaw));
     }
 
-    /// A violation, with the code that it deserves.
+    /// Ends the session because of a violation, with a close code.
     fn refuse(&self, reason: &'static str, code: u16, words: &str) -> Result<(), End> {
         let code = if self.flaw() == Flaw::CloseCode { 1000 } else { code };
         Err(End { reason, words: Some(wire::close(code, words)) })
     }
 
-    /// A whole message that is refused is in the books, too.
+    /// Ends the session because of a complete message, which is counted as dropped.
     fn refuse_message(&self, code: u16, words: &str) -> Result<(), End> {
         let mut book = self.shared.books.open();
         book.messages.received += 1;
@@ -244,7 +245,7 @@ impl Session {
         Ok(())
     }
 
-    /// The flaws: whether a tick that finds a request in flight sends all the same.
+    /// Whether a flaw sends although a request is in flight.
     fn overlaps(&mut self) -> bool {
         match self.flaw() {
             Flaw::TwoInFlight => true,
@@ -253,7 +254,7 @@ impl Session {
         }
     }
 
-    /// SIGTERM: what is in flight, then once more what waits, then Close 1001.
+    /// Shuts the session down: waits for batches in flight, sends the frames that wait, and closes with 1001.
     async fn drain(&mut self, outbox: &Outbox) -> End {
         let all = async {
             self.land_all(outbox).await?;
@@ -266,7 +267,7 @@ impl Session {
         }
     }
 
-    /// What waits and flies when a session ends is dropped, and in the books.
+    /// Counts the frames that wait or are in flight as dropped when the session ends.
     fn settle(&mut self) {
         if self.flaw() == Flaw::Leak && self.in_flight > 0 {
             return;

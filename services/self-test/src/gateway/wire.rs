@@ -1,4 +1,4 @@
-//! WebSocket frames as RFC 6455 has them: a client's are checked and put together, ours are written.
+//! WebSocket frames (RFC 6455): checks and assembles a client's, composes the gateway's.
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -7,44 +7,44 @@ use super::config::Flaw;
 
 /// Longest message of a client, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Bytes asked of the socket at once.
+/// Size of one read from the socket, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// What a client sent.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Text, which nobody has checked yet.
+    /// A text message, whose UTF-8 isn't checked.
     Text(Vec<u8>),
-    /// Binary.
+    /// A binary message.
     Binary(Vec<u8>),
-    /// A ping with what the pong must repeat.
+    /// A Ping, with the payload that the Pong must repeat.
     Ping(Vec<u8>),
-    /// A pong.
+    /// A Pong, without its payload.
     Pong,
-    /// The end, with the client's code and reason.
+    /// A Close frame, with its payload: the client's code and reason.
     Close(Vec<u8>),
 }
 
-/// Why nothing more can be read.
+/// Why nothing more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The client broke RFC 6455.
+    /// The client violated RFC 6455; the text is the close reason.
     Violation(&'static str),
-    /// A message is too long.
+    /// A message is longer than the limit.
     TooLong,
-    /// The connection is gone.
+    /// The connection has ended.
     Gone,
 }
 
-/// A client's side of a connection.
+/// The reading side of a connection.
 #[derive(Debug)]
 pub struct Reader<R> {
     io: R,
     bytes: BytesMut,
-    /// A message of which parts have come: its opcode, and what there is.
+    /// An incomplete message: its opcode and the payload so far.
     parts: Option<(u8, Vec<u8>)>,
     flaw: Flaw,
-    /// Bytes of frames so far.
+    /// Bytes of complete frames so far.
     pub received: u64,
 }
 
@@ -52,21 +52,21 @@ struct Header {
     last: bool,
     opcode: u8,
     mask: Option<[u8; 4]>,
-    /// Bytes of the header itself.
+    /// Length of the header, in bytes.
     bytes: usize,
     payload: usize,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Reads from here.
+    /// Creates a reader of `io`.
     pub fn new(io: R, flaw: Flaw) -> Self {
         Self { io, bytes: BytesMut::new(), parts: None, flaw, received: 0 }
     }
 
-    /// The next message. Nothing is lost if the future is dropped before it is ready.
+    /// The next message. Nothing is lost when the future is dropped before it is ready.
     ///
     /// # Errors
-    /// Why there is none.
+    /// When the client violates RFC 6455, a message is too long, or the connection has ended.
     pub async fn next(&mut self) -> Result<Message, Stop> {
         loop {
             while let Some(header) = self.header()? {
@@ -83,7 +83,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Reads until the client closes its side, and throws all of it away.
+    /// Reads and discards everything until the client closes its side.
     pub async fn discard(&mut self) {
         loop {
             self.bytes.clear();
@@ -131,7 +131,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(Some(Header { last, opcode, mask, bytes: 2 + more + if masked { 4 } else { 0 }, payload }))
     }
 
-    /// Takes a frame: nothing if it isn't whole yet, `Some(None)` if its message isn't.
+    /// Takes a frame: `None` when the frame is incomplete, `Some(None)` when its message is.
     fn frame(&mut self, header: &Header) -> Result<Option<Option<Message>>, Stop> {
         let bytes = header.bytes + header.payload;
         if self.bytes.len() < bytes {
@@ -173,7 +173,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-/// A frame of ours: whole, without a mask.
+/// A frame of the gateway: final and without a mask.
 fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x80 | opcode];
     match payload.len() {
@@ -191,22 +191,22 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A text message.
+/// A text frame.
 pub fn text(text: &str) -> Vec<u8> {
     frame(1, text.as_bytes())
 }
 
-/// The answer to a ping.
+/// The Pong for a Ping's payload.
 pub fn pong(payload: &[u8]) -> Vec<u8> {
     frame(10, payload)
 }
 
-/// The end, with code and reason.
+/// A Close frame with code and reason.
 pub fn close(code: u16, reason: &str) -> Vec<u8> {
     frame(8, &[&code.to_be_bytes()[..], reason.as_bytes()].concat())
 }
 
-/// The answer to a client's Close: its own code.
+/// The answer to a client's Close frame: its own code, or none.
 pub fn close_echo(payload: &[u8]) -> Vec<u8> {
     frame(8, payload.get(..2).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `stt-conformance` against the gateway with one flaw after the other: which cases fail, and no other.
+//! Runs `stt-conformance` against the gateway with each flaw: exactly the expected cases must fail.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -15,13 +15,13 @@ use stt_bench::conformance::{
     scope::Scope,
 };
 
-/// Gateways that are checked at once, in the first round and in the next ones: each mostly waits.
+/// Gateways that are checked at once, in each of the rounds: a gateway mostly waits.
 const AT_ONCE: [usize; 3] = [4, 2, 1];
 
 /// A flaw, and the cases that it fails.
 type Row = (Flaw, &'static [&'static str]);
 
-/// The table of flaws: of each, the cases that it fails.
+/// All flaws with the cases that they fail.
 const FLAWS: &[Row] = &[
     (Flaw::None, &[]),
     (Flaw::Delay, &[]),
@@ -37,7 +37,7 @@ const FLAWS: &[Row] = &[
         Flaw::TwoInFlight,
         &["one-in-flight", "skip-tick", "metrics", "close-during-inference", "overflow", "bounded-memory"],
     ),
-    // And by chance others of those above: each has few sessions.
+    // By chance others of those above fail too: each of them has few sessions.
     (Flaw::RacyTwoInFlight, &["one-in-flight"]),
     (Flaw::EagerFlush, &["skip-tick"]),
     (Flaw::DriftingTimer, &["schedule", "stall"]),
@@ -95,7 +95,7 @@ const FLAWS: &[Row] = &[
     (Flaw::AbruptEnd, &["drain"]),
 ];
 
-/// What befalls some sessions only: which cases fail beside those of the table is chance.
+/// The flaw that affects only some sessions: which other cases fail is chance.
 const BY_CHANCE: Flaw = Flaw::RacyTwoInFlight;
 
 async fn check(flaw: Flaw) -> ServiceResult {
@@ -103,7 +103,7 @@ async fn check(flaw: Flaw) -> ServiceResult {
 }
 
 async fn check_cases(flaw: Flaw, scope: Scope) -> ServiceResult {
-    // An inference of its own: sessions are numbered per process, and neighbours should not wait for each other.
+    // Each gateway has its own inference: sessions are numbered per process, and gateways must not wait for each other.
     let inference = Inference::start(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let launch = Launch {
         program: env!("CARGO_BIN_EXE_self-test-gateway").into(),
@@ -113,7 +113,7 @@ async fn check_cases(flaw: Flaw, scope: Scope) -> ServiceResult {
     run(&flaw.word(), &Origin::Started(launch), &inference, &scope).await.unwrap()
 }
 
-/// What of a result is not as the table says.
+/// The differences between a result and the expected failures.
 fn surprises(result: &ServiceResult, expected: &[&str]) -> Vec<String> {
     let wrong = |status: Status, name: &str| match status {
         Status::Passed => expected.contains(&name),
@@ -124,15 +124,15 @@ fn surprises(result: &ServiceResult, expected: &[&str]) -> Vec<String> {
     surprising.map(|case| format!("{}: {} {:?} {:?}", result.service, case.name, case.status, case.evidence)).collect()
 }
 
-/// The flaws among `table` that are not found as it says, and how.
+/// The rows of `table` whose results differ, with the differences.
 async fn unlike(table: Vec<Row>, at_once: usize) -> Vec<(Row, Vec<String>)> {
     let checked = table.into_iter().map(|row| async move { (row, surprises(&check(row.0).await, row.1)) });
     let checked = stream::iter(checked).buffer_unordered(at_once);
     checked.filter(|(_, surprising)| std::future::ready(!surprising.is_empty())).collect().await
 }
 
-/// A machine with other work may be too late for a gateway that is right. So what surprises is looked at again, with less
-/// beside it; what is wrong with the table or a case surprises each time.
+/// On a busy machine a gateway without the flaw may be too late. So rows that differ are checked again, with fewer at
+/// once; a wrong table or case differs each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_flaw_fails_its_cases_and_no_other() {
     let only = std::env::var("FLAW").unwrap_or_default();
@@ -146,7 +146,7 @@ async fn each_flaw_fails_its_cases_and_no_other() {
     assert!(left.is_empty(), "\n{}", surprising.concat().join("\n"));
 }
 
-/// One try of a session is enough for this race to be missed, and the case has forty.
+/// One attempt of a session is enough to miss this race; the case makes forty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_that_befalls_one_session_in_three_is_found_each_time() {
     for _ in 0..3 {
@@ -180,7 +180,7 @@ fn the_table_has_every_flaw_and_only_cases_that_exist() {
     }
 }
 
-/// A table of the docs: the first two columns of each row between a heading and the next.
+/// A table of the docs: the first two columns of each row in a section.
 fn table_of_docs(heading: &str) -> BTreeMap<String, String> {
     let docs = include_str!("../../../../docs/CONFORMANCE.md");
     let section = docs.split("\n## ").find(|section| section.starts_with(heading)).expect("the heading is there");

@@ -1,4 +1,4 @@
-//! A WSE client as plain as can be, and a reader of the metrics port.
+//! A minimal WSE client, and a reader of the metrics port.
 
 use std::{
     io::{Read, Write},
@@ -29,7 +29,7 @@ pub(crate) async fn service(flags: &[&str]) -> Service {
 /// An open connection.
 pub(crate) struct Client {
     pub(crate) socket: WebSocketStream<TcpStream>,
-    /// As `server_ready` told it.
+    /// The id from `server_ready`.
     pub(crate) id: String,
 }
 
@@ -58,7 +58,7 @@ impl Client {
         next_json(&mut self.socket).await
     }
 
-    /// What the server closed with, after whatever else it still sent.
+    /// The server's Close frame; messages before it are skipped.
     pub(crate) async fn close_frame(&mut self) -> Option<CloseFrame> {
         let end = async {
             loop {
@@ -72,14 +72,14 @@ impl Client {
         timeout(PATIENCE, end).await.expect("the server closes the connection")
     }
 
-    /// This connection's book.
+    /// The service's book of this connection.
     pub(crate) fn book(&self, started: &Started) -> ConnectionBook {
         let books: ConnectionBooks = get_json(&started.metrics_address, "/stats/connections");
         books.connections.into_iter().find(|book| book.id == self.id).expect("the service knows this connection")
     }
 }
 
-/// Upgrades with a token, or without.
+/// Opens a connection with a token, or without one.
 pub(crate) async fn upgrade(started: &Started, token: Option<&str>) -> Result<WebSocketStream<TcpStream>, Error> {
     let mut request = format!("ws://{}/wse?protocol_version=1", started.address).into_client_request()?;
     if let Some(token) = token {
@@ -97,7 +97,7 @@ pub(crate) async fn next_json(socket: &mut WebSocketStream<TcpStream>) -> Value 
     serde_json::from_str(message.to_text().unwrap()).unwrap()
 }
 
-/// A GET on the metrics port: status and body. Blocks; tests that use it have threads to spare.
+/// A GET on the metrics port: status and body. Blocks, so tests that use it have several threads.
 pub(crate) fn get(metrics_address: &str, path: &str) -> (u16, String) {
     let mut stream = StdStream::connect(metrics_address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
@@ -117,7 +117,7 @@ pub(crate) fn stats(started: &Started) -> ServiceStats {
     get_json(&started.metrics_address, "/stats")
 }
 
-/// Asks for `/stats` until it says what is waited for.
+/// Polls `/stats` until it satisfies a condition.
 pub(crate) async fn stats_when(started: &Started, what: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
     let begun = tokio::time::Instant::now();
     loop {

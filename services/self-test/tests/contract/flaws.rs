@@ -1,4 +1,4 @@
-//! Each flaw is there, and nothing else is wrong.
+//! Each flaw shows as it should, and nothing else is wrong.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{Client, get_json, service, stats_when};
 
-/// Sends 100 messages on each of two connections; gives what the service then says.
+/// Sends 100 messages on each of two connections; returns the counters of the service and of the connections.
 async fn flooded(flags: &[&str]) -> (ServiceStats, [service_contract::ConnectionBook; 2]) {
     let service = service(flags).await;
     let started = service.started();
@@ -31,7 +31,7 @@ fn sum(stats: &ServiceStats) -> u64 {
 async fn drop_loses_one_in_k_and_says_so() {
     let (stats, [first, second]) = flooded(&["--flaw", "drop", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped["self_test"]), (195, 5));
-    // Messages 40, 80 of the first connection; 120, 160 and 200 are 20, 60 and 100 of the second.
+    // Messages 40 and 80 of the first connection; 120, 160 and 200 are messages 20, 60 and 100 of the second.
     assert_eq!(sum(&stats), 5050 - 120 + 5050 - 180);
     assert_eq!((first.dropped, second.dropped), (2, 3));
 }
@@ -75,7 +75,7 @@ async fn null_answers_control_frames_and_says_goodbye() {
     stop.await.unwrap().unwrap();
 }
 
-/// How long each of `pings` on one connection took, from its sending to its answer, smallest first.
+/// The time of each of `pings` on one connection from its sending to its reply, shortest first.
 async fn ping(started: &Started, pings: u64) -> Vec<Duration> {
     let mut client = Client::open(started).await;
     let mut sent = Vec::new();
@@ -122,7 +122,8 @@ async fn the_gullible_service_lets_in_whoever_comes_and_is_honest_otherwise() {
     service.stop().await.unwrap();
 }
 
-/// What two subscribers of a publisher get until one of them has `number`, and what the service then says that it sent.
+/// The numbers that two subscribers of a publisher receive until one of them has `number`, and the service's count of
+/// sent messages.
 async fn published(flaw: &str, number: u64) -> ([Vec<u64>; 2], u64) {
     let service = service(&["--flaw", flaw, "--every", "10", "--rate", "2000"]).await;
     let started = service.started();
@@ -170,7 +171,7 @@ async fn a_publisher_that_drops_in_silence_leaves_out_one_in_k_for_everybody() {
 async fn a_publisher_that_lies_counts_as_sent_what_nobody_got() {
     let (got, sent) = published("publisher-liar", 200).await;
     assert!(got.iter().flatten().all(|number| number % 10 != 9), "{got:?}");
-    // Two greetings, and of each ten numbers one that never came.
+    // Two server_ready messages, and for each ten numbers one that wasn't sent.
     let expected: u64 = got.iter().map(|numbers| 1 + numbers.last().unwrap() - numbers[0] + 1).sum();
     let came: u64 = got.iter().map(|numbers| 1 + numbers.len() as u64).sum();
     assert!(sent >= expected && expected > came, "{sent} against {expected} and {came}");

@@ -1,4 +1,4 @@
-//! The service against its contract and its flaws, through real sockets.
+//! Tests the service's contract and its flaws through real sockets.
 
 mod client;
 mod flaws;

@@ -1,4 +1,4 @@
-//! The program: its ready line, its end, its evidence.
+//! The program as a process: its ready line, its shutdown, its evidence.
 
 use std::{
     io::{BufRead, BufReader},
@@ -40,7 +40,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Ended already, unless a test failed.
+        // Has ended already, unless a test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What an honest service does.
+//! The behaviour of a service without a flaw.
 
 use futures_util::{SinkExt, StreamExt};
 use jsonwebtoken::{EncodingKey, Header, encode};
@@ -75,7 +75,7 @@ async fn bytes_are_those_of_the_frames_after_the_upgrade() {
     let pong = client.json().await.to_string().len();
     let stats = stats_when(&started, |stats| stats.messages.sent == 2).await;
     assert_eq!(stats.bytes.received, (6 + 1) + (8 + 200) + (6 + 12));
-    // The client's JSON sorts keys and keeps lengths.
+    // The client's JSON sorts keys but has the same length.
     assert_eq!(stats.bytes.sent - greeting, 2 + pong as u64);
     service.stop().await.unwrap();
 }
@@ -110,7 +110,7 @@ async fn with_a_secret_only_good_tokens_get_in() {
 async fn broken_clients_are_told_why_and_counted() {
     let service = service(&[]).await;
     let started = service.started();
-    // Unmasked; bad UTF-8 under a mask of zeros; a frame that announces 2 MiB.
+    // Unmasked; invalid UTF-8 under a mask of zeros; a frame with a length of 2 MiB.
     let cases: [(&[u8], u16, &str); 3] = [
         (b"\x81\x01x", 1002, "protocol"),
         (b"\x81\x81\0\0\0\0\xff", 1007, "utf8"),
@@ -125,7 +125,7 @@ async fn broken_clients_are_told_why_and_counted() {
     let mut stream = tokio::net::TcpStream::connect(&started.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    // How the refusal looks is the library's business; that it ends and is counted is ours.
+    // The library determines the response; the service must end the connection and count it.
     let _ = stream.read_to_end(&mut answer).await;
     stats_when(&started, |stats| stats.connections.rejected.get("handshake") == Some(&1)).await;
     service.stop().await.unwrap();

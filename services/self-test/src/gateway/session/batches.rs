@@ -1,4 +1,4 @@
-//! Frames that wait, and the batches that ticks make of them.
+//! Frames that wait for a tick, and the batches that ticks make of them.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::gateway::{
     outbox::Outbox,
 };
 
-/// A frame that waits.
+/// A frame that waits for its tick.
 pub(super) struct Held {
     sequence: u64,
     at: Instant,
     audio: Vec<u8>,
 }
 
-/// Frames that share their fate, and when the ends of them came.
+/// Consecutive frames with one outcome, and when the oldest and the newest of them arrived.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) cover: Cover,
@@ -27,19 +27,19 @@ pub(super) struct Span {
     pub(super) newest_at: Instant,
 }
 
-/// What was sent to the inference in one request.
+/// The content of one request to the inference.
 #[derive(Clone)]
 pub(super) struct Batch {
     pub(super) span: Span,
     pub(super) audio: Bytes,
     /// How late its tick was.
     pub(super) lateness: Duration,
-    /// Which one of its session it is.
+    /// Number of the session's flush that made it, from 1; flushes without a batch count too. 0 for a repeated batch.
     pub(super) ordinal: u64,
 }
 
 impl Session {
-    /// A frame waits from now on; if there is no room, the oldest one doesn't any more.
+    /// Adds a frame to those that wait; drops the oldest one if there is no room.
     pub(super) fn hold(&mut self, audio: Vec<u8>) {
         self.sequence += 1;
         self.waiting.push_back(Held { sequence: self.sequence, at: Instant::now(), audio });
@@ -61,7 +61,7 @@ impl Session {
         span.newest_at = at;
     }
 
-    /// Tells what was dropped, and sends all that waits to the inference.
+    /// Reports dropped frames, and sends all frames that wait to the inference.
     pub(super) fn flush(&mut self, lateness: Duration, outbox: &Outbox) -> Result<(), End> {
         self.skipped = false;
         if let Some(span) = self.overflowed.take() {
@@ -84,13 +84,14 @@ impl Session {
         Ok(())
     }
 
-    /// All that waits, as one batch.
+    /// Combines all frames that wait to one batch; `None` when there are none.
     fn gather(&mut self, lateness: Duration) -> Option<Batch> {
         self.batches += 1;
         let every = self.shared.config.every.get();
         let mut held: Vec<Held> = self.waiting.drain(..).collect();
         if self.flaw() == Flaw::SilentDrop {
-            // The oldest go, as many as there are numbers in the batch that it is the turn of: a gap in the covers.
+            // For each frame number that is a multiple of k one of the batch's oldest frames is discarded: a gap before
+            // the batch.
             let lost = held.iter().filter(|held| held.sequence.is_multiple_of(every)).count();
             held.drain(..lost);
             self.forget(lost as u64);
@@ -107,7 +108,7 @@ impl Session {
         Some(Batch { span, audio: audio.into(), lateness, ordinal: self.batches })
     }
 
-    /// Frames that wait or fly no more.
+    /// Removes frames from those that the books count as queued.
     fn forget(&self, frames: u64) {
         let mut book = self.shared.books.open();
         book.messages.queued -= frames;

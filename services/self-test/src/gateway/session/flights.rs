@@ -1,4 +1,4 @@
-//! Batches on their way to the inference and back, and what the client is told of them.
+//! Requests with batches, and the messages to the client about their results.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::gateway::{
     wire,
 };
 
-/// A batch whose newest frame is older than this at its tick is the last of a session that has fallen silent: how long it
-/// waited says nothing about delays, so it isn't recorded. Three frames.
+/// A batch whose newest frame is older than this at its request ends a session's audio. How long it waited says nothing
+/// about delays, so its age isn't recorded. Three frames of 20 ms.
 const SILENCE: Duration = Duration::from_millis(60);
 
 /// A request that has ended.
@@ -51,7 +51,7 @@ impl Session {
         });
     }
 
-    /// Waits for all that is in flight.
+    /// Waits for all requests in flight.
     pub(super) async fn land_all(&mut self, outbox: &Outbox) -> Result<(), End> {
         while let Some(landed) = self.flights.join_next().await {
             if let Ok(landed) = landed {
@@ -98,7 +98,7 @@ impl Session {
         Ok(())
     }
 
-    /// The flaw: the same batch once more. Its frames have been counted.
+    /// The flaw `repeated-batch`: sends the same batch again. Its frames were counted already.
     fn repeat(&mut self, batch: Batch) {
         let frames = batch.span.cover.frames;
         self.fly(Batch { ordinal: 0, ..batch });
