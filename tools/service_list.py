@@ -1,4 +1,4 @@
-"""Writes the list of speech-to-text gateways, from the registry, into README.md between its markers."""
+"""Writes the list of speech-to-text gateways from the registry into README.md, between its markers."""
 
 from __future__ import annotations
 
