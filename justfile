@@ -1,18 +1,18 @@
-# Every command that people and CI run. `./justw` fetches the pinned `just` where it is missing.
+# All commands for users and CI. `./justw` fetches the pinned `just` if it is missing.
 set shell := ["bash", "-euo", "pipefail", "-c"]
-# Options reach a script as they were given, quotes and all: "$@".
+# Passes options to scripts unchanged, including quotes: "$@".
 set positional-arguments
 
 python := ".venv/bin/python"
 tools := justfile_directory() / ".tools"
 export PATH := tools / "bin:" + env("PATH")
-# The interpreter that the binding is built and tested with.
+# The interpreter that builds and tests the binding.
 export PYO3_PYTHON := justfile_directory() / python
-# Prints where its library is, which the binding's own tests are linked with.
+# Prints the folder of the interpreter's library, which the binding's Rust tests are linked with.
 libpython := python + " -c 'import sysconfig; print(sysconfig.get_config_var(\"LIBDIR\"))'"
 
-# What ladder needs on one machine, and what clusters need. Another set has other features, so crates are compiled again:
-# with BUILD_SET=all, where both are wanted in turn, they are one set.
+# Packages that ladder needs on one machine, and those for clusters. Each set enables other features of dependencies, which
+# are then compiled again; with BUILD_SET=all both are one set, for machines that build both in turn.
 common := "-p operator -p wse-bench -p stt-bench -p inference-sim -p rust-axum -p rust-axum-plain -p rust-sync"
 machine := common + " -p self-test-service -p floor"
 cluster := common + " -p operator-kubernetes"
@@ -20,23 +20,23 @@ one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }
 machine_programs := machine + if one_set != "" { " -p operator-kubernetes" } else { "" }
 cluster_programs := if one_set != "" { machine_programs } else { cluster }
 generated_types := "loadgen/bench-format/python/bench_format/schemas.py loadgen/typescript/src/schemas.ts"
-# What is linted and tested together: ladder's part for clusters only in one set with the rest. Whatever is built in the dev
-# profile is built in this set, because with another one the dependencies have other features and are compiled again.
+# Packages that are linted and tested together; ladder's part for clusters only with BUILD_SET=all. Everything in the dev
+# profile is built with this set, because another set would compile the dependencies again with other features.
 checked := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
 
 # list the recipes
 default:
     @just --list --unsorted
 
-# climb a plan (plans/NAME.yaml), or a service with its default plan (one that runs already: NAME ws://HOST:PORT/PATH)
+# climb a plan (plans/NAME.yaml), or a service's default plan (a running service: NAME ws://HOST:PORT/PATH)
 bench-ladder NAME="quick" *OPTIONS: _bench-build
     @tools/bench-ladder "$@"
 
-# ours beside the reference and beside the floor that the kernel alone costs: target/bench/summary.json, in 25 minutes
+# measure our engine and generator beside the reference and the kernel's floor: target/bench/summary.json, in 25 minutes
 bench *OPTIONS: _bench-build _reference-env
     @{{python}} tools/bench.py "$@"
 
-# the Python utilities in Rust beside the same in plain Python, with intervals: target/bench/components.json, in a minute
+# measure the Rust utilities for Python beside plain Python: target/bench/components.json, in a minute
 bench-components *OPTIONS: _extension
     @{{python}} tools/bench_components.py "$@"
 
@@ -44,11 +44,11 @@ bench-components *OPTIONS: _extension
 bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "{{NAME}}" {{OPTIONS}}
 
-# everything that needs no cluster, in the order in which a mistake shows soonest
+# run all checks that need no cluster, those that find mistakes soonest first
 test: lint generated deny unit python-test typescript-test self-test gateways docs-test fuzz
     @echo "all checks passed"
 
-# everything about clusters and containers: ladder's part for clusters, the chart, every image, a real Kubernetes on this machine (root, Debian)
+# run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
 cluster-test: kubernetes-test chart-check compose-test e2e
 
 # format and lint, warnings as errors
@@ -82,23 +82,23 @@ python-test: _bench-build _reference-env _redis-env
 typescript-test: _bench-build _node-env
     cd loadgen/typescript && npm run --silent check && npm test --silent
 
-# the harness measured against services with a known delay, flaw or ceiling
+# test the harness against services with a known delay, fault or ceiling
 self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
-# gateways against their contract, case by case: all of the registry, or those that are named (docs/CONFORMANCE.md)
+# check gateways against their contract, case by case: all of the registry, or those named (docs/CONFORMANCE.md)
 conformance *SERVICES: _bench-build
     @python3 tools/service_tasks.py conformance "$@"
 
-# the same, kept as services/NAME/conformance.json: until what it depends on changes, CI runs the level `core`
+# check all cases and record them in services/NAME/conformance.json: until inputs change, CI runs only the level `core`
 conformance-record +SERVICES: _bench-build
     @python3 tools/service_tasks.py record "$@"
 
-# every gateway whose toolchain can be had: lint, unit tests, its contract
+# check all gateways whose toolchain is available: lint, unit tests, contract
 gateways: _bench-build
     @python3 tools/service_tasks.py gateways
 
-# build services with the toolchain of each (services/services.toml): all of them, or those that are named
+# build services with their toolchains (services/services.toml): all, or those named
 build *SERVICES: _python-env
     @python3 tools/service_tasks.py build "$@"
 
@@ -110,7 +110,7 @@ test-service *SERVICES: _python-env
 lint-service *SERVICES: _python-env
     @python3 tools/service_tasks.py lint "$@"
 
-# a new gateway in the manner of the one in that language: go, node, typescript, python, java, cpp, elixir, rust
+# create a new gateway from the existing one in that language: go, node, typescript, python, java, cpp, elixir, rust
 new-gateway LANGUAGE NAME:
     @tools/new-gateway "{{LANGUAGE}}" "{{NAME}}"
 
@@ -118,7 +118,7 @@ new-gateway LANGUAGE NAME:
 docs-test: _bench-build _node-env
     {{python}} -m pytest -q docs -m "not cluster"
 
-# every fuzz target, a minute together
+# run all fuzz targets, one minute in total
 fuzz SECONDS="60": _cargo-fuzz
     tools/fuzz {{SECONDS}}
 
@@ -126,27 +126,27 @@ fuzz SECONDS="60": _cargo-fuzz
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis {{BUNDLE}}
 
-# clients side by side, from one bundle of each, as Markdown
+# print clients side by side as Markdown, from one bundle of each
 compare-clients +BUNDLES: _python-env
     @{{python}} -m ws_ladder_analysis clients "$@"
 
-# put the overview and a chart of a bundle into docs/RESULTS.md
+# write the overview and a chart of a bundle into docs/RESULTS.md
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
     {{python}} tools/readme_results.py results {{BUNDLE}} {{CHART}}
 
-# put the comparison with the reference into docs/RESULTS.md, from a bundle of plans/reference.yaml
+# write the comparison with the reference into docs/RESULTS.md, from a bundle of plans/reference.yaml
 readme-comparison BUNDLE:
     {{python}} tools/readme_results.py comparison {{BUNDLE}}
 
-# put what sessions cost each gateway into docs/RESULTS.md, from a bundle of plans/stt.yaml
+# write the cost of sessions on each gateway into docs/RESULTS.md, from a bundle of plans/stt.yaml
 readme-sessions BUNDLE:
     {{python}} tools/readme_results.py sessions {{BUNDLE}}
 
-# put the brackets of searches into docs/RESULTS.md, from bundles of plans/stt-search.yaml
+# write the brackets of searches into docs/RESULTS.md, from bundles of plans/stt-search.yaml
 readme-capacity *BUNDLES:
     {{python}} tools/readme_results.py capacity {{BUNDLES}}
 
-# put the table of `just bench` into docs/RESULTS.md, from a folder of target/bench
+# write the table of `just bench` into docs/RESULTS.md, from a folder of target/bench
 readme-bench *FOLDERS:
     {{python}} tools/readme_results.py bench {{FOLDERS}}
 
@@ -154,11 +154,11 @@ readme-bench *FOLDERS:
 microbench *FILTER:
     cargo bench --locked -p wse-engine -p loadgen-core -p wse-bench -p inference-sim -- "$@"
 
-# check every pin of versions.lock.toml and say how to mend it
+# check all pins of versions.lock.toml and print how to fix them
 doctor:
     python3 tools/doctor.py
 
-# write what is generated from code and registry: JSON Schemas, the plan's into the chart's, types for Python and TypeScript; fuzz targets' seeds; gateways in chart, README and docs/RESULTS.md
+# write all generated files: JSON Schemas, the chart's copy of the plan's, types for Python and TypeScript, fuzz seeds, gateways in chart, README and docs/RESULTS.md
 generate:
     cargo build --quiet --locked {{checked}} --bin schemas
     target/debug/schemas docs/schemas
@@ -174,7 +174,7 @@ generated: generate
     git diff --exit-code -- docs/schemas charts/ws-ladder/values.schema.json charts/ws-ladder/values.yaml README.md docs/RESULTS.md \
         {{generated_types}} fuzz/seeds
 
-# ladder's part for clusters: lint, units, its commands in the docs
+# test ladder's part for clusters: lint, unit tests, its commands in the docs
 [group("kubernetes")]
 kubernetes-test: _python-env _cluster-programs
     {{ if one_set != "" { "# its lint and units ran with the rest" } else { just_executable() + " _kubernetes-unit" } }}
@@ -184,19 +184,19 @@ _kubernetes-unit:
     cargo clippy --locked -p operator-kubernetes --all-targets -- -D warnings
     cargo test --locked -p operator-kubernetes
 
-# the Helm chart: lint, rendering, schemas, unit tests, docs, plans; minutes the first time, to build its tools with Go
+# check the Helm chart: lint, rendering, schemas, unit tests, docs, plans; takes minutes the first time, to build its tools
 [group("chart")]
 chart-check: _python-env _chart-tools
     {{ if env("LADDER", "") == "" { "cargo build --locked --quiet -p operator" } else { "true" } }}
     python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
     tools/chart-check
 
-# the Helm chart as it is published: chart-package 0.1.0 OWNER FOLDER
+# package the Helm chart for publishing: chart-package 0.1.0 OWNER FOLDER
 [group("chart")]
 chart-package VERSION OWNER FOLDER: _chart-tools
     tools/chart-package {{VERSION}} {{OWNER}} {{FOLDER}}
 
-# the Helm chart's unit tests alone
+# run only the Helm chart's unit tests
 [group("chart")]
 chart-test *OPTIONS: _chart-tools
     helm-unittest --strict "$@" charts/ws-ladder
@@ -216,7 +216,7 @@ k8s-install *VALUES: _kubernetes-build
 bench-ladder-k8s *VALUES: _kubernetes-build
     tools/k8s bench "$@"
 
-# optimised for publishing: whole-program link-time optimisation
+# build the programs for publishing, with whole-program link-time optimisation
 dist:
     cargo build --locked --profile dist {{cluster}}
 
@@ -225,66 +225,66 @@ dist:
 images *OPTIONS:
     @tools/images "$@"
 
-# each gateway's image against the core of its contract, and every profile of compose.yaml (root, Debian); OPTIONS go to pytest
+# check each gateway's image at the level `core`, and all profiles of compose.yaml (root, Debian); OPTIONS go to pytest
 [group("kubernetes")]
 compose-test *OPTIONS: _bench-build _cluster-programs
     @compose/test "$@"
 
-# a cluster for the end-to-end test: that of E2E_KUBECONFIG, else one of its own on this machine
+# start a cluster for the end-to-end test on this machine, or use that of E2E_KUBECONFIG
 [group("kubernetes")]
 e2e-up:
     @e2e/up
 
-# the end-to-end test on a cluster, which it starts and ends unless one runs; OPTIONS go to pytest
+# run the end-to-end test, and start and stop a cluster for it unless one is running; OPTIONS go to pytest
 [group("kubernetes")]
 e2e *OPTIONS: _cluster-programs _extension
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
     @e2e/run "$@"
 
-# end the cluster that e2e-up started
+# stop the cluster that e2e-up started
 [group("kubernetes")]
 e2e-down:
     @e2e/down
 
-# forget everything built or fetched into this checkout
+# remove everything built or fetched in this checkout
 clean: e2e-down
     rm -rf target .venv .tools fuzz/target
 
-# what a ladder needs: release binaries, the Python environment, the engine's extension module
+# build what a ladder needs: release binaries, the Python environment, the engine's extension module
 _bench-build: _python-env _programs
     tools/build-extension
 
-# One set for all that is built in Rust, because with another one the dependencies have other features.
+# One set of packages for all Rust builds, because another set would compile the dependencies with other features.
 _programs:
     cargo build --locked --release --quiet {{machine_programs}}
 
-# the engine in Python, for what climbs on this machine
+# build the engine's extension module, for ladders on this machine
 _extension: _python-env
     tools/build-extension
 
-# what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
+# build what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
 _kubernetes-build: _python-env _chart-tools _cluster-programs
 
-# what runs in a cluster and speaks to one
+# build the programs that run in a cluster or control one
 _cluster-programs:
     cargo build --locked --release --quiet {{cluster_programs}}
 
 _rust-lint: _python-env
     cargo fmt --all --check
     cargo clippy {{checked}} --all-targets --locked -- -D warnings
-    # `--all-targets` leaves it out, because it is no test that runs with the others.
+    # `--all-targets` leaves this one out, because it is not part of the default tests.
     cargo clippy {{checked}} --test self_test_harness --locked -- -D warnings
 
-# What the tests of CI need, built and fetched side by side before any of them runs: most of it leaves a CPU idle at times,
-# and tests that want a quiet machine have it afterwards.
+# Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
+# and timing-sensitive tests then have a quiet machine.
 [parallel]
 _ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _reference-env
 
 _ahead-rust: _rust-lint _bench-build
     cargo test --locked --quiet {{checked}} --no-run
 
-# One after the other, because apt-get waits for nobody.
+# One after the other, because apt-get fails while another apt-get holds its lock.
 _ahead-debian: _redis-env
     e2e/cluster/packages
     python3 tools/service_tasks.py toolchains
@@ -293,7 +293,7 @@ _ahead-debian: _redis-env
 [parallel]
 _ahead-builds: _ahead-cluster _ahead-gateways
 
-# Those in Rust are of the workspace, and its build is under way.
+# Without those in Rust: they are built with the workspace.
 _ahead-gateways:
     python3 tools/service_tasks.py build --foreign
 

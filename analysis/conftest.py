@@ -1,4 +1,4 @@
-"""Makes the package, the fixtures and the tools that use it importable wherever pytest is started from."""
+"""Makes the package, its fixtures and the tools that use it importable, independent of pytest's working directory."""
 
 from __future__ import annotations
 

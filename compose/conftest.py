@@ -1,4 +1,4 @@
-"""How containers run in these tests."""
+"""Settings for containers in these tests."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-# What the tests share lies beside them.
+# Makes the modules beside the tests importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """podman with runc and without systemd: crun refuses a mixture of cgroup versions."""
+    """Configures podman with runc and without systemd, because crun rejects a mixture of cgroup versions."""
     settings = tmp_path_factory.mktemp("podman") / "containers.conf"
     settings.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
     before = os.environ.get("CONTAINERS_CONF")

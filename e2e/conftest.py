@@ -1,4 +1,4 @@
-"""What all tests share: one cluster, one namespace, and one release of the chart that Helm 4 installed."""
+"""Shared fixtures: one cluster, one namespace, and one release of the chart that Helm 4 installs."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# What the tests share lies beside them.
+# Makes the modules beside the tests importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from cluster import Cluster
 from release import HELM_4, Release
@@ -16,13 +16,13 @@ NAMESPACE = "ws-ladder-e2e"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What an installation does by itself shows only before the first run."""
+    """Runs test_install.py first, because it checks the state before the first run."""
     items.sort(key=lambda item: item.path.name != "test_install.py")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """The cluster, with an empty namespace that is gone afterwards."""
+    """The cluster with an empty namespace, which is deleted afterwards."""
     kubeconfig = os.environ.get("E2E_CLUSTER")
     assert kubeconfig, "E2E_CLUSTER names no kubeconfig file; run the tests by: just e2e"
     cluster = Cluster(Path(kubeconfig), NAMESPACE)
@@ -34,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """The release that most tests share; it loads nothing until a test names a run."""
+    """The release that most tests share; it generates no load until a test sets a run id."""
     release = Release(cluster, "e2e", HELM_4, tmp_path_factory.mktemp("release"))
     release.install()
     yield release

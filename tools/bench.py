@@ -1,6 +1,6 @@
-"""Our engine and our generator beside the reference and beside the floor.
+"""Measures our engine and generator beside the reference and the floor (what the kernel alone costs).
 
-Climbs plans/bench.yaml ladder by ladder and runs the floor's program before and after each, then writes
+Climbs plans/bench.yaml ladder by ladder, runs the floor's program before and after each, then writes
 target/bench/summary.json and prints it as a table.
 
 Usage: .venv/bin/python tools/bench.py [--part NAME]... [--bin FOLDER]
@@ -32,11 +32,11 @@ MEASURED = (0, 1, 2)
 
 
 class StoppedError(Exception):
-    """Somebody stopped a run."""
+    """A run was interrupted by a signal."""
 
 
 def main() -> int:
-    """Exit code: 0 every row has its figures, 1 something is missing, 2 bad usage, 130 stopped."""
+    """Returns the exit code: 0 all rows have figures, 1 some figures are missing, 2 bad usage, 130 interrupted."""
     parser = argparse.ArgumentParser(description="Ours beside the reference and beside the floor.")
     names = list(dict.fromkeys(part.asked_for for part in PARTS))
     parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def measure(part: Part, programs: Path, folder: Path) -> Evidence:
-    """Climbs a part's ladder, with the floor's program around it."""
+    """Climbs a part's ladder and runs the floor's program before and after it."""
     print(f"bench: {part.name}", file=sys.stderr)
     floors = [floor(part, programs, folder / f"floor-{part.name}-before.json")]
     bundle_id = f"bench-{part.name}"
@@ -91,7 +91,7 @@ def measure(part: Part, programs: Path, folder: Path) -> Evidence:
 
 
 def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
-    """What the floor's program says of a part; nothing when it has none or fails, which it says itself."""
+    """The floor's report for a part; `None` when the part has none or the program fails (it prints why)."""
     if not part.floor:
         return None
     server, client = cpus(sorted(os.sched_getaffinity(0)))
@@ -109,7 +109,7 @@ def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
 
 
 def cpus(allowed: Sequence[int]) -> tuple[int, int]:
-    """The CPUs of service and generator, as `ladder` gives them: the first is the service's."""
+    """The CPUs of service and generator, chosen as `ladder` does: the first one is the service's."""
     return allowed[0], allowed[1 % len(allowed)]
 
 

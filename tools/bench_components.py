@@ -1,8 +1,8 @@
-"""The utilities of `wse_server` beside the same in Python: microseconds of an operation, with intervals.
+"""Measures the utilities of `wse_server` beside the same in plain Python: microseconds per operation, with intervals.
 
-Several fresh interpreters measure all components one after the other; within each, batches of Rust and of Python
-alternate, so that both see the same machine. Answers are compared first. Prints a table beside the published figures
-and writes target/bench/components.json. What a time is depends on the machine; what a ratio is, less so.
+Several fresh interpreters measure all components one after the other. In each, batches of Rust and Python alternate, so
+that both see the same machine. Results are compared before measuring. Prints a table beside the published figures and
+writes target/bench/components.json. Times depend on the machine, ratios less so.
 
 Usage: .venv/bin/python tools/bench_components.py [--processes N] [--batches N] [--batch-ms MS]
 """
@@ -26,12 +26,12 @@ from component_tasks import Side, Task, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "target/bench/components.json"
-# A batch has at most so many operations: as many as a queue holds.
+# Most operations in a batch: the size of the measured queue.
 LARGEST_BATCH = 100_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code: 0 measured, 1 answers differ or a process failed, 2 bad usage."""
+    """Returns the exit code: 0 when measured, 1 when results differ or a process failed, 2 on bad usage."""
     parser = argparse.ArgumentParser(description="The utilities in Rust beside the same in Python.")
     parser.add_argument("--processes", type=int, default=7, help="fresh interpreters (default: 7)")
     parser.add_argument("--batches", type=int, default=41, help="batches of each side in each (default: 41)")
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(task: Task, options: argparse.Namespace) -> Measured:
-    """Alternating batches of both sides, after their answers were compared and both were warm."""
+    """Measures alternating batches of both sides, after a comparison of their results and a warm-up."""
     task.check()
     sides = (task.ours, task.plain)
     counts = [operations(side, options.batch_ms * 1e6) for side in sides]
@@ -70,7 +70,7 @@ def measure(task: Task, options: argparse.Namespace) -> Measured:
     gc.collect()
     gc.disable()
     for number in range(options.batches):
-        # Whoever goes first may find a colder cache: they take turns.
+        # The first side may find a colder cache, so the order alternates.
         for index in (0, 1) if number % 2 else (1, 0):
             measured[index].append(batch(sides[index], counts[index]) / counts[index])
     gc.enable()
@@ -78,7 +78,7 @@ def measure(task: Task, options: argparse.Namespace) -> Measured:
 
 
 def batch(side: Side, count: int) -> int:
-    """Nanoseconds of so many operations."""
+    """Runs `count` operations and returns the time in nanoseconds."""
     start = perf_counter_ns()
     side.run(count)
     taken = perf_counter_ns() - start
@@ -87,7 +87,7 @@ def batch(side: Side, count: int) -> int:
 
 
 def operations(side: Side, wanted_ns: float) -> int:
-    """How many operations take about so long. Warms it up on the way."""
+    """The number of operations that take about `wanted_ns`, at most `LARGEST_BATCH`. Also warms the side up."""
     count = 1
     while (taken := batch(side, count)) < wanted_ns / 2 and count < LARGEST_BATCH:
         count *= 2
@@ -95,7 +95,7 @@ def operations(side: Side, wanted_ns: float) -> int:
 
 
 def environment() -> dict[str, Any]:
-    """What the figures were measured with, as far as it can be known."""
+    """The CPU and versions that the figures were measured with, as far as they are known."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)

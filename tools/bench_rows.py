@@ -1,4 +1,4 @@
-"""What `just bench` climbs, and the rows of its summary: whose figures, in which unit, beside what."""
+"""The ladders that `just bench` climbs, and the rows of its summary: figure, unit, services and floor."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from ws_ladder_analysis.load import Trial
 
 @dataclass(frozen=True)
 class Part:
-    """A ladder that is climbed with the floor's program around it."""
+    """A ladder, with the floor's program that runs before and after it."""
 
     name: str
     plan: str
-    # As in `ladder run --only`: workload, variant, perhaps a tier.
+    # As in `ladder run --only`: workload, variant and, if given, a tier.
     only: str
-    # Arguments of `floor`; empty where the kernel alone has no such figure.
+    # Arguments of `floor`; empty when the floor has no such figure.
     floor: tuple[str, ...] = ()
-    # The name under which it is asked for together with others; its own without.
+    # The name for `--part` that several parts share; empty: the part's own name.
     together: str = ""
 
     @property
     def asked_for(self) -> str:
-        """The word of `--part`."""
+        """The part's name for `--part`."""
         return self.together or self.name
 
     @property
     def ladder(self) -> tuple[str, str]:
-        """Workload and variant."""
+        """The workload and variant of `only`."""
         workload, variant, *_ = self.only.split("/")
         return workload, variant
 
 
-# As many bytes as ours move in two round trips: upgrade with token, 101 with server_ready; client_hello, server_hello.
+# Sizes of our handshake's two round trips: upgrade with token, 101 with server_ready; client_hello, server_hello.
 STORM = (
     *("handshake", "--connections", "5000", "--in-flight", "256"),
     *("--request-size", "417", "--response-size", "621", "--hello-size", "97", "--hello-response-size", "444"),
 )
-# How many subscribers, and the variant of their flood's ladder: one of its own where the reference can't be flooded.
+# Subscribers → variant of the flood's ladder; a variant of its own where the reference can't be flooded.
 FANOUT_FLOODS = {100: "flood", 1000: "flood", 5000: "flood-5000"}
-# Deliveries per second at a pace: as in plans/bench.yaml.
+# Deliveries per second of the open load, as in plans/bench.yaml.
 FANOUT_RATE = 20_000
 PARTS = (
     Part("flood-64", "bench", "throughput/x64"),
@@ -55,7 +55,7 @@ PARTS = (
             f"fanout-flood-{tier}",
             "bench",
             f"fanout-broadcast/{variant}/{tier}",
-            # What a flood comes to that isn't held up by single packets.
+            # Several messages per write, so that the cost of single packets doesn't limit the flood.
             ("fanout", "--connections", str(tier), "--per-write", "100"),
             "fanout",
         )
@@ -77,22 +77,22 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A row before it is filled."""
+    """The definition of a row, without its figures."""
 
     name: str
     part: str
     unit: str
-    # Reads a trial in the row's unit.
+    # Reads the figure of a trial, in the row's unit.
     getter: Getter
     ours: str
     reference: str | None = None
-    # The floor's figure, and what turns its unit into the row's.
+    # The name of the floor's figure, and the factor from its unit to the row's.
     floor: tuple[str, float] | None = None
     more_is_better: bool = False
 
 
 def scaled(getter: Getter, factor: float) -> Getter:
-    """The same figure in another unit."""
+    """Multiplies a figure by a factor, to convert its unit."""
 
     def read(trial: Trial) -> float | None:
         value = getter(trial)
@@ -102,7 +102,7 @@ def scaled(getter: Getter, factor: float) -> Getter:
 
 
 def per_handshake(side: str) -> Getter:
-    """CPU of a side for each connection that opened, in microseconds."""
+    """CPU time of a side per opened connection, in microseconds."""
     seconds = figure(f"{side}_cpu_seconds")
 
     def read(trial: Trial) -> float | None:
@@ -114,7 +114,7 @@ def per_handshake(side: str) -> Getter:
     return read
 
 
-# Seconds for a million messages are microseconds for one.
+# CPU per message in nanoseconds: seconds per million are microseconds per message.
 SERVICE_NS = scaled(figure("service_cpu_seconds_per_million"), 1000)
 GENERATOR_NS = scaled(figure("worker_cpu_seconds_per_million"), 1000)
 DELIVERED = figure("delivered_per_second")
@@ -123,19 +123,19 @@ ON, OFF = "reference with drain mode on", "reference with drain mode off"
 
 
 def delivered_per_cpu_second(trial: Trial) -> float | None:
-    """Deliveries for each second of the service's CPU."""
+    """Deliveries per second of the service's CPU time."""
     nanoseconds = SERVICE_NS(trial)
     return 1e9 / nanoseconds if nanoseconds else None
 
 
 def delivered(words: str, part: str, ours: str) -> Asked:
-    """What reached the application, beside the reference."""
+    """The rate of messages delivered to the application, beside the reference."""
     name = f"{words}: delivered; {ON}"
     return Asked(name, part, "messages/s", DELIVERED, ours, "wse-reference", more_is_better=True)
 
 
 def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, ...]:
-    """How long answers or deliveries take."""
+    """Percentiles of the response or delivery time, beside the reference."""
     return tuple(
         Asked(
             f"{words}: p{at}",
@@ -151,14 +151,14 @@ def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, .
 
 
 def generator(per_write: int) -> Asked:
-    """What the generator itself costs."""
+    """The generator's CPU per message, against a service that discards everything."""
     name = f"generator CPU into a null service, {per_write} per write"
     part = f"generator-{per_write}"
     return Asked(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
 
 
 def fanout_flood(tier: int) -> tuple[Asked, ...]:
-    """What a service delivers of its own messages at most, and what that costs both sides."""
+    """The highest rate at which a service delivers publications, and its CPU cost for both sides."""
     part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
     ours, reference = "wse-server-fanout", "wse-reference-fanout"
     return (
@@ -178,7 +178,7 @@ def fanout_flood(tier: int) -> tuple[Asked, ...]:
 
 
 def fanout_paced(tier: int) -> tuple[Asked, ...]:
-    """How long a delivery takes at a pace that both services can keep."""
+    """The delivery time at a rate that both services sustain."""
     words = f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
     return response(words, f"fanout-paced-{tier}", "wse-server-fanout", "wse-reference-fanout")
 

@@ -1,7 +1,7 @@
 """The summary of `just bench`: our figures beside the reference's and the floor's, from bundles and JSON. Pure.
 
-A figure has one value per process; a row gives the medians, and the ratio of means with its 95 % bootstrap interval
-over processes, as reports do. What can't be said is null, with the reason in `why`.
+A figure has one value per process. A row has the medians, and the ratio of means with its 95 % bootstrap interval over
+processes, as in reports. A missing figure is null, with the reason in `why`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
 from ws_ladder_analysis.statistics import PROCESSES_NEEDED, ratio
 
-# What `floor` prints, as parsed.
+# The parsed output of `floor`.
 Floor = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a part left: a bundle, if it was climbed, and what the floor's program said each time."""
+    """The output of a part: its bundle, if it was climbed, and the report of each run of the floor's program."""
 
     bundle: Bundle | None = None
     floor: Sequence[Floor] = ()
@@ -34,7 +34,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of `summary.json`, in its fields' order."""
+    """A row of `summary.json`; the fields have the order of the file."""
 
     name: str
     unit: str
@@ -43,9 +43,9 @@ class Row:
     floor: float | None
     ratio: float | None
     interval: tuple[float, float] | None
-    # What is above the line and what below.
+    # Numerator and denominator of the ratio.
     ratio_of: str
-    # What limited each side of a closed load.
+    # What limited each side of a closed load, by side.
     bound_by: Mapping[str, str] | None
     command: str
     why: str | None
@@ -53,25 +53,25 @@ class Row:
 
 @dataclass
 class Sides:
-    """The values of a row's sides, one per process, and what is missing with its reason."""
+    """The values of a row's sides, one per process, and the reasons for missing ones."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     def median(self, side: str) -> float | None:
-        """The median over processes."""
+        """The median of a side over processes; `None` without values."""
         known = self.values.get(side)
         return stdlib.median(known) if known else None
 
 
 def summary(evidence: Mapping[str, Evidence]) -> list[Row]:
-    """All rows, in order; a part that was left out leaves rows that say so."""
+    """All rows in order; rows of a part that didn't run have no figures and say why."""
     return [row(asked, evidence.get(asked.part, Evidence())) for asked in ROWS]
 
 
 def row(asked: Asked, evidence: Evidence) -> Row:
-    """One row from what its part left."""
+    """Fills one row from its part's output."""
     part = next(part for part in PARTS if part.name == asked.part)
     sides = Sides()
     services = {"ours": asked.ours} | ({"reference": asked.reference} if asked.reference else {})
@@ -80,7 +80,7 @@ def row(asked: Asked, evidence: Evidence) -> Row:
     if asked.floor is not None:
         read_floor(sides, *asked.floor, evidence.floor)
     above, below = "ours", "floor" if asked.floor else "reference"
-    # Against the reference a ratio says how many times as good, against the floor how many times as dear.
+    # The ratio to the reference says how many times better we are; the ratio to the floor, how many times costlier.
     if below == "reference" and not asked.more_is_better:
         above, below = below, above
     found, interval = compared(sides, above, below)
@@ -100,7 +100,7 @@ def row(asked: Asked, evidence: Evidence) -> Row:
 
 
 def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Part, bundle: Bundle | None) -> None:
-    """The figure of one service, over the valid trials of the part's ladder."""
+    """Reads a figure of one service over the valid trials of the part's ladder into `sides`."""
     if bundle is None:
         sides.missing.append(f"{side}: {part.plan} {part.only} was not climbed")
         return
@@ -125,7 +125,7 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
 
 
 def unusable(trial: Trial) -> str:
-    """Why a trial has no figure."""
+    """The reason why a trial has no usable figure."""
     if trial.result is not None:
         return wording.plain(wording.reasons(reasons(trial.result.validity)))
     state = trial.entry.state
@@ -133,7 +133,7 @@ def unusable(trial: Trial) -> str:
 
 
 def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor]) -> None:
-    """A figure of the floor's program, over all its runs."""
+    """Reads a figure of the floor's program over all its runs into `sides`; `factor` converts its unit."""
     figures = [one for report in reports for one in report["figures"] if one["name"] == name]
     sides.values["floor"] = [value * factor for one in figures for value in one["values"] if value is not None]
     if not reports:
@@ -143,7 +143,7 @@ def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor])
 
 
 def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[float, float] | None]:
-    """The ratio of two sides and its interval, as far as there are processes for them."""
+    """The ratio of two sides and its interval; `None` where there are too few processes."""
     one, other = ({n: [value] for n, value in enumerate(sides.values.get(side, []))} for side in (above, below))
     found = ratio(one, other)
     if found is None:
@@ -156,12 +156,12 @@ def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[
 
 
 def wire(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For `summary.json`."""
+    """The rows as written to `summary.json`."""
     return [asdict(one) for one in rows]
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table that is printed at the end, and under it what is missing."""
+    """The rows as a Markdown table, followed by what is missing."""
     lines = [
         "| what | unit | ours | reference | floor | ratio | 95 % interval | bound by |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
@@ -190,7 +190,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A number for a person."""
+    """Formats a number for print; a dash for `None`."""
     if value is None:
         return "—"
     return wording.plain(wording.count(value) if abs(value) >= 1000 else wording.digits(value))

@@ -1,10 +1,10 @@
-"""Finds modules of our crates that use each other in a circle.
+"""Finds cyclic dependencies between modules of our crates.
 
 Usage: tools/circles.py [CRATE...] (default: all of the workspace)
 
-Modules are the files right below `src/`, each with its folder, and those right below a folder of more than ten files. A
-parent may use its children and they it: only siblings make a circle. What is compiled for tests alone doesn't count.
-Exits with 1 when there is a circle, and prints the names that tie it.
+Modules are the files directly in `src/`, each with its folder, and the files directly in a folder with more than ten
+files. A parent and its children may use each other; only cycles between siblings are reported. Code that is compiled
+only for tests doesn't count. Exits with 1 when there is a cycle and prints the names that cause it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# A folder of more files is looked into; any other is one thing.
+# Modules in a folder with more files than this are checked one by one; a smaller folder counts as one module.
 LARGE = 10
 NOT_CODE = re.compile(r"""(?s)//[^\n]*|/\*.*?\*/|\bb?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\(?:'|[^']+)|[^'\\])'""")
 TEST_ONLY = re.compile(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*[^;{]*")
@@ -25,12 +25,12 @@ CHILD = re.compile(r"\bmod\s+(\w+)\s*;")
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(r"(?<![\w:.])\w+(?:\s*::\s*\w+)+")
 
-# Of a module or of an item in one, word by word; from the crate's root down unless something else is said.
+# The path of a module or item, one segment each; starts at the crate's root unless noted otherwise.
 Name = tuple[str, ...]
 
 
 def product(text: str) -> str:
-    """Code without comments, literals and items that only tests have."""
+    """The code without comments, literals and items that are only for tests."""
     code = NOT_CODE.sub(" ", text)
     while test := TEST_ONLY.search(code):
         end = test.end()
@@ -43,7 +43,7 @@ def product(text: str) -> str:
 
 
 def leaves(tree: str) -> Iterator[tuple[Name, str]]:
-    """Paths of a `use`, each with the name that it gets."""
+    """The paths of a `use` tree, each with the name that it is imported as."""
     depth, part = 0, ""
     for letter in tree + ",":
         depth += {"{": 1, "}": -1}.get(letter, 0)
@@ -62,11 +62,11 @@ def leaves(tree: str) -> Iterator[tuple[Name, str]]:
 
 
 class Crate:
-    """The modules that a crate's roots reach, and what they name."""
+    """The modules of a crate, read from its roots, with their imports."""
 
     def __init__(self, source: Path) -> None:
         self.code: dict[Name, str] = {}
-        # What a module calls by a name of its own.
+        # Imported names: module path and name → imported path.
         self.names: dict[Name, Name] = {}
         for root in filter(Path.exists, (source / "lib.rs", source / "main.rs")):
             self.read(root, source, ())
@@ -75,7 +75,7 @@ class Crate:
                 self.names[*module, name] = self.absolute(module, path)
 
     def read(self, file: Path, folder: Path, module: Name) -> None:
-        """Takes in a file and those below it."""
+        """Reads a module's file and those of its children."""
         code = product(file.read_text())
         self.code[module] = self.code.get(module, "") + code
         for child in CHILD.findall(code):
@@ -83,22 +83,22 @@ class Crate:
             self.read(below if below.exists() else folder / child / "mod.rs", folder / child, (*module, child))
 
     def absolute(self, module: Name, path: Name) -> Name:
-        """From the root what a module writes; a crate is taken for something below the module."""
+        """Resolves a path written in a module to one from the root; another crate's name counts as below the module."""
         at = () if path[0] == "crate" else module
         for word in path:
             at = at[:-1] if word == "super" else at if word in ("crate", "self") else (*at, word)
         return at
 
     def resolved(self, path: Name) -> Name:
-        """The same by its own name, where a module on the way imports it or hands it on."""
-        # More hops than any takes: `use tempfile::tempfile` would never end.
+        """Replaces imported and re-exported names in a path by the paths of their definitions."""
+        # A limit above any real chain: `use tempfile::tempfile` would never end.
         for _ in range(8):
             known = next((path[:n] for n in range(1, len(path) + 1) if path[:n] not in self.code), path)
             path = self.names.get(known, known) + path[len(known) :]
         return path
 
     def ties(self) -> dict[Name, dict[tuple[str, str], set[str]]]:
-        """By folder: which module uses which sibling, and by what names."""
+        """By folder: pairs of a module and the sibling that it uses, with the names used."""
         files = Counter(module[:-1] for module in self.code if module)
         ties: dict[Name, dict[tuple[str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
         for module, code in self.code.items():
@@ -115,7 +115,7 @@ class Crate:
 
 
 def circles(ties: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Groups of modules that reach each other."""
+    """Groups of modules that depend on each other."""
     reach: dict[str, set[str]] = {module: set() for tie in ties for module in tie}
     for user, used in ties:
         reach[user].add(used)
@@ -127,7 +127,7 @@ def circles(ties: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
 
 
 def main() -> int:
-    """Prints the circles of crates."""
+    """Prints the cycles of the given crates; returns 1 when there are any."""
     members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
     found = 0
     for crate in map(Path, sys.argv[1:] or members):

@@ -1,7 +1,7 @@
-"""The components in plain Python, as one would write them with care: what the Rust ones are measured against.
+"""The components in carefully written plain Python: the baselines of the Rust ones.
 
-The right data structure for each, no object where a local will do, and nothing that the Rust one doesn't do as well.
-They give the same answers, which `component_tasks.py` checks before anything is measured.
+Each uses a suitable data structure, creates no needless objects, and does no more than the Rust one. Both return the
+same results, which `component_tasks.py` checks before measuring.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Any
 
-# The protocol's levels, the most urgent first; how each priority from 0 to 10 is rounded, up on ties.
+# The protocol's priority levels, the most urgent first; and the nearest level of each priority from 0 to 10 (ties up).
 LEVELS = (10, 8, 5, 3, 1)
 NEAREST = tuple(min(LEVELS, key=lambda level: abs(level - priority)) for priority in range(11))
 ENVELOPE = ("v", "t", "p", "id", "ts")
@@ -27,7 +27,7 @@ SCALARS = (str, int, float, bool, type(None))
 
 
 class TokenBucket:
-    """Tokens that refill with time, up to a capacity."""
+    """A token bucket: tokens refill at a rate, up to a capacity."""
 
     __slots__ = ("_at", "_capacity", "_rate", "_tokens")
 
@@ -37,7 +37,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def acquire(self, tokens: float) -> bool:
-        """Take so many tokens, if there are as many."""
+        """Takes `tokens` if that many are there; returns whether it did."""
         now = time.monotonic()
         held = min(self._capacity, self._tokens + (now - self._at) * self._rate)
         self._at = now
@@ -49,7 +49,7 @@ class TokenBucket:
 
 
 class Sequencer:
-    """Sequence numbers, and a memory of the latest ids with when they came."""
+    """Sequence numbers, and a window of the latest ids with the time of their arrival."""
 
     __slots__ = ("_current", "_order", "_seen", "_window")
 
@@ -60,12 +60,12 @@ class Sequencer:
         self._order: deque[tuple[str, float]] = deque()
 
     def next_seq(self) -> int:
-        """The next number."""
+        """Increments and returns the sequence number."""
         self._current += 1
         return self._current
 
     def is_duplicate(self, event_id: str) -> bool:
-        """Whether the id is remembered; if not, it is from now on."""
+        """Whether the id is in the window; adds it if not."""
         if event_id in self._seen:
             return True
         if len(self._order) >= self._window:
@@ -76,7 +76,7 @@ class Sequencer:
 
 
 class PriorityMessageQueue:
-    """Five levels, each first in, first out; the least urgent give way when it is full."""
+    """A queue with five priority levels, each first in, first out; when full, the least urgent messages are dropped."""
 
     __slots__ = ("_batch", "_levels", "_size", "_yielding", "size")
 
@@ -86,7 +86,7 @@ class PriorityMessageQueue:
         self._yielding = [self._levels[level] for level in (1, 3, 5)]
 
     def enqueue(self, message: Any, priority: int = 5) -> bool:
-        """Add a message at the nearest level. False: there is no room and nothing gives way."""
+        """Adds a message at the nearest level; returns `False` when the queue is full and nothing can be dropped."""
         level = NEAREST[priority] if 0 <= priority <= 10 else 10 if priority > 10 else 1
         if self.size >= self._size:
             for queue in self._yielding:
@@ -101,7 +101,7 @@ class PriorityMessageQueue:
         return True
 
     def dequeue_batch(self) -> list[tuple[int, Any]]:
-        """Take out the next batch, the most urgent first."""
+        """Removes and returns the next batch, the most urgent first."""
         batch: list[tuple[int, Any]] = []
         for level, queue in self._levels.items():
             while queue and len(batch) < self._batch:
@@ -110,27 +110,27 @@ class PriorityMessageQueue:
         return batch
 
     def clear(self) -> None:
-        """Drop all."""
+        """Removes all messages."""
         for queue in self._levels.values():
             queue.clear()
         self.size = 0
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562, 5.7)."""
+    """A new UUID of version 7 (RFC 9562, 5.7)."""
     number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
     return str(uuid.UUID(int=number & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62))
 
 
 def category(message_type: str) -> str:
-    """The protocol's category of a type."""
+    """The protocol's category of a message type."""
     if message_type in PROTOCOL_TYPES:
         return "WSE"
     return "S" if message_type.startswith("snapshot_") or "_snapshot" in message_type else "U"
 
 
 def json_safe(value: Any) -> Any:
-    """A copy that JSON can hold."""
+    """A copy of a value with only types that JSON has."""
     kind = type(value)
     if kind in SCALARS:
         return value
@@ -148,7 +148,7 @@ def json_safe(value: Any) -> Any:
 
 
 def transform_event(event: dict[str, Any], sequence: int, types: Mapping[str, str]) -> dict[str, Any]:
-    """The envelope of an application's event."""
+    """Wraps an application's event in an envelope."""
     if all(name in event for name in ENVELOPE):
         event.setdefault("seq", sequence)
         return event
@@ -190,7 +190,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "$lte": lambda value, wanted: value <= wanted,
     "$in": lambda value, wanted: value in wanted,
     "$nin": lambda value, wanted: value not in wanted,
-    # The module caches compiled patterns.
+    # `re` caches compiled patterns.
     "$regex": lambda value, wanted: re.match(wanted, value) is not None,
     "$contains": lambda value, wanted: wanted in value,
     "$startswith": lambda value, wanted: value.startswith(wanted),
@@ -199,7 +199,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def find(event: Any, path: str) -> Any:
-    """The field at a path of names with dots between them."""
+    """The field at a dotted path; `MISSING` when there is none."""
     for name in path.split("."):
         if not isinstance(event, dict) or name not in event:
             return MISSING
@@ -208,7 +208,7 @@ def find(event: Any, path: str) -> Any:
 
 
 def holds(value: Any, operator: str, wanted: Any) -> bool:
-    """Whether one operator holds."""
+    """Whether a value meets one operator of the criteria."""
     if operator == "$exists":
         return (value is not MISSING) is wanted
     test = OPERATORS.get(operator)
@@ -225,7 +225,7 @@ def holds(value: Any, operator: str, wanted: Any) -> bool:
 
 
 def match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
-    """Whether an event meets criteria."""
+    """Whether an event meets all criteria."""
     if "start_from_latest" in criteria:
         return True
     if "$and" in criteria:

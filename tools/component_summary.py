@@ -1,8 +1,8 @@
-"""The table of `just bench-components`: what was measured, its intervals, and the published figures beside it. Pure.
+"""The table of `just bench-components`: measured times with intervals, beside the published figures. Pure.
 
-A figure is the median time of an operation: of the batches of a process, then of the processes. A ratio is the median
-of the processes' ratios, so that a process on a slower CPU moves both of its sides and not the ratio. Their 95 %
-intervals are a bootstrap over processes and, within each, over batches.
+A figure is the median time of an operation: first over the batches of a process, then over processes. A ratio is the
+median of the processes' ratios, so that a process on a slower CPU doesn't change the ratio. The 95 % intervals are a
+bootstrap over processes and, within each, over batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 
-# Why a published time for Python is beyond ours, as far as one can tell; by component and baseline.
+# Likely reasons why a published time for Python is longer than ours, by component and baseline.
 UNEXPLAINED = {
     ("JWT decode (HS256)", "PyJWT"): "The library, with all checks that Rust makes, takes nowhere near as long.",
     ("Msgpack inbound parse", "msgpack with its C extension"): (
@@ -35,7 +35,7 @@ UNEXPLAINED = {
 
 @dataclass(frozen=True)
 class Component:
-    """One row: its name in the published table, what ours is measured against, the published microseconds."""
+    """A component: its name in the published table, the Python baseline, the published microseconds."""
 
     name: str
     baseline: str
@@ -45,7 +45,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Measured:
-    """Nanoseconds of an operation in each batch of one process; batches of both sides alternate."""
+    """Nanoseconds per operation in each batch of one process; batches of both sides alternate."""
 
     ours_ns: Sequence[float]
     plain_ns: Sequence[float]
@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its interval."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -62,21 +62,21 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one component."""
+    """The figures of one component."""
 
     component: Component
     ours_ns: Figure
     plain_ns: Figure
-    # How many times as fast Rust is.
+    # Time in Python divided by time in Rust.
     ratio: Figure
     processes: int
 
 
 def row(component: Component, processes: Sequence[Measured], seed: int = 0) -> Row:
-    """The figures of one component. Seeded, so that the same evidence gives the same table.
+    """Computes the figures of one component. The seed makes the table reproducible.
 
     Raises:
-        ValueError: nothing was measured.
+        ValueError: a process has no measurements.
     """
     if not processes or not all(process.ours_ns and process.plain_ns for process in processes):
         raise ValueError(f"{component.name}: a process has measured nothing")
@@ -91,7 +91,7 @@ def row(component: Component, processes: Sequence[Measured], seed: int = 0) -> R
 
 
 def _medians(processes: Sequence[Measured]) -> tuple[float, float, float]:
-    """Nanoseconds in Rust and in Python, and how many times the one is the other."""
+    """Nanoseconds in Rust and in Python, and the ratio of Python to Rust."""
     pairs = [(statistics.median(process.ours_ns), statistics.median(process.plain_ns)) for process in processes]
     ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
     return ours, plain, statistics.median(plain / ours for ours, plain in pairs)
@@ -109,18 +109,18 @@ def _figure(value: float, drawn: Sequence[float]) -> Figure:
 
 
 def microseconds(figure: Figure) -> str:
-    """A time as it is printed: three digits that count, and the interval."""
+    """Formats a time in microseconds with three significant digits and its interval."""
     value, low, high = (f"{part / 1000:.3g}" for part in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"
 
 
 def times(figure: Figure) -> str:
-    """A ratio as it is printed."""
+    """Formats a ratio with its interval."""
     return f"{figure.value:.3g}x ({figure.low:.3g} to {figure.high:.3g})"
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table, and what in the published one can't be explained."""
+    """The Markdown table, followed by explanations of published baselines that are far slower than ours."""
     lines = [
         "| component | Python: baseline | Python, µs | Rust, µs | ratio | published: Python, Rust, ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
@@ -143,7 +143,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def explanations(rows: Sequence[Row]) -> list[str]:
-    """A sentence for every published baseline that is at least twice what ours takes."""
+    """A sentence for each published baseline that takes at least twice as long as ours."""
     said = []
     for one in rows:
         it, times_slower = one.component, one.component.published_plain_us * 1000 / one.plain_ns.value
@@ -154,7 +154,7 @@ def explanations(rows: Sequence[Row]) -> list[str]:
 
 
 def wire(rows: Sequence[Row], environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The table as JSON."""
+    """The table as written to components.json."""
     return {
         "schema": 1,
         "environment": dict(environment),

@@ -1,7 +1,7 @@
-"""What each component does when it is measured: the same inputs for Rust and for Python, and the same answers.
+"""The measured operations of each component, with the same inputs and results for Rust and Python.
 
-A task gives two sides. A side does so many operations at a time; what has to be put back between two batches is done
-outside the measured time. `check` compares the answers of both and raises where they differ.
+A task has two sides. A side runs a number of operations at a time; state is restored between batches, outside the
+measured time. `check` compares the results of both sides and raises where they differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EVENT = {
     "seq": 4711,
     "v": 1,
 }
-# 1 KiB of quotes, as a compressed message would carry them.
+# Quotes as JSON, from which 1 KiB is taken: typical content of a compressed message.
 QUOTES = json.dumps([{"symbol": f"S{number % 37}", "bid": number * 1.25, "ask": number * 1.5} for number in range(40)])
 QUOTES_BYTES = QUOTES.encode()[:1024]
 APPLICATION_EVENT = {
@@ -49,26 +49,26 @@ CRITERIA = {
     "p.flags": {"$contains": "block"},
 }
 WINDOW = 10_000
-# Twice the window, so that every id is new when it comes again.
+# Twice the window, so that an id has left the window when it is used again.
 IDS = [str(uuid.UUID(int=number * 2**64 + 7)) for number in range(2 * WINDOW)]
 PRIORITIES = [10, 5, 5, 8, 1, 3, 5, 5]
-# No batch fills the queue: what is measured is adding.
+# No batch fills the queue, so only adding is measured.
 QUEUE_SIZE = 100_000
 
 
 @dataclass(frozen=True)
 class Side:
-    """One implementation."""
+    """One implementation of a component: Rust or plain Python."""
 
-    # Does so many operations.
+    # Runs the given number of operations.
     run: Callable[[int], None]
-    # Puts back what they changed; not measured.
+    # Restores the state after a batch; not measured.
     restore: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
 class Task:
-    """Both implementations of one component."""
+    """Both implementations of one component, and a check that their results are equal."""
 
     component: Component
     ours: Side
@@ -77,14 +77,14 @@ class Task:
 
 
 def same(name: str, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Raises where the two differ."""
+    """Raises when the values of a pair differ; `name` is in the message."""
     for number, (left, right) in enumerate(pairs):
         if left != right:
             raise AssertionError(f"{name}: answer {number} differs: Rust gives {left!r}, Python {right!r}")
 
 
 def repeated(call: Callable[..., object], *arguments: Any) -> Side:
-    """The same call again and again."""
+    """A side that repeats one call."""
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -230,7 +230,7 @@ def transformation() -> Task:
             {"event_type": "user_snapshot", "event_id": "x", "x": (1, b"y")},
             {"type": "ERROR", "timestamp": "2026", "payload": {"n": {"m": [1]}}, "version": 3},
         ]
-        # New ids and times differ: what they are is compared, not which.
+        # New ids and times differ, so only their kind is compared.
         made = [0, 0]
         for event in given:
             both = ours.rust_transform_event(event, 7, EVENT_TYPES), plain.transform_event(event, 7, EVENT_TYPES)
@@ -287,7 +287,7 @@ def compression() -> Task:
 
 
 def tasks() -> list[Task]:
-    """All of them, in the order of the published table; MessagePack twice, because its library is no Python."""
+    """All tasks in the order of the published table; MessagePack twice, because its library has a C extension."""
     unpack = msgpack.fallback.Unpacker
 
     def fallback(data: bytes) -> Any:

@@ -1,6 +1,6 @@
-"""The kept result of a gateway's conformance, and whether it still says something about what is checked out.
+"""The recorded conformance result of a gateway, and whether it is still valid for the checkout.
 
-`services/<name>/conformance.json` has the result of each case and the hash of what it depends on: the gateway's
+`services/<name>/conformance.json` has the result of each case and a hash of all that it depends on: the gateway's
 folder and its exceptions, the contract, the golden messages and the conformance tool.
 """
 
@@ -18,14 +18,14 @@ NAME = "conformance.json"
 TOOL = ["loadgen/stt-bench/src/conformance.rs", "loadgen/stt-bench/src/conformance"]
 MESSAGES = "services/testdata/stt-messages.json"
 CONTRACT = "services/README.md"
-# Code that a gateway has from outside its folder.
+# Source folders of a gateway outside its own folder.
 ELSEWHERE = {"python-fastapi-nogil": "services/python-fastapi/src"}
-# In each run of CI so many gateways are checked by all cases although nothing changed.
+# Gateways that each CI run checks by all cases although nothing changed.
 IN_TURN = 2
 
 
 def inputs(service: Service) -> str:
-    """The hash of everything that a gateway's conformance depends on, as 64 hexadecimal digits."""
+    """The hash (64 hexadecimal digits) of all files that a gateway's conformance depends on."""
     digest = hashlib.sha256()
     own = [str(service.folder.relative_to(ROOT)), *filter(None, [ELSEWHERE.get(service.name)])]
     for file in tracked([*own, *TOOL, MESSAGES]):
@@ -37,19 +37,19 @@ def inputs(service: Service) -> str:
 
 
 def contract() -> str:
-    """What services/README.md says of gateways; the rest of it is about other services."""
+    """The part of services/README.md about gateways; the rest is about other services."""
     return (ROOT / CONTRACT).read_text().partition("\n## Gateways\n")[2]
 
 
 def tracked(places: list[str]) -> list[str]:
-    """Files that belong to the project, committed or not yet."""
+    """Files in these places that are tracked by git or new, but not ignored."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *places]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted({file for file in listed if (ROOT / file).is_file()})
 
 
 def write(service: Service, before: str) -> Path:
-    """Keeps the result that `ladder conformance --results` left; `before`: the inputs when the check began."""
+    """Records the result that `ladder conformance --results` wrote; `before`: the hash of the inputs at its start."""
     [result] = json.loads((RESULTS / f"{service.name}.json").read_text())["services"]
     path = service.folder / NAME
     cases = {case["name"]: case["status"] for case in result["cases"]}
@@ -59,7 +59,7 @@ def write(service: Service, before: str) -> Path:
 
 
 def stale(service: Service) -> str:
-    """Why the record says nothing about what is checked out; empty when it does."""
+    """The reason why the record isn't valid for the checkout; empty when it is valid."""
     path = service.folder / NAME
     if not path.exists():
         return "it has no record"
@@ -69,19 +69,19 @@ def stale(service: Service) -> str:
 
 
 def divide(services: list[Service]) -> tuple[list[tuple[str, Service]], list[Service]]:
-    """Those to check by all cases, each with the reason, and the others."""
+    """The services to check by all cases, each with the reason, and the others."""
     turn = {each.name for each in in_turn(services, commits())}
     reasons = [(stale(each) or ("it is its turn" if each.name in turn else ""), each) for each in services]
     return [(reason, each) for reason, each in reasons if reason], [each for reason, each in reasons if not reason]
 
 
 def in_turn(services: list[Service], number: int) -> list[Service]:
-    """Two others with each number, so that every one has its turn."""
+    """`IN_TURN` services; consecutive numbers select different ones, so that each has its turn."""
     count = len(services)
     return [services[(number * IN_TURN + at) % count] for at in range(min(IN_TURN, count))]
 
 
 def commits() -> int:
-    """How many commits led to what is checked out: a number that goes on by itself."""
+    """The number of commits up to HEAD: a number that increases with each commit."""
     done = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     return int(done.stdout)

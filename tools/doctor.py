@@ -1,6 +1,6 @@
-"""Checks every pin of versions.lock.toml against this machine and the lock files, and says how to mend it.
+"""Checks all pins of versions.lock.toml against this machine and the lock files, and prints how to fix them.
 
-Reads only; exit code 0 when all pins hold, 1 otherwise.
+Changes nothing. Exit code 0 when all pins hold, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PYTHON_LOCKS = [
 
 
 class Finding(NamedTuple):
-    """One pin, and what is there instead of it."""
+    """A pin and the version that was found; `mend` says how to fix it and is empty when the pin holds."""
 
     name: str
     pinned: str
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 def output(*command: str) -> str:
-    """Standard output of a command, or nothing when it can't run."""
+    """The standard output of a command; empty when it fails or can't be run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
@@ -47,7 +47,7 @@ def output(*command: str) -> str:
 
 
 def version_in(text: str) -> str:
-    """The first dotted version number in a text."""
+    """The first dotted version number in a text; empty without one."""
     match = re.search(r"\d+\.\d+(\.\d+)?", text)
     return match.group() if match else ""
 
@@ -96,7 +96,7 @@ def tools(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def go_tools(pins: dict[str, Any]) -> Iterator[Finding]:
-    """Programs of the module tools/go: its go.mod must say what is pinned, and they must be built."""
+    """Programs of the module tools/go: its go.mod must have the pinned versions, and the programs must be built."""
     locked = dict(re.findall(r"^\s*(\S+) v(\S+)", (ROOT / "tools/go/go.mod").read_text(), re.MULTILINE))
     for name, pin in pins.items():
         found = locked.get(pin["package"], "not in tools/go/go.mod")
@@ -160,7 +160,7 @@ def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
-    """Packages of the TypeScript client: each direct one is pinned, at the version that is locked."""
+    """Packages of the TypeScript client: each direct dependency must be pinned at the locked version."""
     locked = json.loads((ROOT / "loadgen/typescript/package-lock.json").read_text())["packages"]
     direct = locked[""]["dependencies"] | locked[""]["devDependencies"]
     for name in sorted(direct.keys() | pins.keys()):
@@ -171,7 +171,7 @@ def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
-    """Modules of which the end-to-end test's cluster is built."""
+    """Go modules of the end-to-end test's cluster."""
     text = "\n".join((ROOT / f"e2e/cluster/{folder}/go.mod").read_text() for folder in ("kube", "local-path"))
     locked = dict(re.findall(r"^\s*(\S+) v(\S+)", text, re.MULTILINE))
     for name, pin in pins.items():
@@ -188,7 +188,7 @@ def debian(pins: dict[str, Any], mend: str) -> Iterator[Finding]:
 
 
 def images(pins: dict[str, Any]) -> Iterator[Finding]:
-    """The Dockerfiles repeat the pins as defaults, for builders that are called by hand."""
+    """Base images: Dockerfiles must repeat the pins as defaults, for builds without tools/images."""
     listed = output("git", "ls-files", "*/Dockerfile").split()
     for name, pin in pins.items():
         wanted = f"{pin['version']}@{pin['digest']}"
@@ -199,7 +199,7 @@ def images(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def services() -> Iterator[Finding]:
-    """Programs of the registry that aren't made by the toolchains above: each must have been built."""
+    """Programs of the registry that the toolchains above don't make: each must have been built."""
     registry = tomllib.loads((ROOT / "services/services.toml").read_text())["services"]
     for name, service in registry.items():
         if "build" not in service:

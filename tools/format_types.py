@@ -1,7 +1,7 @@
-"""Writes the types of docs/schemas for Python and TypeScript: data only, what stands on them is written by hand.
+"""Generates the types of docs/schemas for Python and TypeScript: data only; code that uses them is written by hand.
 
-Our own, because generators that exist number the variants of a union, make what has a default nullable and lose tuples
-and 64-bit integers. Knows the schemas that schemars writes and fails on anything else.
+Existing generators number the variants of a union, make fields with defaults nullable, and lose tuples and 64-bit
+integers. This one supports the schemas that schemars writes and fails on anything else.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Field(NamedTuple):
     name: str
     schema: Schema
     required: bool
-    # The tag of a union's variant: always the same string.
+    # The constant value of a union variant's tag; `None` for other properties.
     tag: str | None
 
     @property
     def positional(self) -> bool:
-        """Whether its place in Python is known: the schemas list what is optional by name."""
+        """Whether the Python constructor takes it by position: the schemas sort optional fields by name."""
         return self.required and self.tag is None
 
 
@@ -50,7 +50,7 @@ class Object(NamedTuple):
 
 
 class Enum(NamedTuple):
-    """Strings, each with what it means."""
+    """A type of fixed strings, each with its description."""
 
     name: str
     doc: str
@@ -58,7 +58,7 @@ class Enum(NamedTuple):
 
 
 class Union(NamedTuple):
-    """One of several types."""
+    """A type that is one of several others."""
 
     name: str
     doc: str
@@ -69,17 +69,17 @@ Type = Object | Enum | Union
 
 
 def pascal(name: str) -> str:
-    """`percentile_ms` → `PercentileMs`."""
+    """Converts a name to PascalCase: `percentile_ms` → `PercentileMs`."""
     return "".join(word.capitalize() for word in re.split(r"[_-]", name))
 
 
 def constant(value: str) -> str:
-    """`start-workers` → `START_WORKERS`."""
+    """Converts a value to a constant's name: `start-workers` → `START_WORKERS`."""
     return value.replace("-", "_").upper()
 
 
 def definitions() -> dict[str, Schema]:
-    """Every type of every schema by name; one that several schemas have is the same in all."""
+    """All types of all schemas by name; a type in several schemas must be the same in each."""
     found: dict[str, Schema] = {}
     for file in sorted(SCHEMAS.glob("*.json")):
         schema = json.loads(file.read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ def definitions() -> dict[str, Schema]:
 
 
 def types(name: str, schema: Schema) -> Iterator[Type]:
-    """A definition as types: itself, and what is written inside it without a name."""
+    """The types of a definition: itself, and unnamed types inside it."""
     doc = schema.get("description", "")
     if "properties" in schema:
         yield from objects(name, schema)
@@ -102,7 +102,7 @@ def types(name: str, schema: Schema) -> Iterator[Type]:
 
 
 def objects(name: str, schema: Schema) -> Iterator[Object]:
-    """An object; those written inside it are named after their property."""
+    """An object type; objects inside it are named after their property."""
     required = schema.get("required", [])
     fields = []
     for key in sorted(schema["properties"], key=lambda key: required.index(key) if key in required else len(required)):
@@ -115,7 +115,7 @@ def objects(name: str, schema: Schema) -> Iterator[Object]:
 
 
 def union(name: str, variants: list[Schema], doc: str) -> Iterator[Type]:
-    """Variants that are told apart by a tag, by their only field, or by being a plain string."""
+    """A union; its variants differ by a tag, by their only field, or are plain strings."""
     names = []
     for one in variants:
         if "properties" not in one:
@@ -130,17 +130,17 @@ def union(name: str, variants: list[Schema], doc: str) -> Iterator[Type]:
 
 
 def prose(doc: str) -> str:
-    """A description without the links of rustdoc."""
+    """A description without rustdoc links."""
     return " ".join(re.sub(r"\[(`[^`]*`)\](\([^)]*\))?", r"\1", doc).replace("crate::", "").split())
 
 
 def wrapped(text: str, indent: str, lead: str = "", width: int = WIDTH) -> list[str]:
-    """Lines of prose, none longer than a line may be."""
+    """Wraps prose to lines of at most `width` columns."""
     return textwrap.wrap(text, width, initial_indent=indent + lead, subsequent_indent=indent + lead)
 
 
 def render(schema: Schema, names: dict[str, str], shapes: dict[str, str]) -> str:
-    """A property's type in a language: `names` has its scalars, `shapes` its containers."""
+    """A property's type in a language; `names` has the language's scalars, `shapes` its containers."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if is_nullable(schema):
@@ -157,11 +157,11 @@ def render(schema: Schema, names: dict[str, str], shapes: dict[str, str]) -> str
 
 
 def is_nullable(schema: Schema) -> bool:
-    """Whether `null` is one of its values."""
+    """Whether `null` is a valid value."""
     return {"type": "null"} in schema.get("anyOf", []) or "null" in schema.get("type", [])
 
 
-# What a generated file begins with, and how each language writes a type.
+# The heads of the generated files, and the languages' type names.
 PYTHON_HEAD = f"""\"\"\"{HEAD}\"\"\"
 
 from __future__ import annotations
@@ -179,16 +179,16 @@ export type Wide = number | bigint;
 """
 TYPESCRIPT_NAMES = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean"}
 TYPESCRIPT_SHAPES = {"nullable": "{} | null", "list": "{}[]", "map": "Record<string, {}>", "tuple": "[{}]"}
-# Integers that use all 64 bits, by type or by name.
+# Integers that use all 64 bits, by the type that holds them or by field name.
 WIDE_TYPES = {"Equation"}
 WIDE_NAMES = re.compile(r"sequence_sum|.*unix_ns")
 
 
 def python(kind: Type, known: dict[str, Type]) -> list[str]:
-    """A type in Python."""
+    """The lines of a type in Python."""
     if isinstance(kind, Union):
         return ["", *wrapped(prose(kind.doc), "", "# "), f"{kind.name} = {' | '.join(kind.variants)}"]
-    # Room for the quotes that end it: a formatter puts them onto the line of a text that fills it.
+    # Leaves room for the closing quotes, which the formatter puts on the last line.
     doc = wrapped(f'"""{prose(kind.doc)}', "    ", width=WIDTH - 3)
     doc = [doc[0] + '"""'] if len(doc) == 1 else [*doc, '    """']
     if isinstance(kind, Enum):
@@ -207,7 +207,7 @@ def python(kind: Type, known: dict[str, Type]) -> list[str]:
 
 
 def python_field(one: Field, known: dict[str, Type]) -> str:
-    """A field's type and, where it has one, its default."""
+    """A field's type and its default, if it has one."""
     if one.tag:
         return f'Literal["{one.tag}"] = "{one.tag}"'
     kind = render(one.schema, PYTHON_NAMES, PYTHON_SHAPES)
@@ -222,7 +222,7 @@ def python_field(one: Field, known: dict[str, Type]) -> str:
 
 
 def python_value(schema: Schema, known: dict[str, Type]) -> str:
-    """The default of a property, which is empty where the schema has none."""
+    """The default of a property as Python code; without one in the schema: `None`, `[]` or `{}`, by type."""
     value: Any = schema.get("default", None if is_nullable(schema) else [] if schema.get("type") == "array" else {})
     kind = known.get(schema.get("$ref", "").rpartition("/")[2])
     if isinstance(kind, Enum):
@@ -235,7 +235,7 @@ def python_value(schema: Schema, known: dict[str, Type]) -> str:
 
 
 def typescript(kind: Type) -> list[str]:
-    """A type in TypeScript."""
+    """The lines of a type in TypeScript."""
     lines = ["", *commented(kind.doc, "")]
     if isinstance(kind, Object):
         lines.append(f"export interface {kind.name} {{")
@@ -254,7 +254,7 @@ def typescript(kind: Type) -> list[str]:
 
 
 def commented(doc: str, indent: str) -> list[str]:
-    """A comment in TypeScript."""
+    """The lines of a doc comment in TypeScript; empty without a description."""
     text = prose(doc)
     if not text:
         return []
@@ -263,17 +263,17 @@ def commented(doc: str, indent: str) -> list[str]:
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes the Python and the TypeScript file."""
     found = [one for name, schema in definitions().items() for one in types(name, schema)]
     known = {one.name: one for one in found}
     if len(known) != len(found):
         raise SystemExit("two types have the same name")
-    # Aliases last: they are evaluated when the module is read, and so are an enum's members where they are defaults.
+    # Enums first and aliases last: defaults and aliases are evaluated when the module is imported.
     found.sort(key=lambda one: (isinstance(one, Union), isinstance(one, Object)))
     match = VERSION.search(RUST.read_text(encoding="utf-8"))
     assert match
     python_types = [line for one in found for line in python(one, known)]
-    # A blank line more parts what is a class from what isn't.
+    # An extra blank line between the last class and the aliases.
     python_types.insert(next(place for place, line in enumerate(python_types) if line.startswith("# ")) - 1, "")
     lines = [PYTHON_HEAD, "# The newest `schema` number.", f"SCHEMA = {match[1]}"]
     PYTHON.write_text("\n".join([*lines, *python_types, ""]))

@@ -1,7 +1,7 @@
-"""Makes kubeconform's schemas of Kubernetes' own OpenAPI files, so that manifests are checked without a network.
+"""Converts Kubernetes' OpenAPI files to schemas for kubeconform, so that manifests are checked without a network.
 
 Usage: kubernetes_schemas.py SOURCE TARGET. SOURCE is the folder api/openapi-spec/v3 of the Go module k8s.io/kubernetes.
-The schemas are strict: a field that Kubernetes doesn't know is a mistake.
+The schemas are strict: a field that Kubernetes doesn't know is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REFERENCE = "#/components/schemas/"
 
 
 def strict(node: Any, definitions: dict[str, Any], above: frozenset[str] = frozenset()) -> Any:
-    """A node with its references written out and every object closed; what contains itself stays open inside."""
+    """Inlines references and forbids unknown fields; types that contain themselves stay unchecked inside."""
     if isinstance(node, list):
         return [strict(each, definitions, above) for each in node]
     if not isinstance(node, dict):
@@ -24,7 +24,7 @@ def strict(node: Any, definitions: dict[str, Any], above: frozenset[str] = froze
     if "$ref" in node:
         name = node["$ref"].removeprefix(REFERENCE)
         return {} if name in above else strict(definitions[name], definitions, above | {name})
-    # The generator wraps a reference that has a default or a description.
+    # The OpenAPI generator wraps a reference with a default or description in `allOf`.
     if len(node.get("allOf", [])) == 1:
         return strict(node["allOf"][0], definitions, above)
     if node.get("x-kubernetes-int-or-string") or node.get("format") == "int-or-string":
@@ -42,14 +42,14 @@ def strict(node: Any, definitions: dict[str, Any], above: frozenset[str] = froze
 
 
 def field(schema: dict[str, Any], required: bool) -> dict[str, Any]:
-    """A field's schema: Kubernetes takes null for what may be left out."""
+    """A field's schema; Kubernetes accepts null for optional fields."""
     if required or not isinstance(schema.get("type"), str):
         return schema
     return schema | {"type": [schema["type"], "null"]}
 
 
 def top_level(name: str, definitions: dict[str, Any], kind: dict[str, str]) -> dict[str, Any]:
-    """The schema of a whole object, which must say what it is."""
+    """The schema of a whole object, with its apiVersion and kind required."""
     schema: dict[str, Any] = strict(definitions[name], definitions, frozenset({name}))
     version = "/".join(part for part in (kind["group"], kind["version"]) if part)
     schema["properties"] |= {"apiVersion": {"const": version}, "kind": {"const": kind["kind"]}}
@@ -58,7 +58,7 @@ def top_level(name: str, definitions: dict[str, Any], kind: dict[str, str]) -> d
 
 
 def main() -> int:
-    """Write one file for each kind, named as kubeconform looks for it."""
+    """Writes one file for each kind, with the name that kubeconform expects."""
     source, target = map(Path, sys.argv[1:])
     target.mkdir(parents=True, exist_ok=True)
     written = set()
@@ -66,7 +66,7 @@ def main() -> int:
         definitions = json.loads(file.read_text()).get("components", {}).get("schemas", {})
         for name, definition in definitions.items():
             kinds = definition.get("x-kubernetes-group-version-kind", [])
-            # Those that belong to many groups (DeleteOptions) are no objects.
+            # Types that belong to several groups (DeleteOptions) are not objects of their own.
             if len(kinds) != 1 or "properties" not in definition:
                 continue
             [kind] = kinds

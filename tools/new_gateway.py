@@ -1,9 +1,9 @@
-"""Makes the folder and the registry entry of a new gateway, in the manner of the one that stands in that language.
+"""Creates the folder and registry entry of a new gateway, from the existing gateway in that language.
 
 Usage: new_gateway.py LANGUAGE NAME [ROOT]
 
-What it makes is a gateway that keeps the contract from the first minute: a copy under another name, to be changed from
-there. Its README has the questions that each gateway's README answers, because those answers are its author's.
+The new gateway is a copy under another name, so it meets the contract from the start and can be changed from there. Its
+README has the questions that each gateway's README answers; its author writes the answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODELS = {
     "typescript": "typescript-bun",
 }
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-# What is the model's alone: its answers, what it was measured to keep, what it was built into.
+# Files that are not copied, because they describe the model only: its README and its conformance record.
 NOT_COPIED = {"README.md", "conformance.json"}
 README = """\
 # {name}
@@ -56,7 +56,7 @@ And what it gave, per frame, beside `rust-axum-plain` in the same run.
 
 
 class RefusedError(Exception):
-    """Bad usage; the message says what to do."""
+    """The arguments can't be used; the message says what to do."""
 
 
 def main() -> int:
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def make(root: Path, language: str, name: str) -> Path:
-    """Copies the model of a language under another name; the new folder."""
+    """Copies the model gateway of a language under another name and returns the new folder."""
     model = MODELS.get(language)
     folder = root / "services" / name
     if model is None:
@@ -104,7 +104,7 @@ def registry(root: Path) -> Path:
 
 
 def files(root: Path, model: str) -> list[str]:
-    """The model's own files, relative to its folder: not what was built there."""
+    """The model's source files, relative to its folder, without build output."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "."]
     listed = subprocess.run(command, cwd=root / "services" / model, capture_output=True, text=True, check=True).stdout
     return [file for file in listed.splitlines() if file not in NOT_COPIED]
@@ -120,7 +120,7 @@ def copy(source: Path, target: Path, model: str, name: str) -> None:
 
 
 def renamed(text: str, model: str, name: str) -> str:
-    """The name as it is written, and as identifiers and as types are (`go_nethttp`, `GoNethttp`)."""
+    """Replaces the model's name as written, as an identifier and as a type name (`go_nethttp`, `GoNethttp`)."""
     for spell in (str, snake, pascal):
         text = text.replace(spell(model), spell(name))
     return text
@@ -135,18 +135,18 @@ def pascal(name: str) -> str:
 
 
 def register(root: Path, model: str, name: str) -> None:
-    """Appends the model's tables under the new name."""
+    """Appends the model's tables to the registry under the new name."""
     path = registry(root)
     text = path.read_text()
     tables = re.split(r"\n(?=\[)", text)
     own = [table for table in tables if re.match(rf"\[services\.{re.escape(model)}[.\]]", table)]
-    # What stands above the next entry is about that one.
+    # A comment at the end of a table belongs to the next entry.
     entry = "\n\n".join(re.sub(r"(\n#[^\n]*)+\s*$", "", table).strip() for table in own)
     path.write_text(f"{text.rstrip()}\n\n{renamed(entry, model, name)}\n")
 
 
 def join_the_workspace(root: Path, model: str, name: str) -> None:
-    """A crate is built with all others: it becomes a member, and one of the programs of the justfile."""
+    """Adds a Rust gateway to the workspace's members and to the programs of the justfile."""
     manifest, recipes = root / "Cargo.toml", root / "justfile"
     member = f'"services/{model}"'
     manifest.write_text(manifest.read_text().replace(member, f'{member},\n    "services/{name}"', 1))

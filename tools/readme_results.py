@@ -1,11 +1,11 @@
-"""Puts the results of bundles into docs/RESULTS.md, between markers, and the rows that say most into the README.
+"""Writes the results of bundles into docs/RESULTS.md, between markers, and the rows that say most into the README.
 
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
-       readme_results.py sessions BUNDLE          what a frame costs each gateway, in CPU, memory and code
-       readme_results.py capacity BUNDLE…         the brackets that searches found, each on its share of a CPU
-       readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench, and
-                                                  those of parts that were measured again because a trial was invalid
+       readme_results.py sessions BUNDLE          CPU per frame, memory and lines of code of each gateway
+       readme_results.py capacity BUNDLE…         the brackets that searches found, each with its CPU limit
+       readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench,
+                                                  then folders of parts that were repeated because a trial was invalid
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GATEWAYS = Path("images/gateways.png")
 
 
 def origin(*bundles: Path, command: str = "") -> str:
-    """What was run where; the command is the first bundle's, unless it is given."""
+    """A sentence with machine, commit and command of bundles; the command defaults to the first bundle's."""
     runs = [json.loads((bundle / "run.json").read_text()) for bundle in bundles]
     machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
@@ -40,13 +40,13 @@ def origin(*bundles: Path, command: str = "") -> str:
 
 
 def commit(run: dict[str, Any]) -> str:
-    """What was checked out, shortened, and whether something had been changed."""
+    """The shortened commit of a run, marked when the checkout had changes."""
     name, changed, _ = run["commit"].partition("+")
     return f"{name[:12]}{changed}{'changes' if changed else ''}"
 
 
 def overview(bundle: Path, chart: str) -> str:
-    """The table of the tiers that say most, and the chart."""
+    """The report's "At a glance" table, and a chart."""
     report = (bundle / "report/report.md").read_text()
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
     rows = "\n".join(line.rstrip() for line in lines if line.startswith("|"))
@@ -57,11 +57,11 @@ def overview(bundle: Path, chart: str) -> str:
 
 
 def comparison(bundle: Path) -> str:
-    """Delivered messages per second of both services, with the interval of each ratio."""
+    """Delivered messages per second of both services, and their ratio with its interval."""
     rows = [row for row in table(bundle, "comparisons.csv") if row["figure"] == "delivered per second"]
     trials = table(bundle, "trials.csv")
     versions = json.loads((bundle / "run.json").read_text())["versions"]
-    # A flood that the generator bound says how much the service carried at least.
+    # The rate of a flood that the generator limited is a lower bound.
     bound = {(row["service"], row["variant"]) for row in trials if row["bound_by"] == "generator"}
     services = (rows[0]["service"], rows[0]["other"])
     titles = " | ".join(f"{service} {versions.get(service, '')}".strip() for service in services)
@@ -87,11 +87,11 @@ def comparison(bundle: Path) -> str:
 
 
 def sessions(bundle: Path) -> str:
-    """What a frame costs each gateway, as the report has it, with its picture."""
+    """The report's table of gateways side by side, and its chart."""
     report = (bundle / "report/report.md").read_text()
     section = report.split("## Gateways side by side", 1)[1].split("\n## ", 1)[0]
     tables = [line.rstrip() for line in section.splitlines() if line.startswith(("|", "**"))]
-    # An empty line around each caption.
+    # A blank line around each caption.
     rows = "\n".join(f"\n{line}\n" if line.startswith("**") else line for line in tables)
     shutil.copyfile(bundle / "report/gateways.png", RESULTS.parent / GATEWAYS)
     picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
@@ -99,7 +99,7 @@ def sessions(bundle: Path) -> str:
 
 
 def capacity(bundles: list[Path]) -> str:
-    """A row for each search."""
+    """A table with one row for each search."""
     lines = [
         "| gateway | CPU | confirmed | borderline | first solid fail | what failed there | bound by |"
         " on a whole CPU (projection) |",
@@ -117,7 +117,7 @@ def capacity(bundles: list[Path]) -> str:
 
 
 def bracket(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
-    """One search as a row; what a share of a CPU says of a whole one is a projection."""
+    """A search as a row; figures for a whole CPU are projected from the share that was measured."""
     found = search["found"]
     sign = "&ge; " if found["at_least"] else ""
     gates = [gate(one) for one in found["gates"]]
@@ -136,7 +136,7 @@ def bracket(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
 
 
 def gate(objective: dict) -> str:  # type: ignore[type-arg]
-    """The figure that an objective is about."""
+    """The figure of an objective as text."""
     figure = objective["figure"]
     if isinstance(figure, str):
         return figure.replace("_", " ")
@@ -145,7 +145,7 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
 
 
 def bench(folders: list[Path]) -> str:
-    """The rows that `just bench` could fill, as it prints them; what the first time couldn't comes from the next."""
+    """The rows of `just bench` that have figures; a row missing in the first folder comes from the next ones."""
     times = [[Row(**row) for row in json.loads((folder / "summary.json").read_text())] for folder in folders]
     filled = {row.name: row for time in reversed(times) for row in time if row.ours is not None}
     again = [row.name for row in times[0] if row.ours is None and row.command and row.name in filled]
@@ -159,19 +159,19 @@ def bench(folders: list[Path]) -> str:
 
 
 def dropped(trials: list[dict[str, str]], service: str, variant: str) -> float:
-    """The share of what was sent that a service dropped, over all its trials."""
+    """The share of sent messages that a service dropped, over all its trials."""
     own = [row for row in trials if (row["service"], row["variant"]) == (service, variant)]
     return sum(int(row["messages_dropped"]) for row in own) / sum(int(row["messages_sent"]) for row in own)
 
 
 def table(bundle: Path, name: str) -> list[dict[str, str]]:
-    """The rows of one of the report's tables."""
+    """The rows of a CSV table of the report."""
     with (bundle / "report" / name).open() as file:
         return list(csv.DictReader(file))
 
 
 def splice(part: str, text: str) -> None:
-    """Puts a part between its markers, and into the README what that shows of it."""
+    """Writes a part between its markers, and updates the README's rows."""
     RESULTS.write_text(replaced(RESULTS.read_text(), part, text))
     readme_highlights.main()
 

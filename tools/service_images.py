@@ -1,9 +1,9 @@
-"""What tools/images asks the registry: which services have an image, and what goes into the prebuilt ones.
+"""Answers tools/images from the registry: which services have an image, and the files of prebuilt ones.
 
-Usage: service_images.py names [PLATFORM]      one a line; of a platform: those that a release has for it
-       service_images.py gateways              those of them that are gateways
+Usage: service_images.py names [PLATFORM]      services with an image (released for the platform), one a line
+       service_images.py gateways              those that are gateways
        service_images.py base NAME             the key of [images] in versions.lock.toml
-       service_images.py gather NAME FOLDER    copies what the stage `prebuilt` of its Dockerfile takes into a folder
+       service_images.py gather NAME FOLDER    copies the files for the `prebuilt` stage of its Dockerfile into a folder
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def gather(service: Service, folder: Path) -> int:
-    """Copies the files by their last names; programs lose what only a debugger reads."""
+    """Copies the image's files into a folder, without their paths; strips debug information from Rust programs."""
     assert service.image is not None
     for name in service.image.files:
         source = ROOT / name[1:] if name.startswith("/") else service.folder / name

@@ -1,6 +1,6 @@
-"""`services/services.toml` as the tools read it: how each service is built, checked and packaged.
+"""Reads `services/services.toml`: how each service is built, checked and packaged.
 
-`ladder` checks the file (operator/src/registry.rs); here it is taken to be right.
+`ladder` validates the file (operator/src/registry.rs); this module assumes that it is valid.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "services/services.toml"
-# Services of the harness's own tests: what is wrong with them is wanted.
+# Prefix of the services that test the harness itself; their faults are intended.
 SELF_TEST = "self-test-"
 GATEWAYS = "stt"
 
 
 @dataclass(frozen=True)
 class Build:
-    """Shell lines, run in the service's folder with its toolchain's environment; empty: there is nothing to do."""
+    """Shell commands, run in the service's folder with its toolchain's environment; empty: nothing to run."""
 
     toolchain: str
     build: str = ""
@@ -33,12 +33,12 @@ PLATFORMS = ("linux/amd64", "linux/arm64")
 
 @dataclass(frozen=True)
 class Image:
-    """What an image needs beside its Dockerfile."""
+    """The inputs and resource limits of a service's image."""
 
     base: str
     """A key of [images] in versions.lock.toml."""
     files: tuple[str, ...] = ()
-    """What the Dockerfile's stage `prebuilt` copies: paths in the service's folder, or `/…` in the checkout."""
+    """Files that the Dockerfile's stage `prebuilt` copies: relative to the service's folder, `/…` to the checkout."""
     memory: str = "512Mi"
     cpu: str = "1"
     platforms: tuple[str, ...] = PLATFORMS
@@ -47,7 +47,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Service:
-    """One entry. A variant (`like`) has what it shares from the entry that it is like."""
+    """An entry of the registry. A variant (`like`) inherits from the entry that it names."""
 
     name: str
     description: str
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def folder(self) -> Path:
-        """Where its sources are."""
+        """The folder of its sources; for a variant, that of the entry it is like."""
         return ROOT / "services" / (self.like or self.name)
 
     @property
@@ -71,7 +71,7 @@ class Service:
 
 
 def load(path: Path = REGISTRY) -> dict[str, Service]:
-    """All services, in the order of the file."""
+    """All services by name, in the order of the file."""
     tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text())["services"]
     return {name: service(name, table, tables) for name, table in tables.items()}
 
@@ -99,10 +99,10 @@ def packaged(table: dict[str, Any]) -> Image:
 
 
 def gateways(services: dict[str, Service]) -> list[Service]:
-    """Speech-to-text gateways, without those of the harness's own tests."""
+    """Speech-to-text gateways, without those that test the harness itself."""
     return [each for each in services.values() if each.is_gateway]
 
 
 def with_images(services: dict[str, Service]) -> list[Service]:
-    """Services that an image is made of: of variants the one that they are like."""
+    """Services that have an image of their own; variants use the image of the entry that they are like."""
     return [each for each in services.values() if each.image and not each.like]

@@ -1,21 +1,21 @@
-"""Builds, tests, lints and checks the services of the registry, each with its own toolchain.
+"""Builds, tests, lints and checks the services of the registry, each with its toolchain.
 
 Usage: service_tasks.py build|test|lint [SERVICE…]   without names: all that have something to build
-       service_tasks.py build --foreign               those that aren't of the Rust workspace
-       service_tasks.py needed NAME [OPTION…]         builds what a plan or a service needs; where one of a plan's can't
-                                                      be had it prints --service options for the others
-       service_tasks.py built SERVICE…                builds them and prints the names of those that could be; the
-                                                      others are left out, and one that fails is an error
+       service_tasks.py build --foreign               builds those outside the Rust workspace
+       service_tasks.py needed NAME [OPTION…]         builds what a plan or a service needs; when a service of the plan
+                                                      can't be built here, prints --service options for the others
+       service_tasks.py built SERVICE…                builds services and prints the names of those that could be built
+                                                      here; a build that fails is an error
        service_tasks.py toolchains                    installs every toolchain
-       service_tasks.py gateways                      what CI does: lint, units and contract of every gateway
+       service_tasks.py gateways                      as in CI: lint, unit tests and contract of all gateways
        service_tasks.py conformance [--level core] [SERVICE…]
-       service_tasks.py images NAME…                  builds what images of these names are made of; others are not its
-       service_tasks.py record SERVICE…               all cases, kept in services/<name>/conformance.json
+       service_tasks.py images NAME…                  builds the files of these images; ignores images of no service
+       service_tasks.py record SERVICE…               all cases, recorded in services/<name>/conformance.json
 
-A toolchain is a program in tools/toolchains/. It installs once what it needs into .tools/ and prints the environment
-that commands need, a KEY=VALUE a line (PATH=FOLDER: in front of PATH). Where it can't be had it says why and exits with
-3: what concerns all services leaves its services out with that sentence, and what names them fails. One that would take
-very long does so only where services were named: then the variable SERVICES_NAMED is set.
+A toolchain is a program in tools/toolchains/. It installs what it needs once into .tools/ and prints the environment
+for commands, one KEY=VALUE per line (PATH=FOLDER: put in front of PATH). When the toolchain isn't available on this
+machine, it prints why and exits with 3: tasks for all services then skip its services with that message, and tasks that
+name one fail. A toolchain that takes very long is built only where services were named; then SERVICES_NAMED is set.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from service_registry import ROOT, Service, gateways, load, with_images
 NOT_HERE = 3
 NAMED = "SERVICES_NAMED"
 LADDER = ROOT / "target/release/ladder"
-# Toolchains of what cargo and maturin build with everything else.
+# Toolchains of services that cargo and maturin build with the rest of the workspace.
 WORKSPACE = ("rust", "extension")
 PLAN_SERVICES = re.compile(r"^services:\s*\[([^\]]*)\]", re.MULTILINE)
 
 
 class NotHereError(Exception):
-    """A toolchain can't be had on this machine; the message is its sentence."""
+    """A toolchain isn't available on this machine; the message is the reason that it printed."""
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--level", choices=["core", "strict"], default="strict")
     parser.add_argument("--foreign", action="store_true")
     if sys.argv[1:2] == ["needed"]:
-        # What follows the name is for `ladder run`.
+        # Arguments after the name are for `ladder run`.
         return argparse.Namespace(task="needed", services=sys.argv[2:3], options=sys.argv[3:])
     return parser.parse_args()
 
@@ -108,7 +108,7 @@ def choose(services: dict[str, Service], names: list[str]) -> list[Service]:
 
 
 def prepare(services: Iterable[Service]) -> int:
-    """Every toolchain of these services, one after the other: several of them install Debian's packages."""
+    """Installs the toolchains of these services one after the other, because several install Debian packages."""
     for toolchain in sorted({each.build.toolchain for each in services if each.build}):
         try:
             environment(toolchain)
@@ -119,7 +119,7 @@ def prepare(services: Iterable[Service]) -> int:
 
 @functools.cache
 def environment(toolchain: str) -> dict[str, str]:
-    """The environment of commands that use a toolchain, which is installed first."""
+    """Installs a toolchain and returns the environment for its commands."""
     done = subprocess.run([ROOT / "tools/toolchains" / toolchain], capture_output=True, text=True)
     if done.returncode == NOT_HERE:
         raise NotHereError(done.stderr.strip().splitlines()[-1])
@@ -134,12 +134,12 @@ def environment(toolchain: str) -> dict[str, str]:
 
 
 def of_the_workspace(service: Service) -> bool:
-    """Whether cargo builds it with everything else."""
+    """Whether the service is built with the Rust workspace."""
     return service.build is not None and service.build.toolchain in WORKSPACE
 
 
 def needed(services: dict[str, Service], name: str, options: list[str]) -> int:
-    """Builds what a plan or a service needs beside the workspace; of a plan, what can't be had here is left out."""
+    """Builds what a plan or a service needs beside the workspace; skips services of a plan that can't be built here."""
     wanted = [services[each] for each in named_by(name, options) if each in services]
     left_out = []
     for each in wanted:
@@ -158,7 +158,7 @@ def needed(services: dict[str, Service], name: str, options: list[str]) -> int:
 
 
 def named_by(name: str, options: list[str]) -> list[str]:
-    """The services of a run: those of its --service options, else of its plan, else the name is a service's."""
+    """The services of a run: its --service options, else those of the plan `name`, else the service `name`."""
     chosen = [value for option, value in itertools.pairwise(options) if option == "--service"]
     if chosen:
         return chosen
@@ -170,7 +170,7 @@ def named_by(name: str, options: list[str]) -> list[str]:
 
 
 def each_with_its_toolchain(services: list[Service], tasks: list[str], *, named: bool) -> int:
-    """Runs tasks of services; what failed is said at the end, so that one mistake doesn't hide another."""
+    """Runs tasks of services; reports failures at the end, so that one failure doesn't hide another."""
     failed = []
     for each in services:
         try:
@@ -186,7 +186,7 @@ def each_with_its_toolchain(services: list[Service], tasks: list[str], *, named:
 
 
 def attempt(service: Service, task: str, to: TextIO = sys.stdout) -> bool | None:
-    """Runs a task: whether it succeeded; nothing, and why, where the service's toolchain can't be had."""
+    """Runs a task and returns whether it succeeded; `None`, with a message, when its toolchain isn't available."""
     try:
         return run(service, task, to)
     except NotHereError as error:
@@ -195,7 +195,7 @@ def attempt(service: Service, task: str, to: TextIO = sys.stdout) -> bool | None
 
 
 def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
-    """Runs one task of a service, which prints to `to`; whether it succeeded."""
+    """Runs one task of a service with output to `to`; returns whether it succeeded."""
     if not service.build:
         raise SystemExit(f"service_tasks: services.{service.name} has no table `build` in services/services.toml")
     line = getattr(service.build, task)
@@ -208,7 +208,7 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
 
 
 def built(services: list[Service], *, named: bool, to: TextIO = sys.stdout) -> tuple[list[Service], int]:
-    """Those that were built here, and the exit code: what can't be had is a failure where it was named."""
+    """The services that were built, and the exit code; an unavailable toolchain is a failure only when `named`."""
     ready, worst = [], 0
     for each in services:
         match attempt(each, "build", to):
@@ -234,7 +234,7 @@ def ladder_conformance(names: list[str], level: str, *options: str) -> int:
 
 
 def twice_at_most(name: str, level: str) -> int:
-    """Checks a gateway, and once more if it failed: what a busy machine failed once passes, a fault fails again."""
+    """Checks a gateway, and again if it failed: a failure due to a busy machine passes, a fault fails again."""
     code = ladder_conformance([name], level)
     if code == 1:
         print(f"{name}: failed, so it is checked again", flush=True)
@@ -243,7 +243,7 @@ def twice_at_most(name: str, level: str) -> int:
 
 
 def record(services: list[Service]) -> int:
-    """Checks gateways by all cases and keeps what came out, with the hash of what it depends on."""
+    """Checks gateways by all cases and records the results, with the hash of what they depend on."""
     ready, worst = built(services, named=True)
     for each in ready:
         before = records.inputs(each)
@@ -255,9 +255,10 @@ def record(services: list[Service]) -> int:
 
 
 def check_gateways(services: list[Service]) -> int:
-    """What CI does: lint and units of each; its contract whole where its record is old and in turn, else `core`.
+    """Checks gateways as CI does: lint and unit tests of each, and its contract.
 
-    Lint and units of the workspace are recipes of their own.
+    A gateway is checked by all cases when its record is outdated or it is its turn, else at level `core`. Lint and unit
+    tests of the workspace are separate recipes.
     """
     ready, worst = built(services, named=False)
     foreign = [each for each in ready if not of_the_workspace(each)]

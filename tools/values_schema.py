@@ -1,7 +1,7 @@
-"""Writes the plan's JSON Schema into the chart's `values.schema.json`, which holds the rest by hand.
+"""Writes the plan's JSON Schema into the chart's `values.schema.json`; the rest of that file is written by hand.
 
-So Helm refuses at install what `ladder plan check` would refuse, and the two can't drift apart. Searches and replicas
-it refuses as well: clusters climb tiers, each with one pod of the service.
+So Helm rejects at install what `ladder plan check` would reject, and the two can't drift apart. It also rejects
+searches and replicas: in a cluster only tiers are climbed, each with one pod of the service.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VALUES = ROOT / "charts/ws-ladder/values.schema.json"
 
 
 def with_plan(values: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """The values' schema with the plan's definitions in place of the old; its own begin small."""
+    """Replaces the plan's definitions in the values' schema; the chart's own begin with a lower-case letter."""
     definitions = dict(plan["$defs"])
     definitions["WirePlan"] = {key: value for key, value in plan.items() if key not in ("$schema", "$defs", "title")}
     definitions["WireLadder"] = with_tiers(definitions["WireLadder"])
@@ -27,7 +27,7 @@ def with_plan(values: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def reached(name: str, definitions: dict[str, Any]) -> set[str]:
-    """The definition of this name and all that it refers to."""
+    """The names of a definition and all definitions that it refers to."""
     found, waiting = set(), {name}
     while waiting:
         found.add(name := waiting.pop())
@@ -37,13 +37,13 @@ def reached(name: str, definitions: dict[str, Any]) -> set[str]:
 
 
 def with_tiers(ladder: dict[str, Any]) -> dict[str, Any]:
-    """A ladder's schema without searches and replicas, which are for one machine."""
+    """A ladder's schema without searches and replicas, which run only on one machine; `tiers` is required."""
     properties = {name: value for name, value in ladder["properties"].items() if name not in ("search", "replicas")}
     return ladder | {"properties": properties, "required": [*ladder["required"], "tiers"]}
 
 
 def main() -> None:
-    """Rewrite the file in place."""
+    """Rewrites `values.schema.json` in place."""
     values = with_plan(json.loads(VALUES.read_text()), json.loads(PLAN.read_text()))
     VALUES.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 

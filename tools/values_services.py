@@ -1,4 +1,4 @@
-"""Writes the chart's entry of each speech-to-text gateway, from the registry, into values.yaml between its markers."""
+"""Writes the chart's entries of speech-to-text gateways from the registry into values.yaml, between its markers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from service_registry import ROOT, Image, Service, gateways, load
 VALUES = ROOT / "charts/ws-ladder/values.yaml"
 BEGIN = "  # BEGIN: gateways (tools/values_services.py writes them from services/services.toml)\n"
 END = "  # END: gateways\n"
-# Ports are the image's: a pod has an address of its own.
+# Variables that are left out: the image sets the ports, because each pod has its own address.
 OF_THE_IMAGE = {"PORT", "METRICS_PORT"}
 ENTRY = """\
   {name}:

@@ -1,4 +1,4 @@
-"""Bundles that several tests read. Written once a session; a test that plants a fault builds its own."""
+"""Bundles that several tests read. They are written once per session; a test that introduces a fault builds its own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ws_ladder_analysis.report import Report, write_report
 
 @pytest.fixture(scope="session")
 def example_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with everything in it."""
+    """The folder of the example bundle, which has every kind of trial."""
     return example(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture(scope="session")
 def example_bundle(example_folder: Path) -> Bundle:
-    """The same, read."""
+    """The example bundle, parsed."""
     return read_bundle(example_folder)
 
 
 @pytest.fixture(scope="session")
 def example_report(example_folder: Path) -> tuple[Path, Report]:
-    """Its report, and where the page is."""
+    """The path of the example's HTML page, and its report."""
     return write_report(example_folder)

@@ -1,4 +1,4 @@
-"""The summary of `just bench` (`tools/bench_summary.py`): what stands in a row, and what doesn't."""
+"""The summary of `just bench` (`tools/bench_summary.py`): which figures a row has and why others are missing."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PING = TrialSpec("wse-server", "ping-latency", "open", 1000, **PINGS)
 
 
 def processes(spec: TrialSpec, *due: int) -> list[TrialSpec]:
-    """A trial of each process, which differ in what was due."""
+    """One trial per process; they differ in the number of messages that were due."""
     return [replace(spec, process=process, due=count) for process, count in enumerate(due, 1)]
 
 
 def rows(folder: Path, part: str, specs: list[TrialSpec], *floor: Floor) -> dict[str, Row]:
-    """The rows of a part that left these trials and reports, by name."""
+    """The rows of a part with these trials and floor reports, by name."""
     found = Evidence(read_bundle(bundle(folder, specs)), floor, ["ladder run", "floor"])
     names = {asked.name for asked in ROWS if asked.part == part}
     return {one.name: one for one in summary({part: found}) if one.name in names}
 
 
 def report(**figures: list[float | None]) -> Floor:
-    """What the floor's program prints, as far as it is read."""
+    """The output of the floor's program, reduced to what is read."""
     return {"figures": [{"name": name, "unit": "?", "values": values} for name, values in figures.items()]}
 
 
@@ -58,7 +58,7 @@ def test_deliveries_for_a_second_of_cpu_are_compared_with_the_reference_and_thei
     reference = replace(ours, service="wse-reference-fanout", service_share=1.0)
     specs = processes(ours, *[10_000] * 3) + processes(reference, *[1_000] * 3)
     found = rows(tmp_path, "fanout-flood-5000", specs, report(server_cpu=[50_000.0], client_cpu=[1.0]))
-    # A second of CPU for 10 000 messages against two for 1 000.
+    # 1 s of CPU for 10 000 messages against 2 s for 1 000.
     one = found["fan-out to 5 000, flood: per second of service CPU"]
     assert (one.ours, one.reference) == pytest.approx((10_000, 500))
     assert one.ratio_of == "ours / reference"
@@ -72,7 +72,7 @@ def test_less_cpu_is_as_many_times_better(tmp_path: Path) -> None:
     ours = replace(DICT, service="wse-server", service_share=0.5)
     reference = replace(DICT, service="wse-reference", service_share=1.0)
     one = rows(tmp_path, "flood-64", processes(ours, *[10_000] * 3) + processes(reference, *[1_000] * 3))[BATCH_COST]
-    # A second of CPU for 10 000 messages against two for 1 000.
+    # 1 s of CPU for 10 000 messages against 2 s for 1 000.
     assert (one.ours, one.reference) == pytest.approx((100_000, 2_000_000))
     assert one.ratio == pytest.approx(20)
     assert one.ratio_of == "reference / ours"
@@ -90,7 +90,7 @@ def test_against_the_floor_a_ratio_is_the_distance(tmp_path: Path) -> None:
     assert (generator.ours, generator.ratio) == pytest.approx((40, 2))
     assert generator.interval is None
     assert generator.why == "no interval: 3 and 2 processes, 3 each are needed"
-    # The plan has the reference beside it, and here nobody climbed it.
+    # The plan names the reference, but this bundle has no trial of it.
     assert service.why == "reference: the bundle has no trial of wse-reference"
 
 
@@ -99,7 +99,7 @@ def test_a_percentile_comes_in_the_floors_unit(tmp_path: Path) -> None:
     found = rows(tmp_path, "ping", specs, report(response_p50=[100_000.0] * 3, response_p99=[None] * 3))
     middle, tail = (found[f"ping at 10 000/s over 1 000 connections: p{at}"] for at in (50, 99))
     assert (middle.ours, middle.floor) == pytest.approx((200, 100), rel=0.05)
-    # An open load has no bound.
+    # `bound_by` applies to closed loads only.
     assert middle.bound_by is None
     assert (tail.floor, tail.ratio, tail.interval) == (None, None, None)
     assert tail.why is not None

@@ -1,4 +1,4 @@
-"""Published figures beside ours: what stands together, what is said of it, and that nothing is divided."""
+"""Published figures beside ours: which correspond, how they are commented, and that there are no ratios."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LATE = (("start_skew", "workers started 60 ms apart, allowed 50 ms"),)
 
 
 def found(folder: Path, *specs: TrialSpec, program: str = "") -> dict[str, list[dict[str, str]]]:
-    """The section of a bundle: rows by title of their column, by caption; `program` offers the load in its place."""
+    """The section of a bundle: by caption, rows keyed by column title. `program` replaces the load generator's name."""
     root = bundle(folder, list(specs))
     if program:
         offered_by(root, specs, program)
@@ -46,7 +46,7 @@ def found(folder: Path, *specs: TrialSpec, program: str = "") -> dict[str, list[
 
 
 def offered_by(root: Path, specs: Sequence[TrialSpec], program: str) -> None:
-    """Has another program do the work of all trials."""
+    """Replaces the load generator's name in all trials."""
 
     def name(result: Json) -> None:
         for worker in result["workers"]:
@@ -57,7 +57,7 @@ def offered_by(root: Path, specs: Sequence[TrialSpec], program: str) -> None:
 
 
 def rows(table: Table) -> list[dict[str, str]]:
-    """Rows by title of their column; the smaller line in brackets."""
+    """Rows keyed by column title; the smaller line in brackets."""
     titles = [column.title for column in table.columns]
     return [
         {
@@ -200,7 +200,7 @@ def test_a_latency_is_divided_by_nothing_and_never_comparable(tmp_path: Path) ->
     assert [theirs[f"p{at:g}"] for at in seeds.PERCENTILES] == ["380 µs", "790 µs", "11.9 ms", "23.7 ms", "37.7 ms"]
     assert (overview["p50"], overview["p99"]) == ("1.00 ms", "n/a")
     assert ours["p50"].endswith(" ms")
-    # 5 000 samples carry p99.9 and no more.
+    # 5 000 samples are enough for p99.9 but not for p99.99.
     assert ours["p99.99"] == "n/a"
     assert ours["comparable"].startswith("not comparable, because a closed loop's round trip is the length of a queue")
     assert not any("core" in title or "CPU" in title for title in ours)

@@ -1,4 +1,4 @@
-"""What the report shows of a search."""
+"""The tables that show the results of searches."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FOUND: Json = {
 
 
 def run(folder: Path, found: Json | None, cpus: float = 0.1) -> Run:
-    """A run with one search, on a share of a CPU."""
+    """A run with one search and a service limited to `cpus` CPUs."""
     search = {"service": "rust-sync", "workload": "sessions", "variant": "standard", "found": found}
     made = read_bundle(bundle(folder, [SESSIONS], searches=[search])).run
     return replace(made, plan=replace(made.plan, cpu=replace(made.plan.cpu, service=CpuShape(cpus))))
 
 
 def cells(table: Table | None) -> dict[str, str]:
-    """The first row by its column."""
+    """The first row, keyed by column title."""
     assert table is not None
     return {column.title: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
 

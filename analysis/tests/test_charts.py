@@ -1,4 +1,4 @@
-"""Which charts are drawn, and that they can stand in a page."""
+"""Which charts are drawn, and that they can be embedded in a page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FLOOD = TrialSpec(latencies={"response_ns": (1e6, 0.5), "delay_ns": (3e4, 0.5)},
 
 
 def charts(folder: Path, *specs: TrialSpec) -> dict[str, Chart]:
-    """The charts of a bundle of one workload, by what comes after its names."""
+    """The charts of a bundle with one workload, keyed by the last part of their names."""
     drawn = draw(ladders(read_bundle(bundle(folder, list(specs)))), every_distribution=True)
     return {chart.name.removeprefix("throughput-standard-"): chart for chart in drawn}
 
 
 def text(chart: Chart) -> set[str]:
-    """Every text in a chart."""
+    """The texts of a chart's SVG."""
     return set(re.findall(r"<text[^>]*>([^<]+)</text>", chart.svg))
 
 
@@ -58,7 +58,7 @@ def test_without_a_witness_nothing_is_drawn_as_delivered(tmp_path: Path) -> None
 def test_the_curves_overlay_on_an_axis_of_nines(tmp_path: Path) -> None:
     chart = charts(tmp_path, FLOOD)["wse-server-distribution-100"]
     assert {"response", "delay", "0 %", "90 %", "99 %", "99.9 %"} <= text(chart)
-    # The tail without enough samples is dotted.
+    # The part without enough samples is dotted.
     assert "stroke-dasharray" in chart.svg
 
 

@@ -1,4 +1,4 @@
-"""Whatever can be recomputed is, and a file that disagrees with itself is found."""
+"""All recomputable figures are recomputed, and files that disagree are found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.bundles import (
 from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.load import Bundle, read_bundle
 
-# Trials that were measured, for the tests of the judge.
+# Measured trials that the judge's tests use, too.
 JUDGED = Path(__file__).resolve().parents[2] / "loadgen/judge/tests/trials"
 CLOSED = TrialSpec(latencies={"response_ns": (1e6, 0.5)}, due=10_000)
 OPEN = TrialSpec(
@@ -37,12 +37,12 @@ INVALID = TrialSpec(reasons=(("unaccounted", "sent = delivered + dropped: 20000 
 
 
 def found(folder: Path) -> list[str]:
-    """The disagreements, in words."""
+    """The texts of the disagreements."""
     return [one.words for one in check(read_bundle(folder)).disagreements]
 
 
 def changed(folder: Path, spec: TrialSpec, change: Callable[[Json], object], file: str = "result.json") -> list[str]:
-    """The disagreements of a bundle of one trial, one of whose files was changed."""
+    """The disagreements of a bundle with one trial after a change to one of its files."""
     root = bundle(folder, [spec])
     edit(root / "trials" / spec.folder / file, change)
     return found(root)
@@ -60,7 +60,7 @@ def test_every_kind_of_trial_agrees_with_itself(tmp_path: Path, spec: TrialSpec)
 
 
 def companions(change: Callable[[Json], object]) -> Callable[[Json], None]:
-    """Gives every reading a broker that uses half a second of CPU in the window, and changes the result on top."""
+    """Adds a broker that uses 0.5 s of CPU in the window to every reading, then applies `change`."""
 
     def changed_result(result: Json) -> None:
         process = {"pid": 9, "rss_bytes": 1, "cpu_limit": 1.0, "throttled_periods": None, "periods": None}
@@ -256,7 +256,7 @@ def test_a_trial_of_a_search_is_judged_by_the_window_that_the_search_chose(tmp_p
     file = root / "trials" / CLOSED.folder / "result.json"
 
     def read_late(result: Json) -> None:
-        """The second edge was read a tenth of a window late: rates are over the time between the readings."""
+        """Moves the reading at the window's end by a tenth of the window; rates use the time between readings."""
         start, end = (result["service"][f"window_{edge}"] for edge in ("start", "end"))
         end["unix_ns"] = start["unix_ns"] + int((end["unix_ns"] - start["unix_ns"]) * 1.1)
         seconds = (end["unix_ns"] - start["unix_ns"]) / 1e9

@@ -1,4 +1,4 @@
-"""The check for circles of modules (`tools/circles.py`), on crates made up for it."""
+"""The check for module cycles (`tools/circles.py`), on generated crates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = Callable[[dict[str, str]], tuple[int, str]]
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
-    """Checks a crate of these files below `src/`; gives back the exit code and what was printed."""
+    """Checks a crate with these files below `src/`; returns the exit code and the output."""
 
     def checked(files: dict[str, str]) -> tuple[int, str]:
         for name, text in files.items():

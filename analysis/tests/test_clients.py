@@ -1,4 +1,4 @@
-"""Clients side by side."""
+"""The table of clients side by side, and the published one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKED = replace(PACKED, message={"format": "msgpack", "size_bytes": 175, "coale
 
 
 def row(table: Table, place: int = 0) -> dict[str, str]:
-    """A row by its columns' titles."""
+    """A row, keyed by column title."""
     cells = zip(table.columns, table.rows[place], strict=True)
     return {column.title: plain(f"{cell.text} ({cell.detail})" if cell.detail else cell.text) for column, cell in cells}
 
@@ -69,7 +69,7 @@ def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFi
     roots = [str(bundle(tmp_path / str(place), [one])) for place, one in enumerate((FLOOD, several, FLOOD))]
     assert main(["clients", *roots]) == 0
     printed = capsys.readouterr().out
-    # A row for each number of processes, over all bundles.
+    # One row for each number of processes over all bundles.
     assert printed.count("| wse-server |") == 2
     assert "(3 processes) | wse-server | >= 10.0 k" in printed
     assert "**As published, for orientation**" in printed

@@ -1,4 +1,4 @@
-"""Services side by side: what may be said, and what may not."""
+"""Services side by side: which conclusions a comparison allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GENERATOR: Json = {"bound_by": "generator", "service_share": 0.5, "worker_share"
 
 
 def compared(folder: Path, left: list[TrialSpec], right: list[TrialSpec]) -> dict[str, Comparison]:
-    """The comparisons of two services whose trials are these, by figure."""
+    """The comparisons of two services with these trials, keyed by figure."""
     specs = [replace(spec, process=process) for side in (left, right) for process, spec in enumerate(side, 1)]
     return {one.figure.name: one for one in compare(ladders(read_bundle(bundle(folder, specs))))}
 

@@ -1,4 +1,4 @@
-"""The table of `just bench-components` (`tools/component_summary.py`): medians, intervals, and what is said of them."""
+"""The table of `just bench-components` (`tools/component_summary.py`): medians, intervals and explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPONENT = Component("HMAC-SHA256 sign", "hmac.digest", 18, 0.8)
 
 
 def processes(*scales: float) -> list[Measured]:
-    """Processes whose batches scatter a little around so many times 100 ns in Rust and 400 ns in Python."""
+    """One process per scale; its batches scatter around `scale` times 100 ns in Rust and 400 ns in Python."""
     scatter = (0.98, 0.99, 1.0, 1.01, 1.5)
     return [
         Measured([100 * scale * part for part in scatter], [400 * scale * part for part in scatter]) for scale in scales

@@ -1,4 +1,4 @@
-"""The contract's table says what was checked, what came out, and what was declared."""
+"""The contract table shows what was checked, the results, and the declared exceptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE = ContractFile(schema=SCHEMA, service="a", program="stt-conformance", level
 
 
 def cells(file: ContractFile) -> list[tuple[str, str, Tone]]:
-    """The row of one service."""
+    """Text, detail and tone of each cell in a service's row."""
     table = contract([file])
     assert table is not None
     return [(cell.text, cell.detail, cell.tone) for cell in table.rows[0]]

@@ -18,7 +18,7 @@ PAGES = ("docs/FORMAT.md", "results/README.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a page in a language."""
+    """The fenced code blocks of a page in one language."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
@@ -41,7 +41,7 @@ def test_python_examples_run_and_print(page: str, place: int, text: str, example
         check=False,
     )
     assert run.returncode == 0, f"{page}, example {place}: {run.stderr}"
-    # The fixtures have no interval logs: that example has nothing to print.
+    # The fixtures have no interval logs, so that example prints nothing.
     assert run.stdout or ".hlog" in text
 
 

@@ -1,4 +1,4 @@
-"""Trials in which a service publishes: what the report says of them, and what it checks again."""
+"""Trials in which a service publishes: their tables and their checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACED = replace(FLOOD, variant="paced", load=open_load(200), latencies={"respons
 
 
 def row(folder: Path, spec: TrialSpec) -> dict[str, str]:
-    """The one row of a ladder's table, by title."""
+    """The only row of a ladder's table, keyed by column title."""
     (ladder,) = ladders(read_bundle(bundle(folder, [spec])))
     table = tables.tiers(ladder)
     (cells,) = table.rows

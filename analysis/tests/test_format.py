@@ -1,4 +1,4 @@
-"""The fixtures are what docs/schemas describes, and the types that are generated from it hold all of it."""
+"""The fixtures match docs/schemas, and the types generated from it lose nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS: dict[str, type] = {
 
 
 def fixtures(name: str, folder: Path) -> list[Any]:
-    """The first of a kind of file, parsed."""
+    """The first files of a kind, parsed."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in list(folder.glob(FILES.get(name, "nothing")))[:6]]
 
 
@@ -53,7 +53,7 @@ def test_what_is_read_can_be_written_back_and_is_what_the_schemas_describe(name:
 
 
 def holds_all_of(given: Any, written: Any) -> bool:
-    """Whether nothing of a value is lost or changed; what is absent may be written with its default."""
+    """Whether `written` has all of `given` unchanged; absent fields may be written with their defaults."""
     if isinstance(given, dict):
         return all(name in written and holds_all_of(one, written[name]) for name, one in given.items())
     if isinstance(given, list):

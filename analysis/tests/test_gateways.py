@@ -1,4 +1,4 @@
-"""Gateways side by side: at one load, as ratios to one of them, beside what was published."""
+"""Gateways side by side: at one load, as ratios to one of them, beside the published ratios."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def of(folder: Path, *specs: TrialSpec) -> tuple[Ladder, ...]:
 
 
 def gateway(name: str, share: float, process: int = 1, tier: int = 100) -> TrialSpec:
-    """A trial of a gateway that used so much of a CPU."""
+    """A trial of a gateway that used the given share of a CPU."""
     return replace(SESSIONS, service=name, service_share=share, process=process, tier=tier)
 
 
 def column(folder: Path, title: str, *specs: TrialSpec) -> dict[str, str]:
-    """A column of the one table, by gateway."""
+    """A column of the only table, keyed by gateway."""
     (table,) = gateways.side_by_side(of(folder, *specs), LINES, {})
     at = [one.title for one in table.columns].index(title)
     return {row[0].text: row[at].text for row in table.rows}

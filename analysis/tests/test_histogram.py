@@ -105,7 +105,7 @@ def test_a_curve_rises_to_the_last_value_and_says_where_samples_run_out() -> Non
     assert points[-1].quantile == 1
     supported = [point.quantile for point in points if point.supported]
     assert 0.999 < max(supported) < 0.9997
-    # Fine enough to draw, few enough to print.
+    # Enough points to draw a curve, few enough to print them.
     assert 60 < len(points) < 120
 
 

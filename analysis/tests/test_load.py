@@ -1,4 +1,4 @@
-"""A bundle that can't be read says which file, what is wrong and what to do."""
+"""The error for a bundle that can't be read names the file, the fault and what to do."""
 
 from __future__ import annotations
 

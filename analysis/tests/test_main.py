@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: output and exit codes."""
 
 from __future__ import annotations
 

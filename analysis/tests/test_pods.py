@@ -1,4 +1,4 @@
-"""Pods are shown with what decides whether their figures can be trusted."""
+"""The table of pods shows what decides whether their figures can be trusted."""
 
 from __future__ import annotations
 

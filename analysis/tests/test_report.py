@@ -1,4 +1,4 @@
-"""The page: sound, self-contained, and saying what matters first."""
+"""The HTML page: valid structure, self-contained, most important content first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input", "path", "rect", "line", "cir
 
 
 class Page(HTMLParser):
-    """Reads a page and notes what is wrong with its structure."""
+    """Parses a page and collects faults in its structure."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,18 +67,18 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All words of the page."""
+        """The text of the page with normalised white space."""
         return plain(re.sub(r"\s+", " ", " ".join(self.words).replace("\u00a0", " ")))
 
 
 @pytest.fixture(scope="module")
 def page(example_report: tuple[Path, Report]) -> Page:
-    """The example's page."""
+    """The page of the example bundle."""
     return Page(example_report[0].read_text(encoding="utf-8"))
 
 
 def page_of(folder: Path) -> Page:
-    """The page of a bundle."""
+    """Writes the report of a bundle and parses its page."""
     return Page(write_report(folder)[0].read_text(encoding="utf-8"))
 
 
@@ -161,7 +161,7 @@ def test_a_run_in_which_all_is_invalid_has_a_page_without_figures(tmp_path: Path
     assert page.faults == []
     assert "no valid trial" in page.text
     assert "0 of 2" in page.text
-    # Its own figures appear once, greyed, among all trials.
+    # Figures of an invalid trial appear only under "Every trial", greyed.
     assert page.text.count("389 k") == page.text[page.text.index("Every trial") :].count("389 k") > 0
 
 

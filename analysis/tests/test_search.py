@@ -1,10 +1,10 @@
 """`ladder search` against MLRsearch of PyPI, decision by decision.
 
-Both search the same simulated service. Theirs lays its loads out on a logarithmic grid of real numbers, ours are whole
-numbers; so in the comparison theirs is given our grid (`Grid` below takes the place of its `LoadRounding`), and then
-every load, every duration and every bound has to be the same. All else of theirs runs as it was published, except that
-our `low` start, which it doesn't have, goes straight to its main loop. With its own grid only what doesn't depend on
-the grid can be compared: see the last test.
+Both search the same simulated service. The library places loads on a logarithmic grid of real numbers, our loads are
+integers. So the comparison gives the library our grid (`Grid` below replaces its `LoadRounding`); then all loads,
+durations and bounds must be equal. The rest of the library runs as published, except that our `low` start, which it
+doesn't have, goes directly to its main loop. With the library's own grid, only results that don't depend on the grid
+can be compared; the last test does that.
 """
 
 import bisect
@@ -32,7 +32,7 @@ Decisions = list[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Grid:
-    """Whole loads in place of the library's logarithmic ones."""
+    """Our integer loads, in place of the library's logarithmic grid."""
 
     loads: list[int]
 
@@ -53,7 +53,7 @@ class Grid:
 
 @dataclass
 class Measurer(AbstractMeasurer):  # type: ignore[misc]
-    """Answers from a simulated service and notes what was asked."""
+    """Measures the simulated service and records each request."""
 
     service: Service
     asked: list[tuple[float, float]]
@@ -80,7 +80,7 @@ def program() -> Iterator[subprocess.Popen[str]]:
 def ours(
     goals: list[dict[str, Any]], limits: tuple[int, int], start: str, service: Service
 ) -> tuple[list[int], Decisions, Found]:
-    """Grid, decisions and bounds of our search."""
+    """Runs our search; returns its grid, decisions and bounds."""
     with program() as process:
         assert process.stdin
         assert process.stdout
@@ -108,7 +108,7 @@ def mlrsearch(
     service: Service,
     grid: list[int] | None,
 ) -> tuple[list[tuple[float, float]], list[tuple[float | None, float | None, float | None]]]:
-    """Decisions and bounds of the library, on our grid or on its own."""
+    """Runs the library on `grid`, or on its own grid without one; returns its decisions and bounds."""
     measurer = Measurer(service, [])
     config = Config(
         goals=[SearchGoal(**goal, fail_fast=False) for goal in goals],
@@ -142,7 +142,7 @@ def mlrsearch(
 
 
 def goal(**changes: float) -> dict[str, Any]:
-    """MLRsearch's own defaults, with changes."""
+    """A goal with MLRsearch's defaults and the given changes."""
     return {
         "loss_ratio": 0.0,
         "exceed_ratio": 0.5,
@@ -183,7 +183,7 @@ def noise(seed: int, number: int, sigma: float) -> float:
 
 
 def beyond(capacity: float, load: float) -> float:
-    """Losses of a service that carries so much and no more."""
+    """Loss ratio of a service that carries `capacity` and no more."""
     return 1.0 - capacity / load if load > capacity else 0.0
 
 

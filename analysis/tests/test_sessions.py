@@ -1,4 +1,4 @@
-"""Speech: what the report shows of sessions at their own pace."""
+"""Speech-to-text: the report of sessions at their own pace."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ SESSIONS = TrialSpec(
 
 
 def ladder(folder: Path, *specs: TrialSpec) -> Ladder:
-    """The one ladder of a bundle."""
+    """The only ladder of a bundle with these trials."""
     (found,) = ladders(read_bundle(bundle(folder, list(specs))))
     return found
 
 
 def row(one: Ladder, place: int = 0) -> dict[str, str]:
-    """A row of the tier table by its column."""
+    """A row of the tier table, keyed by column title."""
     table = tiers(one)
     return {column.title: cell.text for column, cell in zip(table.columns, table.rows[place], strict=True)}
 
@@ -60,7 +60,7 @@ def test_a_tier_counts_sessions_and_shows_what_their_objective_is_about(tmp_path
     assert found["p50 newest"].endswith("ms")
     assert found["p95 oldest"].endswith("s")
     assert found["p95 flush lateness"].endswith("ms")
-    # A tenth of a CPU over a hundred sessions is a millisecond each in every second.
+    # 0.1 CPU over 100 sessions is 1 ms per session and second.
     assert found["service CPU per session"] == "1.00\u00a0ms/s"
     assert found["errors per 100k replies"] == "0"
     assert found["inference CPU"] == "10\u00a0%"

@@ -45,7 +45,7 @@ def test_services_that_overlap_show_no_difference() -> None:
 
 
 def test_the_interval_of_three_processes_can_be_told_in_advance() -> None:
-    # All nine resamples' extremes are likelier than 2.5 %: the interval ends at the extreme ratios.
+    # Each extreme resample has a probability above 2.5 %, so the interval ends at the extreme ratios.
     low, _, high = known(ratio(processes(9, 10, 11), processes(5, 5, 5)))
     assert low == pytest.approx(9 / 5)
     assert high == pytest.approx(11 / 5)

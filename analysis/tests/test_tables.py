@@ -19,7 +19,7 @@ FLOOD = TrialSpec(due=400_000, dropped=2_000)
 
 
 def text(table: Table) -> list[str]:
-    """A table as lines, for the eye and for comparison."""
+    """A table as readable lines, for comparison."""
     head = " | ".join(column.title for column in table.columns)
     rows = [
         " | ".join(f"{cell.text} ({cell.detail})" if cell.detail else cell.text for cell in row) for row in table.rows
@@ -28,13 +28,13 @@ def text(table: Table) -> list[str]:
 
 
 def ladder_of(folder: Path, specs: Sequence[TrialSpec]) -> Ladder:
-    """The one ladder of a bundle."""
+    """The only ladder of a bundle with these trials."""
     (ladder,) = ladders(read_bundle(bundle(folder, list(specs))))
     return ladder
 
 
 def cells(table: Table, title: str) -> list[str]:
-    """A column."""
+    """The texts of the column with this title."""
     place = [column.title for column in table.columns].index(title)
     return [plain(row[place].text) for row in table.rows]
 

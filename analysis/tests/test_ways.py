@@ -1,4 +1,4 @@
-"""Publications that take different ways to their subscribers, side by side."""
+"""Publications that take different paths to their subscribers, side by side."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SECOND_NS = 1_000_000_000
 
 
 def processes(spec: TrialSpec) -> list[TrialSpec]:
-    """As many as an interval needs."""
+    """The same trial in three processes, which an interval needs."""
     return [replace(spec, process=number) for number in (1, 2, 3)]
 
 
 def tables(folder: Path, *specs: TrialSpec) -> tuple[Table, ...]:
-    """What a run with these trials has of it."""
+    """The tables of paths for a run with these trials."""
     return ways(ladders(read_bundle(bundle(folder, list(specs)))))
 
 
 def texts(table: Table) -> list[list[str]]:
-    """Its cells."""
+    """The texts of a table's cells by row."""
     return [[cell.text for cell in row] for row in table.rows]
 
 
@@ -82,7 +82,7 @@ def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
     assert "by process" in cost.caption
     assert [column.title for column in cost.columns][2:] == list(names)
     (row,) = texts(cost)
-    # 20 000 deliveries: 1, 2 and 4 s are 50, 100 and 200 s for a million.
+    # For 20 000 deliveries, 1, 2 and 4 s are 50, 100 and 200 s per million.
     assert [cell.replace("\u00a0", " ") for cell in row[2:]] == ["50.0 s", "100 s", "200 s"]
 
 

@@ -1,4 +1,4 @@
-"""Units and digits."""
+"""The format of numbers: units, digits, thousands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and says where it is.
+"""`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and prints the path of its HTML page.
 
-`python -m ws_ladder_analysis clients BUNDLE...`: prints what each client got out of its service, one bundle of each.
+`python -m ws_ladder_analysis clients BUNDLE...`: prints the results of several clients side by side, one bundle each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .report import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 written, 1 the bundle can't be read."""
+    """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read."""
     words = sys.argv[1:] if arguments is None else arguments
     return _clients(words[1:]) if words[:1] == ["clients"] else _report(words)
 

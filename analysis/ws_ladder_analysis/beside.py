@@ -1,7 +1,7 @@
-"""Published figures with what they really counted, and beside each what this bundle has for the same load. Pure.
+"""Published figures with what they counted, beside the figures of this bundle for the same load. Pure.
 
-There is no ratio here, by design: the published figures are of another machine, nobody can repeat them, and most count
-something else. What a client wrote and what an application got never meet in one number.
+There are no ratios here, by design: the published figures were measured on another machine, can't be repeated, and
+mostly count something else. What a client wrote and what an application got are never combined into one number.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from .ways import WAYS
 S = TypeVar("S", bound=Series[Any])
 
 PROGRAMS = (seeds.WSE_BENCH, seeds.TS_BENCH, seeds.PY_BENCH)
-# The harness's own services are there to test the harness: none of them is a WSE service.
+# Services with this prefix test the harness itself; none of them is a WSE service.
 _OWN_SERVICES = "self-test-"
-# Workloads by how little a service has to hold for a connection besides the connection.
+# Workloads in the order of how little memory a service needs for a connection besides the connection itself.
 _BY_CALM = ("connection-limit", "sustained-hold", "ping-latency", "connection-storm")
 _PER_CORE = "per core; ours per CPU of the service"
 
 
 @dataclass(frozen=True)
 class _Level(Generic[S]):
-    """What was published for a number of connections, and our tiers of as many, by the same kind of client."""
+    """Published figures for a number of connections, and our tiers with as many, from the same kind of client."""
 
     connections: int
     published: tuple[S, ...]
@@ -54,7 +54,7 @@ class _Level(Generic[S]):
 
 @dataclass(frozen=True)
 class _Kind(Generic[S]):
-    """A kind of figure: its table's caption, the heads of its figures, and how each side's are read."""
+    """A kind of figure: the caption and column titles of its table, and functions that read each side's figures."""
 
     caption: str
     titles: tuple[str, ...]
@@ -64,14 +64,14 @@ class _Kind(Generic[S]):
 
 @dataclass(frozen=True)
 class _Part:
-    """A table and where its published figures are from."""
+    """A table and the sources of its published figures."""
 
     table: Table
     sources: tuple[Source, ...]
 
 
 def beside(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
-    """The published documents and a table for each kind of figure; nothing where no valid trial corresponds to any."""
+    """The published documents and a table for each kind of figure; empty when no valid trial corresponds to any."""
     known = [one for one in ladders if program(one) in PROGRAMS and not one.service.startswith(_OWN_SERVICES)]
     parts = (*_floods(known), *_fanout(known))
     parts += (_storms(known), _pings(known), _holds(known), _most(known), _memory(known))
@@ -81,14 +81,14 @@ def beside(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
 
 
 def comparability(theirs: Iterable[Count], ours: Count, reasons: Sequence[str] = ()) -> Cell:
-    """Whether our figure says anything about theirs: words, never a number."""
+    """Whether our figure is comparable with the published ones, as text with the reasons why not."""
     different = [one for one in dict.fromkeys(theirs) if one is not ours]
     why = [f"theirs is {' or '.join(different)}, ours {ours}"] * bool(different) + list(reasons)
     return Cell(f"not comparable, because {'; and '.join(why)}" if why else "counted alike, on another machine")
 
 
 def _floods(ladders: Sequence[Ladder]) -> list[_Part | None]:
-    """A table for each message that was published."""
+    """A table for each message format and size that was published."""
     parts = []
     for message in dict.fromkeys((one.format, one.size_bytes) for one in seeds.FLOODS):
         caption = f"Floods: {message[0]}, {wording.count(message[1])} bytes"
@@ -99,7 +99,7 @@ def _floods(ladders: Sequence[Ladder]) -> list[_Part | None]:
 
 
 def _fanout(ladders: Sequence[Ladder]) -> list[_Part | None]:
-    """A table for each way of a publication."""
+    """A table for each path of a publication: one instance, Redis, cluster."""
     parts = []
     for workload, told in seeds_fanout.DELIVERIES.items():
         own = [one for one in ladders if one.workload == workload and is_closed(one)]
@@ -131,14 +131,14 @@ def _holds(ladders: Sequence[Ladder]) -> _Part | None:
 
 
 def _most(ladders: Sequence[Ladder]) -> _Part | None:
-    """Published limits, and the highest tier of ours whose connections all lasted."""
+    """Published limits, and our highest tier at which all connections lasted."""
     own = [one for one in ladders if one.workload == "connection-limit"]
     tiers = [(ladder, tier) for ladder in own for tier in reversed(ladder.tiers) if all_lasted(tier)]
     return _part(_Kind("The most connections", ("no more, because",), _held_off, reached), _apart(seeds.LIMITS, tiers))
 
 
 def _memory(ladders: Sequence[Ladder]) -> _Part | None:
-    """Published memory, and of each service its calmest ladder at its highest tier, which drowns what is shared."""
+    """Published memory per connection, and ours from each service's highest tier, where shared memory weighs least."""
 
     def order(pair: tuple[Ladder, Tier]) -> tuple[int, int]:
         calm = _BY_CALM.index(pair[0].workload) if pair[0].workload in _BY_CALM else len(_BY_CALM)
@@ -150,7 +150,7 @@ def _memory(ladders: Sequence[Ladder]) -> _Part | None:
 
 
 def _levels(series: Sequence[S], ladders: Sequence[Ladder]) -> list[_Level[S]]:
-    """Both sides by number of connections; nothing when no tier of ours has a valid trial."""
+    """Both sides by number of connections; empty when none of our tiers has a valid trial."""
     found = []
     for connections in sorted({level for one in series for level in one.figures}):
         tiers = [(ladder, tier) for ladder in ladders for tier in ladder.tiers if tier.connections == connections]
@@ -163,7 +163,7 @@ def _levels(series: Sequence[S], ladders: Sequence[Ladder]) -> list[_Level[S]]:
 
 
 def _apart(series: Sequence[S], tiers: Sequence[tuple[Ladder, Tier]]) -> list[_Level[S]]:
-    """Both sides where ours have connections of their own: of each service the first tier, if any is valid."""
+    """Both sides where the numbers of connections differ: the first valid tier in `tiers` of each service."""
     first: dict[str, tuple[Ladder, Tier]] = {}
     for ladder, tier in tiers:
         if tier.valid and any(is_of(one.source, ladder, tier) for one in series):
@@ -174,7 +174,7 @@ def _apart(series: Sequence[S], tiers: Sequence[tuple[Ladder, Tier]]) -> list[_L
 
 
 def _part(kind: _Kind[S], levels: Sequence[_Level[S]]) -> _Part | None:
-    """The rows of both sides, theirs first at each level."""
+    """A table with the rows of both sides, the published ones first at each level; `None` without levels."""
     if not levels:
         return None
     columns = [Column("connections"), Column("whose", number=False), *map(Column, kind.titles)]
@@ -192,7 +192,7 @@ def _part(kind: _Kind[S], levels: Sequence[_Level[S]]) -> _Part | None:
 
 def _published(kind: _Kind[S], one: S, connections: int) -> tuple[Cell, ...]:
     whose, counted = Cell("published", one.source.place), Cell(one.source.counted, one.source.fate)
-    # Nobody asked what bound it.
+    # The published figures don't say what bound them.
     return whose, *kind.theirs(one, connections), counted, NONE, NOTHING, NONE
 
 
@@ -220,7 +220,7 @@ def _documents(sources: Iterable[Source]) -> Table:
 def _rate(one: Rates, connections: int) -> tuple[Cell, ...]:
     value = one.figures[connections]
     threads = f"{wording.rate(value / seeds.THREADS)} per hardware thread"
-    # A client of one thread has no use for the other cores.
+    # A client with one thread can't use the other cores.
     detail = threads if one.cores == seeds.CORES else "of one client thread"
     return Cell(wording.rate(value)), Cell(wording.rate(value / one.cores), detail)
 

@@ -1,4 +1,4 @@
-"""What searches found: `confirmed ↔ borderline ↔ first solid fail`, and the bounds of each objective behind it."""
+"""The results of searches: `confirmed ↔ borderline ↔ first solid fail`, and the bounds of each objective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EDGES = {
 
 
 def brackets(run: Run) -> Table | None:
-    """One row for each search; nothing where none was made."""
+    """One row for each search; `None` when the run has none."""
     if not run.searches:
         return None
     cpus = run.plan.cpu.service.cpus
@@ -58,7 +58,7 @@ def _confirmed(found: SearchFound) -> Cell:
 
 
 def _projected(found: SearchFound, cpus: float) -> Cell:
-    """Sessions or messages that a whole CPU would carry if cost grew with the load, which nobody measured."""
+    """The load on one whole CPU, projected from a fraction under the assumption that cost is linear; not measured."""
     if found.confirmed is None:
         return NOTHING
     sign = AT_LEAST if found.at_least else ""
@@ -96,7 +96,7 @@ def _notes(run: Run, cpus: float) -> tuple[str, ...]:
 
 
 def bounds(run: Run) -> Table | None:
-    """The bounds of each objective, before they were confirmed."""
+    """The bounds of each objective, before confirmation."""
     rows = [
         (
             Cell(search.service),

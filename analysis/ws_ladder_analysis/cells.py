@@ -1,4 +1,4 @@
-"""What a table is made of, before it is rendered. Texts only: no markup here."""
+"""The parts of a table before it is rendered. Texts only: no markup here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .wording import NOT_AVAILABLE
 
 
 class Tone(StrEnum):
-    """What a cell says beyond its text; the text alone says it too."""
+    """How a cell is highlighted. The text must carry the same information without it."""
 
     PLAIN = ""
     GOOD = "good"
@@ -20,7 +20,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, a smaller second line, its tone."""
+    """One cell: its text, a smaller second line (`detail`) and its tone."""
 
     text: str
     detail: str = ""
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's head; numbers stand to the right."""
+    """The head of a column; columns of numbers are right-aligned."""
 
     title: str
     number: bool = True
@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its caption. The first cell of a row is its head."""
+    """A table with its caption. The first cell of each row is the row's head."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -45,6 +45,6 @@ class Table:
     notes: tuple[str, ...] = field(default=())
 
 
-# There should be a figure but there is none; and: nobody asked for one.
+# NOTHING: the figure is missing. NONE: the row has no such figure by design.
 NOTHING = Cell(NOT_AVAILABLE, tone=Tone.MUTED)
 NONE = Cell("—", tone=Tone.MUTED)

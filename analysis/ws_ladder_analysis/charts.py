@@ -1,6 +1,6 @@
-"""Which charts a report has: small multiples per workload, services beside each other on one scale.
+"""Decides which charts a report has: small multiples per workload, services beside each other on one scale.
 
-Draws nothing that has no figure; says in words what each chart shows.
+A chart is drawn only when it has figures. Each chart carries a text that describes it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .drawing import Chart
 from .ladders import Getter, Ladder, Tier, figure, percentile
 from .tables import cpu_per_session
 
-# Distribution charts in one report; beyond, only the lowest and highest tier of each ladder is drawn.
+# Most distribution charts in one report; with more, only the lowest and highest tier of each ladder are drawn.
 MOST_DISTRIBUTIONS = 60
-# Services beside each other, in the plan's order.
+# Colours of services beside each other, in the plan's order.
 _SERVICES = ("blue", "orange", "green", "violet", "red", "grey", "teal", "pink", "olive", "brown")
 _HISTOGRAMS = {
     "response_ns": "blue",
@@ -29,13 +29,13 @@ _HISTOGRAMS = {
     "oldest_ns": "green",
     "flush_lateness_ns": "red",
 }
-# Received minus sent beside received minus due: in the tables, and in a chart only clutter.
+# Latency counted from sending instead of from due: it is in the tables and would only clutter a chart.
 _LEFT_OUT = {"newest_service_ns", "oldest_service_ns", "lateness_ns"}
 _OUTCOMES = {"written": "grey", "delivered": "blue", "dropped": "red"}
 _SIDES = {"service": "blue", "generator": "orange"}
 _MEMORY = {"connections": ("KiB per connection", "memory"), "sessions": ("KiB per session", "memory")}
 _PERCENTILES = {"p50": "green", "p99": "blue", "p99.9": "violet"}
-# Of sessions, whose objectives are about these; their lines stand in the charts.
+# Percentiles of sessions' charts: the objectives are about them, and their bounds are drawn as lines.
 _SESSION_PERCENTILES = {"p50": "green", "p95": "blue"}
 NS_PER_MS = 1e6
 
@@ -43,7 +43,7 @@ Rows = list[dict[str, object]]
 
 
 def draw(group: Sequence[Ladder], every_distribution: bool, judged: Sequence[Objective] = ()) -> Iterator[Chart]:
-    """All charts of one workload and variant; bounds of its objectives `judged` stand in those of sessions."""
+    """All charts of one workload and variant; charts of sessions show the bounds of the objectives in `judged`."""
     yield from _sessions(group, judged) if group[0].is_sessions else _messages(group)
     yield from _beside(group, figure("service_bytes_per_connection"), "memory", *_MEMORY[group[0].unit], 1024)
     for ladder in group:
@@ -53,7 +53,7 @@ def draw(group: Sequence[Ladder], every_distribution: bool, judged: Sequence[Obj
 
 
 def _messages(group: Sequence[Ladder]) -> Iterator[Chart]:
-    """What a load of messages is about: outcomes, response, cost."""
+    """The charts of a load of messages: outcomes, response time, cost."""
     rates: dict[str, Getter] = {name: figure(f"{name}_per_second") for name in _OUTCOMES}
     yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "messages")
     yield from _beside(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
@@ -67,14 +67,14 @@ def _messages(group: Sequence[Ladder]) -> Iterator[Chart]:
 
 
 def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[Chart]:
-    """What sessions are about: how old the newest and the oldest audio of a reply is, against the objective."""
+    """The charts of sessions: age of the newest and oldest audio of a reply, with the objective's bound; CPU cost."""
     for name in ("newest_ns", "oldest_ns", "flush_lateness_ns"):
         yield from _latency(group, name, _SESSION_PERCENTILES, _marks(name, judged))
     yield from _beside(group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS)
 
 
 def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
-    """The bounds that objectives set to percentiles of a histogram, in milliseconds, by the percentile's name."""
+    """The bounds that objectives set on percentiles of a histogram, in milliseconds, by the percentile's name."""
     figures = ((one.figure, one.at_most) for one in judged)
     bounds = [(one.percentile_ms, bound) for one, bound in figures if isinstance(one, FigurePercentileMs)]
     return {
@@ -85,12 +85,12 @@ def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
 
 
 def count_distributions(ladders: Sequence[Ladder]) -> int:
-    """How many distribution charts there would be."""
+    """The number of distribution charts if every tier had one."""
     return sum(1 for ladder in ladders for tier in ladder.tiers if tier.histograms)
 
 
 def _rows(ladder: Ladder, series: dict[str, Getter], scale: float) -> Rows:
-    """Median and range of each figure at each tier; what has no figure has no row."""
+    """Median and range of each figure at each tier; a figure that a tier lacks gets no row."""
     return [
         {
             "tier": wording.count(tier.connections),
@@ -106,13 +106,13 @@ def _rows(ladder: Ladder, series: dict[str, Getter], scale: float) -> Rows:
 
 
 def _ends(rows: Rows) -> tuple[float, float]:
-    """The lowest and highest figure."""
+    """The lowest and highest value over all ranges."""
     low = min(float(str(row["low"])) for row in rows)
     return low, max(float(str(row["high"])) for row in rows)
 
 
 def _shown(colours: dict[str, str], rows: Rows) -> dict[str, str]:
-    """The series that have a figure: no legend names what isn't drawn."""
+    """The series that have a figure, so that the legend names only what is drawn."""
     found = {row["series"] for row in rows}
     return {name: colour for name, colour in colours.items() if name in found}
 
@@ -124,7 +124,7 @@ def _tiers(group: Sequence[Ladder]) -> list[str]:
 def _bars(
     group: Sequence[Ladder], series: dict[str, Getter], colours: dict[str, str], file: str, unit: str, title: str
 ) -> Iterator[Chart]:
-    """One chart of bars for each service, on one scale."""
+    """One bar chart for each service, all on one scale."""
     rows = [(ladder, _rows(ladder, series, 1)) for ladder in group]
     highest = max((_ends(found)[1] for _, found in rows if found), default=0)
     for ladder, found in rows:
@@ -139,7 +139,7 @@ def _bars(
 def _beside(
     group: Sequence[Ladder], getter: Getter, file: str, unit: str, title: str, scale: float = 1
 ) -> Iterator[Chart]:
-    """One chart of bars with all services beside each other."""
+    """One bar chart with all services beside each other."""
     colours = {ladder.service: _SERVICES[place % len(_SERVICES)] for place, ladder in enumerate(group)}
     rows = [row for ladder in group for row in _rows(ladder, {ladder.service: getter}, scale)]
     lowest, highest = _ends(rows) if rows else (0, 0)
@@ -154,7 +154,7 @@ def _beside(
 def _latency(
     group: Sequence[Ladder], name: str, colours: dict[str, str], marks: Mapping[str, float] | None = None
 ) -> Iterator[Chart]:
-    """Percentiles over tiers, one chart for each service, on one scale. A single tier has no course to draw."""
+    """Percentiles over tiers, one chart for each service, on one scale. Draws nothing for a single tier."""
     if len(_tiers(group)) < 2:
         return
     series = {label: percentile(name, float(label[1:])) for label in colours}
@@ -190,11 +190,11 @@ def _distribution(ladder: Ladder, tier: Tier) -> Iterator[Chart]:
 
 
 def _curve(name: str, values: histogram.Values) -> Rows:
-    """Points of a curve; the first unsupported one starts at the last supported, so that the line has no hole."""
+    """Points of a curve; the unsupported part starts at the last supported point, so that the line has no gap."""
     rows: Rows = []
     for point in histogram.curve(values):
         if point.value_ns == 0:
-            # A timer that was on time to the nanosecond has no place on a logarithmic axis.
+            # A logarithmic axis has no 0.
             continue
         inverse = min(1 / (1 - point.quantile), 2.0 * values.total) if point.quantile < 1 else 2.0 * values.total
         row: dict[str, object] = {
@@ -210,6 +210,6 @@ def _curve(name: str, values: histogram.Values) -> Rows:
 
 
 def _file(ladder: Ladder, what: str, shared: bool = False) -> str:
-    """A file name made of what the chart is of; anything unusual in a name becomes a dash."""
+    """A file name from workload, variant, service (unless `shared`) and `what`; unusual characters become dashes."""
     parts = [ladder.workload, ladder.variant, *([] if shared else [ladder.service]), what]
     return re.sub(r"[^\w.-]+", "-", "-".join(parts), flags=re.ASCII).strip("-.") or "chart"

@@ -1,7 +1,7 @@
-"""Recomputes what can be recomputed from a bundle and says where the files disagree with themselves.
+"""Recomputes what can be recomputed from a bundle and reports where its files disagree.
 
-A disagreement is a fault of the tools or of the files, not of the service: the report puts it on top. What the operator
-judged (an invalid trial, a failed objective) is no disagreement.
+A disagreement is a fault of the tools or of the files, not of the service; the report shows it at the top. An invalid
+trial or a failed objective is not a disagreement.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from . import wording
 from .ladders import objectives, planned_window
 from .load import Bundle, Trial
 
-# Rates are divided in another order than the operator's.
+# Relative tolerance for rates: they are computed in another order than the operator's.
 RATE_TOLERANCE = 1e-3
-# A load that ended before this share of the planned window ended by itself: its own window counts.
+# A load that ends before this share of the planned window ended by itself; rates then use its own window.
 ENDED_EARLY = 0.95
-# Figures that are copied or divided once may differ in the last digits only.
+# Relative tolerance for figures that are copied or divided once: they may differ in the last digits only.
 ROUNDING = 1e-6
 
 
@@ -52,20 +52,20 @@ class Check:
 
     where: str
     holds: bool
-    # What the two sides say, for the reader of a disagreement.
+    # The values of both sides, printed when they disagree.
     words: str
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Everything that was compared."""
+    """The number of comparisons made, and those that failed."""
 
     compared: int
     disagreements: tuple[Check, ...]
 
 
 def check(bundle: Bundle) -> Checked:
-    """Makes every comparison."""
+    """Makes all comparisons of a bundle: those of the run, then those of each trial."""
     made = [*_run(bundle), *(one for trial in bundle.trials for one in _trial(bundle.run, trial))]
     return Checked(len(made), tuple(one for one in made if not one.holds))
 
@@ -102,7 +102,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         yield Check(where, holds, words)
 
 
-# Each of these yields what is claimed, and whether it holds.
+# Each check yields pairs: the text of the disagreement, and whether the check holds.
 Claims = Iterator[tuple[str, bool]]
 
 
@@ -184,7 +184,7 @@ def _books(result: TrialResult) -> Claims:
 
 
 def _connection_books(trial: Trial, result: TrialResult) -> Claims:
-    """Both sides' books, connection by connection, compared again."""
+    """Compares the books of workers and service again, connection by connection."""
     if trial.service is not None:
         yield "service.json and result.json have other readings", trial.service.readings == result.service
     told = result.books.connections
@@ -200,7 +200,7 @@ def _connection_books(trial: Trial, result: TrialResult) -> Claims:
 
 
 def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
-    """Whether a connection's messages are accounted for; a dropped number is unknown to the application."""
+    """Whether a connection's messages are accounted for; the application doesn't see numbers of dropped messages."""
     if service is None:
         return False
     receiver = worker.receiver
@@ -215,7 +215,7 @@ def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
 
 
 def _received(receiver: ReceiverBook, sent: int | None) -> bool:
-    """Whether what a connection received adds up from its first message to its last, and is what was sent to it."""
+    """Whether the messages a receiver counted are complete from first to last and equal the number sent to it."""
     first, last = receiver.first, receiver.last
     expected = 0 if first is None or last is None else last - first + 1
     messages = receiver.received + receiver.duplicated + receiver.wrong + receiver.others
@@ -246,7 +246,7 @@ def _outcomes(result: TrialResult) -> Claims:
 def _sums(trial: Trial, result: TrialResult) -> Claims:
     if not trial.workers:
         return
-    # What a service dropped behind a receiver's last message was due, too, and only the service knows of it.
+    # Messages that the service dropped after a receiver's last one were due as well; only the service counts them.
     received = result.witness is Witness.RECEIVER
     counted = "delivered" if received else "due"
     pairs: list[tuple[str, int, list[int]]] = [
@@ -323,12 +323,12 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
 
 
 def _answered(windows: list[WindowCounts]) -> int:
-    """Messages that replies were for; a worker that says nothing of it got one reply for each."""
+    """Messages that were answered; a worker that doesn't report the number got one reply for each message."""
     return sum(window.answered or window.replies for window in windows)
 
 
 def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: float) -> dict[str, float]:
-    """Rates from the service's counters at the window's edges; a load that ended by itself has its own window."""
+    """Rates from the service's counters at the window's edges; a load that ended early uses its own window."""
     between = (end.unix_ns - start.unix_ns) / 1e9
     window = result.figures.window_seconds
     seconds = window if window < planned * ENDED_EARLY else between
@@ -354,7 +354,7 @@ def _readings(result: TrialResult) -> Claims:
     for name, reading in named.items():
         if reading is None:
             continue
-        # A service that keeps totals only may not count what it receives.
+        # A service without books per connection may not count what it receives.
         if result.books.connections is None:
             continue
         messages = reading.stats.messages
@@ -367,12 +367,12 @@ def _readings(result: TrialResult) -> Claims:
 
 
 def _processes(reading: Reading) -> tuple[object, ...]:
-    """The service's process and those of its companions: none of them may become another."""
+    """The process ids of the service and its companions; they must not change during a trial."""
     return (reading.pid, *sorted((name, process.pid) for name, process in reading.companions.items()))
 
 
 def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tuple[Objective, ...]) -> Claims:
-    """Rules that a valid trial must have met, judged again from the files."""
+    """Judges the rules that a valid trial must meet again, from the files."""
     if not is_valid(result.validity):
         return
     if isinstance(result.load, LoadOpen):
@@ -382,7 +382,7 @@ def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tup
         yield f"it is called bound by {result.bound_by} but the CPU shares say {bound}", result.bound_by == bound
     if not is_scheduled(result.load):
         return
-    # A generator that tells how late it tried is judged by that: what a blocked socket adds is the service's doing.
+    # If the generator reports when it tried to send, that counts: what a blocked socket adds is due to the service.
     tried = trial.histograms.get("lateness_ns")
     delay = tried or trial.histograms.get("delay_ns")
     late = None if delay is None else histogram.percentile_ns(delay, 99)
@@ -393,7 +393,7 @@ def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tup
     window_due = sum(worker.window.due for worker in trial.workers)
     if window_due:
         offered = sum(worker.window.sent for worker in trial.workers) if tried is None else tried.total
-        # What each load thread had in hand when the window ended was due before and sent after it.
+        # The messages that each load thread was sending when the window ended were due before its end, sent after it.
         in_hand = sum(math.ceil(worker.evidence.cpu_limit) for worker in trial.workers) * result.message.coalesce
         words = f"it is called valid although {offered / window_due:.2%} of the schedule was sent"
         yield words, offered >= window_due * limits.send_share - in_hand
@@ -406,9 +406,9 @@ def _strictest_ms(judges: tuple[Objective, ...]) -> float:
 
 
 def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
-    """What limited a closed loop or sessions, from the CPU shares; unknown without them.
+    """What limited a closed loop or sessions, by the CPU shares; `None` when it can't be known.
 
-    LoadSessions that a service carries are limited by their own pace, unless a CPU was used up.
+    Sessions that meet their objectives are limited by their own pace, unless a CPU was used up.
     """
     inference = result.figures.inference_cpu_share
     if inference is not None and inference >= limits.bound_share:

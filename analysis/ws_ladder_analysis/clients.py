@@ -1,7 +1,7 @@
-"""Clients side by side: what each got out of a service, from one bundle of each, beside what was published. Pure.
+"""Clients side by side: the results of each, from one bundle per client, and published figures. Pure.
 
-A client's row is its best valid trial of each kind. What bound a flood stands beside it: where the generator did, the
-row says how fast that client is and only a lower bound of the service.
+A client's row is its best valid trial of each kind, with what bound the flood. Where the generator bound it, the rate
+is that client's limit and only a lower bound of the service's capacity.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .seeds import CLIENTS, CORES
 from .tables import AT_LEAST
 
 FLOODS = ("throughput", "size-matrix", "format-comparison")
-# The size of the published floods, in bytes.
+# Message size of the published floods, in bytes.
 BASE_BYTES = 175
 
 Choice = Callable[[TrialResult], float | None]
 
 
 def clients(bundles: Sequence[Bundle]) -> Table:
-    """One row for each client, number of its processes, and service, over all bundles, in the order given."""
+    """One row for each client, number of processes and service over all bundles, in the given order."""
     columns = (
         Column("client", number=False),
         Column("service", number=False),
@@ -52,7 +52,7 @@ def clients(bundles: Sequence[Bundle]) -> Table:
 
 
 def published() -> Table:
-    """What was published for the same kinds of client, with what was really counted."""
+    """The published figures for the same kinds of client, with what they counted."""
     columns = (
         Column("published client", number=False),
         Column("processes"),
@@ -73,12 +73,12 @@ def published() -> Table:
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """Tables for a document."""
+    """Renders tables as Markdown."""
     return "\n".join(_markdown(table) for table in tables)
 
 
 def _key(result: TrialResult) -> tuple[str, int, str]:
-    """Client, processes, service."""
+    """The key of a row: client program, number of processes, service."""
     program = result.workers[0].program if result.workers else wording.NOT_AVAILABLE
     return program, len(result.workers), result.trial.service
 
@@ -130,7 +130,7 @@ def _format(result: TrialResult) -> str:
 
 
 def _cost(seconds_per_million: float | None) -> Cell:
-    """Seconds per million are microseconds each."""
+    """CPU per message in microseconds: seconds per million messages have the same number."""
     return NOTHING if seconds_per_million is None else Cell(f"{wording.digits(seconds_per_million)}{wording.GAP}µs")
 
 

@@ -1,7 +1,7 @@
 """Services side by side within one run: the ratio of their figures with an interval. Pure.
 
-A ratio whose interval holds 1 shows no difference, and says so; a rate that the generator bound is only a lower bound,
-and so is a ratio made of it.
+A ratio whose interval contains 1 shows no difference. A rate that the generator bound is only a lower bound, and so is
+a ratio computed from it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .statistics import PROCESSES_NEEDED, Ratio, Spread, ratio
 
 @dataclass(frozen=True)
 class Compared:
-    """A figure that is worth comparing."""
+    """A figure that is compared between services."""
 
     name: str
     getter: Getter
     shown: Callable[[float | None], str]
     more_is_better: bool
-    # Whether the generator can bound it.
+    # Whether the generator can limit the figure, which makes it a lower bound.
     is_rate: bool = False
 
 
@@ -61,13 +61,13 @@ class Comparison:
 
     @property
     def sign(self) -> str:
-        """`>=` or `<=` where a side is only a lower bound."""
+        """`>=` or `<=` when one side is only a lower bound; else empty."""
         sign = {(True, False): ">=", (False, True): "<="}.get((self.left_at_least, self.right_at_least))
         return sign + wording.GAP if sign else ""
 
     @property
     def conclusion(self) -> str:
-        """What may be said, in words."""
+        """The conclusion as text: which side is better, no difference, or `n/a` with the reason."""
         found = self.ratio
         if found is None:
             return "n/a: one side is 0"
@@ -99,7 +99,7 @@ def compare(ladders: Sequence[Ladder]) -> tuple[Comparison, ...]:
 
 
 def between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
-    """Compares two ladders, tier by tier."""
+    """Compares two ladders at every tier that both have."""
     theirs = {tier.connections: tier for tier in other.tiers}
     for tier in first.tiers:
         against = theirs.get(tier.connections)
@@ -110,7 +110,7 @@ def between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
 def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[Comparison]:
     scheduled = any(is_scheduled(result.load) for result in (*tier.results, *against.results))
     for one in FIGURES:
-        # A schedule sets the rate of an open loop: there is nothing to compare.
+        # The schedule sets the rate of an open loop, so there is nothing to compare.
         if one.is_rate and scheduled:
             continue
         left, right = tier.spread(one.getter), against.spread(one.getter)
@@ -131,7 +131,7 @@ def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[
 
 
 def _by_process(tier: Tier, getter: Getter) -> dict[int, list[float]]:
-    """A figure's repeats, grouped by service process."""
+    """The figure's values over repeats, keyed by service process."""
     processes: dict[int, list[float]] = {}
     for trial in tier.valid:
         value = getter(trial)

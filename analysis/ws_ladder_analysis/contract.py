@@ -1,4 +1,4 @@
-"""The table that says whether services kept their contract before their trials and after them. Pure."""
+"""The table that says whether services met their contract before their trials and after them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .cells import NONE, Cell, Column, Table, Tone
 
 
 def contract(files: Sequence[ContractFile]) -> Table | None:
-    """A service each; nothing where no service has a contract that can be checked."""
+    """One row per service; `None` when no service has a contract that can be checked."""
     if not files:
         return None
     titles = ("service", "level", "before its first trial", "after its last", "exceptions, and what it does instead")

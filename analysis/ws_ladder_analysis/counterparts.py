@@ -1,4 +1,4 @@
-"""What a tier of ours has to set beside a published figure, and which tier corresponds to which figure. Pure."""
+"""Reads the figures of our tiers that correspond to published ones, and decides which tiers correspond. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ growth = figure("service_bytes_per_connection")
 
 @dataclass(frozen=True)
 class Counterpart:
-    """What a tier has: its figures, what they count and who says so, and what else sets them apart."""
+    """A tier's figures, what they count, the witness, and further reasons why they aren't comparable."""
 
     figures: tuple[Cell, ...]
     counted: Count
@@ -30,7 +30,7 @@ class Counterpart:
 
 
 def delivered(tier: Tier) -> Counterpart:
-    """Only what a witness saw is a throughput; what a service says that it read is named as that."""
+    """Delivered per second with a witness; without one, received per second as a detail that is named as such."""
     together = dict.fromkeys(result.message.coalesce for result in tier.results)
     apart = tuple(f"ours went {wording.count(number)} to a write" for number in together if number != 1)
     if Witness.NONE not in tier.witnesses:
@@ -42,17 +42,17 @@ def delivered(tier: Tier) -> Counterpart:
 
 
 def received(tier: Tier) -> Counterpart:
-    """What receivers got of what a service published."""
+    """Rate at which receivers got the service's publications."""
     return Counterpart(_rates(tier, figure("delivered_per_second")), Count.NUMBERED, _witness(tier))
 
 
 def accepted(tier: Tier) -> Counterpart:
-    """How fast connections opened."""
+    """Rate at which connections opened."""
     return Counterpart(_rates(tier, figure("accepted_per_second")), Count.OPENED, _witness(tier))
 
 
 def waited(tier: Tier) -> Counterpart:
-    """Percentiles of all valid trials together."""
+    """Percentiles of the response time, over the merged histograms of all valid trials."""
     values = tier.histograms.get("response_ns")
     found = [histogram.percentile_ns(values, at) if values else None for at in seeds.PERCENTILES]
     cells = tuple(NOTHING if one is None else Cell(wording.duration(one)) for one in found)
@@ -60,7 +60,7 @@ def waited(tier: Tier) -> Counterpart:
 
 
 def lasted(tier: Tier) -> Counterpart:
-    """How many connections lasted, in the repeat in which that were the fewest."""
+    """The share of connections that lasted, in the repeat with the fewest."""
     worst = min(tier.results, key=_lasting)
     failed = worst.messages.due - worst.messages.delivered - worst.messages.late
     pings = f"{wording.count(failed)} of {wording.count(worst.messages.due)} pings unanswered"
@@ -70,7 +70,7 @@ def lasted(tier: Tier) -> Counterpart:
 
 
 def reached(tier: Tier) -> Counterpart:
-    """A tier's connections themselves are the figure."""
+    """No figure of its own: the tier's number of connections is the figure."""
     return Counterpart((NONE,), Count.LASTED, _witness(tier))
 
 
@@ -80,14 +80,14 @@ def all_lasted(tier: Tier) -> bool:
 
 
 def grown(tier: Tier) -> Counterpart:
-    """Memory of an open connection."""
+    """Growth of the service's resident memory per open connection."""
     found = tier.spread(growth)
     cell = Cell(wording.memory(found.median), over_repeats(found, wording.memory)) if found else NOTHING
     return Counterpart((cell,), Count.GROWTH, "read from the kernel")
 
 
 def _rates(tier: Tier, rate: Getter) -> tuple[Cell, Cell]:
-    """A rate, and that for each CPU that the service could use; below it, for each that both sides did use."""
+    """A rate, and the rate per CPU that the service could use; its detail is the rate per CPU that both sides used."""
     whole, each, both = tier.spread(rate), tier.spread(_per_cpu(rate)), tier.spread(_per_cpu_of_both(rate))
     sign = AT_LEAST if tier.at_least else ""
     together = f"{wording.rate(both.median)} per CPU of both sides" if both else ""
@@ -98,7 +98,7 @@ def _rates(tier: Tier, rate: Getter) -> tuple[Cell, Cell]:
 
 
 def _per_cpu(rate: Getter) -> Getter:
-    """By the CPUs that the service could use. From a fraction of one it would be a projection, so there is none."""
+    """The rate per CPU that the service could use. With less than one CPU it would be a projection and is `None`."""
 
     def read(trial: Trial) -> float | None:
         value, cpus = rate(trial), _cpus(trial)
@@ -108,7 +108,7 @@ def _per_cpu(rate: Getter) -> Getter:
 
 
 def _per_cpu_of_both(rate: Getter) -> Getter:
-    """By the CPU time that service and generator used; the published machine's cores were shared by both, too."""
+    """The rate per CPU that service and generator used; both shared the cores of the published machine, too."""
 
     def read(trial: Trial) -> float | None:
         value, result = rate(trial), trial.result
@@ -121,7 +121,7 @@ def _per_cpu_of_both(rate: Getter) -> Getter:
 
 
 def _cpus(trial: Trial) -> float | None:
-    """CPUs that the service could use, as they were read back."""
+    """CPUs that the service could use, as read back during the trial."""
     if trial.result is None:
         return None
     of = trial.result.service
@@ -139,13 +139,13 @@ def _witness(tier: Tier) -> str:
 
 
 def program(ladder: Ladder) -> str:
-    """The program that offered a ladder's load, without its version."""
+    """The program that generated a ladder's load, without its version; empty without workers."""
     workers = ladder.sample.workers if ladder.sample else []
     return workers[0].program.partition(" ")[0] if workers else ""
 
 
 def is_of(source: Source, ladder: Ladder, tier: Tier) -> bool:
-    """Whether a tier was offered by the kind of client that a source is about, in as many processes."""
+    """Whether a tier's load came from the source's kind of client, with as many processes."""
     if source.program not in (None, program(ladder)):
         return False
     made = [trial.result for trial in tier.trials if trial.result is not None]
@@ -154,5 +154,5 @@ def is_of(source: Source, ladder: Ladder, tier: Tier) -> bool:
 
 
 def is_closed(ladder: Ladder) -> bool:
-    """Whether the service set the pace, as it did in the published floods, storms and pings."""
+    """Whether the load is a closed loop, as in the published floods, storms and pings."""
     return ladder.sample is not None and isinstance(ladder.sample.load, LoadClosed)

@@ -1,7 +1,7 @@
-"""How charts are drawn: the colours, the three kinds of chart, and SVG that is fit to stand in a page. Knows no bundle.
+"""Draws charts: colours, kinds of chart, and SVG that can be embedded in a page. Knows nothing of bundles.
 
-Colours stand for one thing throughout (`COLOURS`); the page's style sheet restates each for dark screens by its value,
-so the SVG needs no script and no second copy.
+Each colour has one meaning in all charts (`COLOURS`). The page's style sheet overrides each by its value for dark
+screens, so the SVG needs no script and no second copy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLOURS = {
     "olive": "#6b6b00",
     "brown": "#7a4a21",
 }
-# The same on a dark screen.
+# The same colours for a dark screen.
 DARK = {
     "ink": "#e6edf3",
     "muted": "#a3adb8",
@@ -48,11 +48,11 @@ DARK = {
     "olive": "#c9c94b",
     "brown": "#c99267",
 }
-# Drawn at the width of a phone and scaled up from there.
+# In CSS pixels: charts are drawn at the width of a phone and scaled up.
 WIDTH, HEIGHT = 340, 240
 PNG_SCALE = 2
 
-# Where a point's name may stand, in the order in which it is tried: its side, and pixels to the right and down.
+# Positions of a point's name in the order in which they are tried: alignment, pixels to the right, pixels down.
 _Side = Literal["left", "center", "right"]
 _PLACES: tuple[tuple[_Side, int, int], ...] = (
     ("left", 9, 0),
@@ -64,12 +64,12 @@ _PLACES: tuple[tuple[_Side, int, int], ...] = (
     ("right", -9, -9),
     ("right", -9, 9),
 )
-# Of the width between the first and the last point, on both sides of them: room for a name.
+# Margin left and right of the points, as a share of the distance between the outermost ones: room for names.
 _ROOM = 0.38
 # Any of altair's charts; it has no common type that can be both layered and sized.
 Drawing = Any
 
-# Plain numbers below 1 000, then scaled.
+# Vega expressions for axis labels: plain numbers below 1 000, then with a scale letter; and percentiles.
 _NUMBER = "datum.value >= 1000 ? format(datum.value, '~s') : format(datum.value, ',~r')"
 _PERCENT = "datum.value <= 1 ? '0 %' : format(100 - 100 / datum.value, '.6~f') + ' %'"
 
@@ -78,10 +78,10 @@ _PERCENT = "datum.value <= 1 ? '0 %' : format(100 - 100 / datum.value, '.6~f') +
 class Chart:
     """A drawn chart."""
 
-    # Its file's name, without an ending.
+    # File name without extension.
     name: str
     title: str
-    # What it shows, for those who can't see it.
+    # Description for screen readers.
     words: str
     svg: str
     png: bytes
@@ -95,9 +95,9 @@ def bars(
     domain: tuple[float, float],
     unit: str = "connections",
 ) -> Drawing:
-    """Grouped bars over tiers, with the range over repeats. Rows have tier, series, value, low and high.
+    """Grouped bars over tiers with the range over repeats. Rows have tier, series, value, low and high.
 
-    `unit` is what a tier counts.
+    `unit` is what a tier counts; it is the title of the x axis.
     """
     axis = alt.Axis(tickCount=5, labelExpr=_NUMBER)
     y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=list(domain), nice=True), axis=axis)
@@ -120,7 +120,7 @@ def lines(
 ) -> Drawing:
     """Lines over tiers on a logarithmic axis, with the range over repeats. Rows as for `bars`.
 
-    `marks` are bounds: a dashed line at a value, in a colour's name, with the bound written above it.
+    `marks` are bounds by label, as value and colour name: each is a dashed line with its label above it.
     """
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     y = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(values=_steps(*domain), labelExpr=_NUMBER))
@@ -131,7 +131,7 @@ def lines(
 
 
 def _bound(label: str, mark: tuple[float, str]) -> tuple[Drawing, Drawing]:
-    """A dashed line at a bound, and its words above it at the left."""
+    """A dashed line at a bound, with its text above the left end."""
     value, colour = mark
     base = alt.Chart(pl.DataFrame([{"value": value, "words": f"{label} ≤ {value:g}"}])).encode(y="value:Q")
     line = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.2, color=COLOURS[colour])
@@ -140,7 +140,7 @@ def _bound(label: str, mark: tuple[float, str]) -> tuple[Drawing, Drawing]:
 
 
 def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title: str, farthest: float) -> Drawing:
-    """Percentile curves. Rows have series, inverse (1 / (1 - q)), value and supported; the rest is dotted."""
+    """Percentile curves. Rows have series, inverse (1 / (1 - q)), value and supported; unsupported parts are dotted."""
     ticks = [10**power for power in range(8) if 10**power <= farthest * 1.01]
     x = alt.X(
         "inverse:Q",
@@ -160,7 +160,7 @@ def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title:
 
 
 def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> Drawing:
-    """Named points on a logarithmic upright axis, whose areas are a third figure. Rows have name, x, y and size."""
+    """Named points with a logarithmic y axis; a point's area is a third figure. Rows have name, x, y and size."""
     low, high = (extreme(float(str(row["y"])) for row in rows) for extreme in (min, max))
     left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
     room = max(right - left, 1.0) * _ROOM
@@ -178,11 +178,11 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
 
 
 def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float]) -> list[Drawing]:
-    """The points' names: beside a point, above or below it, wherever none is yet. `across`, `up`: the axes' ends."""
+    """Places the points' names in the first free position. `across` and `up` are the ends of the x and y axis."""
     taken: list[tuple[float, float, float]] = []
     layers = []
     for row in sorted(rows, key=lambda row: -float(str(row["y"]))):
-        # Roughly where the point is drawn: what is left of the chart beside axes and legend.
+        # Approximate pixel position of the point: the chart's size less axes and legend.
         right = (float(str(row["x"])) - across[0]) / (across[1] - across[0]) * (WIDTH - 50)
         high = math.log(float(str(row["y"])) / up[0]) / math.log(up[1] / up[0]) * (HEIGHT - 90)
         width = 4.7 * len(str(row["name"]))
@@ -198,9 +198,9 @@ def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up
 
 
 def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
-    """Draws it."""
+    """Renders a chart to SVG and PNG, all charts at one size."""
     spec: dict[str, Any] = chart.properties(width=WIDTH, height=HEIGHT).to_dict()
-    # Axes and legend inside: all charts have one size, whatever their labels.
+    # Axes and legend count as part of the size, so that all charts have the same size with any labels.
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = _config()
     drawn = vlc.vegalite_to_svg(spec)
@@ -208,7 +208,7 @@ def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
 
 
 def _titled(svg: str, title: str) -> str:
-    """The chart on white under its title: a PNG stands alone."""
+    """The chart on a white background with its title, for a PNG that is used outside the page."""
     head = 22
     text = f'x="6" y="16" font-family="sans-serif" font-size="12" font-weight="bold" fill="{COLOURS["ink"]}"'
     return (
@@ -224,7 +224,7 @@ def _tiers(tiers: list[str], unit: str) -> alt.X:
 
 
 def _steps(low: float, high: float) -> list[float]:
-    """Marks of a logarithmic axis: 1, 2, 5 in each decade, or powers of ten alone over many."""
+    """Ticks of a logarithmic axis: 1, 2, 5 in each decade, or only powers of ten over more than three decades."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     digits = (1, 2, 5) if last - first <= 3 else (1,)
     return [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
@@ -249,7 +249,7 @@ def _config() -> dict[str, Any]:
     return {
         "background": None,
         "font": "sans-serif",
-        # Roles and labels of single marks: the figure has one label of its own.
+        # No roles and labels on single marks: the figure has one label as a whole.
         "aria": False,
         "view": {"stroke": None},
         "axisX": axis | {"grid": False},
@@ -259,7 +259,7 @@ def _config() -> dict[str, Any]:
 
 
 def _clean(svg: str, name: str) -> str:
-    """An SVG that can stand in a page beside others: no namespace addresses, ids of its own, fewer digits."""
+    """Prepares an SVG for a page with other SVGs: no namespace addresses, unique ids, fewer digits."""
     svg = re.sub(r' (xmlns(:\w+)?|role|aria-[a-z]+|pointer-events|class|stroke-miterlimit)="[^"]*"', "", svg)
     svg = re.sub(r'<path d="[^"]*"( display="none")?/>|<g></g>', "", svg)
     svg = re.sub(r'(id="|url\(#|href="#)(?=[\w-])', rf"\g<1>{name}-", svg)

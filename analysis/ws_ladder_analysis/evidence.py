@@ -1,4 +1,4 @@
-"""The tables that say under which circumstances figures were had: machines, CPU roles, versions, generators. Pure."""
+"""The tables of the conditions of a run: machines, CPU roles, versions, generators. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MACHINE: tuple[tuple[str, Callable[[Environment], str]], ...] = (
 
 
 def machines(bundle: Bundle) -> Table:
-    """Every machine that took part, a column each."""
+    """One column for each machine that took part."""
     found = bundle.run.machines
     columns = (Column("", number=False), *(Column(one.host or "unnamed", number=False) for one in found))
     rows = tuple((Cell(name), *(_text(read(one)) for one in found)) for name, read in _MACHINE)
@@ -35,11 +35,11 @@ def machines(bundle: Bundle) -> Table:
 
 
 def roles(bundle: Bundle) -> Table:
-    """Which CPUs each role had, and how much of them."""
+    """The CPUs of each role, and how much of them it may use."""
     plan = bundle.run.plan
     shapes = {"service": plan.cpu.service.cpus, "worker": plan.cpu.worker.cpus}
     if bundle.run.outside is not None:
-        # Somebody else started it: the plan's share was not given to it.
+        # The service was started outside the run, so the plan's CPU share doesn't apply to it.
         del shapes["service"]
     rows = [
         (Cell(role), Cell(cpus), _text(f"{shapes[role]:g}" if role in shapes else ""))
@@ -50,7 +50,7 @@ def roles(bundle: Bundle) -> Table:
 
 
 def versions(bundle: Bundle) -> Table:
-    """Programs and their versions."""
+    """Versions of the programs used; a commit with local changes is marked."""
     run = bundle.run
     clean = bool(run.commit) and not run.commit.endswith("+changes")
     commit = Cell(run.commit or "outside a checkout", tone=Tone.PLAIN if clean else Tone.WARN)
@@ -60,7 +60,7 @@ def versions(bundle: Bundle) -> Table:
 
 
 def generators(ladders: Sequence[Ladder]) -> Table:
-    """How the workers of each ladder were set up and fared, over all its trials."""
+    """Settings, start skew, clock uncertainty and throttling of each ladder's workers, over all its trials."""
     rows = tuple(_generator(ladder) for ladder in ladders if ladder.sample is not None)
     titles = (
         "ladder",
@@ -115,7 +115,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _all(values: Iterable[str]) -> str:
-    """What they say, each once."""
+    """The distinct values, joined by commas."""
     return ", ".join(dict.fromkeys(values))
 
 

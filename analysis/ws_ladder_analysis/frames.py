@@ -1,6 +1,6 @@
-"""A bundle as Polars frames: a row per trial, percentile, equation, point of a distribution. They become the CSV files.
+"""A bundle as Polars frames: a row per trial, percentile, equation, point of a distribution, comparison.
 
-Column names end in their unit. What has no figure is empty, never 0.
+Each frame becomes one CSV file. Column names end in their unit. A missing figure is an empty cell, never 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .compare import Comparison
 from .ladders import Ladder
 from .load import Bundle, Trial
 
-# The percentiles that are tabled; each needs its samples.
+# The percentiles in the table; each has a value only with enough samples.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 
 _ID = {"service": pl.String, "workload": pl.String, "variant": pl.String, "tier": pl.UInt32}
@@ -95,7 +95,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Frames:
-    """All tables of a bundle."""
+    """The frames of a bundle; each field's name is the name of its CSV file."""
 
     trials: pl.DataFrame
     percentiles: pl.DataFrame
@@ -104,14 +104,14 @@ class Frames:
     comparisons: pl.DataFrame
 
     def write(self, folder: Path) -> None:
-        """Writes each as `<name>.csv`."""
+        """Writes each frame to `folder` as `<field name>.csv`."""
         for one in fields(self):
             frame: pl.DataFrame = getattr(self, one.name)
             frame.write_csv(folder / f"{one.name}.csv")
 
 
 def frames(bundle: Bundle, ladders: Sequence[Ladder], comparisons: Sequence[Comparison]) -> Frames:
-    """The tables, rows in climbing order."""
+    """Builds the frames; rows are in climbing order."""
     ended = [(trial, trial.result) for trial in bundle.trials if trial.result is not None]
     return Frames(
         pl.DataFrame([_trial(trial) for trial in bundle.trials], schema=_TRIALS),

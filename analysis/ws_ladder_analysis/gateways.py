@@ -1,7 +1,7 @@
-"""Speech-to-text gateways side by side: what a frame costs each of them, in CPU, memory and code. Pure.
+"""Speech-to-text gateways side by side: CPU per frame, memory and lines of code. Pure.
 
-CPU per frame falls with the load, because wake-ups are shared, so gateways are compared at one number of sessions and
-as ratios to one of them, and never across loads.
+CPU per frame falls with the load, because wake-ups are shared. So gateways are compared at the same number of sessions,
+as ratios to one of them (the yardstick), and never across loads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .seeds_gateways import YARDSTICK
 from .statistics import Ratio, ratio
 from .tables import over_repeats
 
-# Seconds for a million frames are microseconds for one; times are printed from nanoseconds.
+# Seconds per million frames are microseconds per frame; times are printed from nanoseconds.
 CPU_PER_FRAME = figure("service_cpu_seconds_per_million")
 _NS_PER_US = 1e3
 _MEMORY = figure("service_rss_bytes")
@@ -37,21 +37,22 @@ _COLUMNS = (
 
 At = tuple[Ladder, Tier]
 Load = tuple[int, str]
-"""How many sessions, and the variant: the same load on another number of threads is another comparison."""
+"""Number of sessions, and the variant: the same load on another number of threads is another comparison."""
 
 
 def side_by_side(
     ladders: Sequence[Ladder], lines: Mapping[str, int], starts: Mapping[str, Sequence[float]]
 ) -> tuple[Table, ...]:
-    """A table for each load at which several gateways were measured, the yardstick among them; and one for each number
-    of sessions that was measured in several variants. `starts`: seconds until each was ready, by its name."""
+    """A table for each load at which the yardstick and at least one other gateway were measured; and a table for each
+    number of sessions that was measured in several variants. `lines`: lines of code, `starts`: seconds until ready,
+    both by service name."""
     groups = _groups(ladders)
     compared = [_table(_words(load, groups), group, lines, starts) for load, group in groups.items()]
     return (*compared, *_by_variant(ladders))
 
 
 def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None:
-    """CPU per frame against lines of code, at the load at which most gateways have a figure; memory is the area."""
+    """CPU per frame against lines of code at the load with the most gateways; a point's area is its memory."""
     groups = _groups(ladders)
     if not groups:
         return None
@@ -66,7 +67,7 @@ def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None
 
 
 def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
-    """Where the order of gateways by CPU per frame isn't the published one, a sentence for each pair."""
+    """A sentence for each pair of gateways whose order by CPU per frame differs from the published one."""
     groups = _groups(ladders)
     if not groups:
         return ()
@@ -82,7 +83,7 @@ def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
 
 
 def _groups(ladders: Sequence[Ladder]) -> dict[Load, list[At]]:
-    """Gateways with a valid figure by load, cheapest first; only where the yardstick has one too."""
+    """Gateways with a valid figure, by load, lowest CPU per frame first; only loads that the yardstick has too."""
     found: dict[Load, list[At]] = {}
     for ladder in ladders:
         for tier in _measured(ladder):
@@ -99,14 +100,14 @@ def _measured(ladder: Ladder) -> list[Tier]:
 
 
 def _words(load: Load, groups: Mapping[Load, object]) -> str:
-    """A load in words; its variant only where others have as many sessions."""
+    """A load as text; with its variant only when several variants have that number of sessions."""
     sessions, variant = load
     alone = sum(other == sessions for other, _ in groups) == 1
     return f"{wording.count(sessions)} sessions" + ("" if alone else f", {variant}")
 
 
 def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
-    """What a frame costs each gateway in one variant and in another at the same load: two threads beside one, say."""
+    """CPU per frame of each gateway in several variants at the same load, such as one thread and two threads."""
     found: dict[int, dict[str, dict[str, Tier]]] = {}
     for ladder in ladders:
         for tier in _measured(ladder):
@@ -123,7 +124,7 @@ def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
 
 
 def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
-    """A cell for each variant, with its ratio to the first that the gateway has."""
+    """A cell for each variant, with its ratio to the gateway's first variant."""
     first = next(variant for variant in variants if variant in tiers)
     cells = []
     for variant in variants:
@@ -167,7 +168,7 @@ def _row(service: str, tier: Tier, yardstick: Tier, code: int | None, starts: Se
 
 
 def _time(tier: Tier, getter: Getter, scale: float = 1.0) -> Cell:
-    """A time with its range; `scale` makes nanoseconds of it."""
+    """A time with its range; `scale` converts the figure to nanoseconds."""
     found = tier.spread(getter)
     if found is None:
         return NOTHING
@@ -184,7 +185,7 @@ def _memory(tier: Tier) -> Cell:
 
 
 def _beside(found: Ratio | None) -> Cell:
-    """A ratio with its interval, where there were processes enough."""
+    """A ratio with its interval; without an interval when there were too few processes."""
     if found is None:
         return NOTHING
     detail = "" if found.low is None else f"{wording.digits(found.low)} to {wording.digits(found.high or 0)}"
@@ -199,7 +200,7 @@ def _published(service: str) -> Cell:
 
 
 def _by_process(tier: Tier) -> dict[int, list[float]]:
-    """CPU per frame of each process's repeats."""
+    """CPU per frame of each repeat, keyed by service process."""
     values: dict[int, list[float]] = {}
     for trial in tier.valid:
         if (value := CPU_PER_FRAME(trial)) is not None:

@@ -1,4 +1,4 @@
-"""Trials grouped as people read them: ladders of tiers, each tier with its repeats. Pure."""
+"""Groups trials into ladders of tiers, each tier with its repeats. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import wording
 from .load import Bundle, Trial
 from .statistics import Spread, spread
 
-# Reads one figure off a trial; `None` where the trial has none.
+# Reads one figure of a trial; `None` where the trial has none.
 Getter = Callable[[Trial], float | None]
 
 
@@ -29,31 +29,31 @@ class Tier:
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
-        """The trials that may be used."""
+        """The tier's valid trials."""
         return tuple(trial for trial in self.trials if trial.valid)
 
     @cached_property
     def results(self) -> tuple[TrialResult, ...]:
-        """Results of the valid trials."""
+        """The results of the valid trials."""
         return tuple(trial.result for trial in self.valid if trial.result is not None)
 
     def spread(self, getter: Getter) -> Spread | None:
-        """A figure over the valid trials."""
+        """Median and range of a figure over the valid trials; `None` when a trial has no such figure."""
         return spread([getter(trial) for trial in self.valid])
 
     @cached_property
     def bounds(self) -> tuple[BoundBy, ...]:
-        """What limited the valid trials, each once."""
+        """What limited the valid trials, without duplicates."""
         return tuple(dict.fromkeys(result.bound_by for result in self.results if result.bound_by is not None))
 
     @property
     def at_least(self) -> bool:
-        """Whether rates are lower bounds: in some trial it was the generator that gave out."""
+        """Whether rates are lower bounds, because the generator limited at least one trial."""
         return BoundBy.GENERATOR in self.bounds
 
     @cached_property
     def witnesses(self) -> tuple[Witness, ...]:
-        """Who says that messages arrived."""
+        """The witnesses of the valid trials, without duplicates."""
         return tuple(dict.fromkeys(result.witness for result in self.results))
 
     @cached_property
@@ -63,7 +63,7 @@ class Tier:
 
     @cached_property
     def histograms(self) -> dict[str, Values]:
-        """Histograms of the valid trials, merged."""
+        """The histograms of the valid trials, merged by name."""
         names = dict.fromkeys(name for trial in self.valid for name in trial.histograms)
         return {
             name: histogram.merge(trial.histograms[name] for trial in self.valid if name in trial.histograms)
@@ -82,21 +82,21 @@ class Ladder:
 
     @property
     def name(self) -> str:
-        """What tells it from other ladders of the service."""
+        """Workload and variant; the variant is left out when it is `standard`."""
         return self.workload if self.variant == "standard" else f"{self.workload} · {self.variant}"
 
     @property
     def is_sessions(self) -> bool:
-        """Whether its load is sessions at their own pace."""
+        """Whether the load is sessions at their own pace."""
         return self.sample is not None and isinstance(self.sample.load, LoadSessions)
 
     @property
     def unit(self) -> str:
-        """What a tier counts."""
+        """What a tier counts: `sessions` or `connections`."""
         return "sessions" if self.is_sessions else "connections"
 
     def load_of(self, tier: Tier) -> str:
-        """`1 session`, `1 000 connections`."""
+        """The tier's load as text, such as `1 session` or `1 000 connections`."""
         return wording.number_of(tier.connections, self.unit)
 
     @property
@@ -106,13 +106,13 @@ class Ladder:
 
     @cached_property
     def sample(self) -> TrialResult | None:
-        """Any result, a valid one first: for what all trials of the ladder share."""
+        """One result, valid if there is one, from which to read what all trials of the ladder share."""
         results = [trial.result for trial in self.trials if trial.result is not None]
         return next((result for result in results if is_valid(result.validity)), results[0] if results else None)
 
 
 def ladders(bundle: Bundle) -> tuple[Ladder, ...]:
-    """The ladders of a run, in the plan's order, services side by side within each."""
+    """The ladders of a run in the plan's order; ladders of one workload are in the plan's order of services."""
     order = {(ladder.workload, ladder.variant): place for place, ladder in enumerate(bundle.run.plan.ladders)}
     services = {name: place for place, name in enumerate(bundle.run.plan.services)}
 
@@ -133,7 +133,7 @@ def _ladder(trials: tuple[Trial, ...]) -> Ladder:
 
 
 def objectives(plan: WirePlan, workload: str, variant: str) -> tuple[Objective, ...]:
-    """What trials of a ladder must reach."""
+    """The plan's objectives for a workload and variant."""
     return tuple(
         objective
         for ladder in plan.ladders
@@ -143,7 +143,7 @@ def objectives(plan: WirePlan, workload: str, variant: str) -> tuple[Objective, 
 
 
 def planned_window(plan: WirePlan, trial: Trial) -> float:
-    """Seconds of a trial's window as it was meant: a search chooses those of its own trials, the plan all others."""
+    """The planned length of a trial's window in seconds; a search sets it for its own trials, the plan for others."""
     if trial.entry.search is not None:
         return trial.entry.search.window_seconds
     of = (trial.id.workload, trial.id.variant)
@@ -152,7 +152,7 @@ def planned_window(plan: WirePlan, trial: Trial) -> float:
 
 
 def percentile(name: str, at: float) -> Getter:
-    """Reads a percentile of a histogram, in nanoseconds."""
+    """Returns a getter for a percentile (`at`, 0 to 100) of a trial's histogram, in nanoseconds."""
 
     def read(trial: Trial) -> float | None:
         values = trial.histograms.get(name)
@@ -161,12 +161,12 @@ def percentile(name: str, at: float) -> Getter:
     return read
 
 
-# Figures that only a witness can give.
+# Figures that are unknown without a witness.
 _WITNESSED = {"delivered_per_second", "failed_share"}
 
 
 def figure(name: str) -> Getter:
-    """Reads a field of `figures`. Without a witness nobody knows what was delivered or what failed."""
+    """Returns a getter for a field of `figures`. Without a witness, what was delivered and what failed is unknown."""
 
     def read(trial: Trial) -> float | None:
         result = trial.result

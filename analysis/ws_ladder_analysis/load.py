@@ -1,4 +1,4 @@
-"""Reads a bundle from its folder. Computes nothing; a file that can't be used is an error that names it."""
+"""Reads a bundle from its folder. Computes nothing; a file that can't be read raises an error that names it."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ T = TypeVar("T", ContractFile, Run, ServiceFile, TrialFile, TrialResult, WorkerR
 
 
 class BundleError(Exception):
-    """A bundle that can't be read; the text names the file and the way out."""
+    """A bundle can't be read; the text names the file and says what to do."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial of the plan with what it left, if anything."""
+    """A trial of the plan with the files that it left; fields are `None` or empty where it left none."""
 
     entry: TrialEntry
     result: TrialResult | None
     workers: tuple[WorkerResult, ...]
     service: ServiceFile | None
-    # What it was judged by; none in bundles from before schema 2.
+    # What the trial was judged by; `None` in bundles older than schema 2.
     file: TrialFile | None
 
     @property
     def id(self) -> TrialId:
-        """Which trial."""
+        """Service, workload, variant, tier, process and repeat."""
         return self.entry.trial
 
     @property
     def name(self) -> str:
-        """What it is called, which is also its folder inside `trials/`."""
+        """The trial's name, which is also the name of its folder inside `trials/`."""
         return trial_name(self.entry.trial)
 
     @property
     def valid(self) -> bool:
-        """Whether it has a result that may be used."""
+        """Whether the trial has a result and that result is valid."""
         return self.result is not None and is_valid(self.result.validity)
 
     @cached_property
     def histograms(self) -> dict[str, Values]:
-        """The merged histograms, decoded."""
+        """The decoded histograms of the result, merged over its workers; empty without a result."""
         if self.result is None:
             return {}
         where = f"trials/{self.name}/result.json: histograms"
@@ -78,16 +78,16 @@ class Bundle:
     folder: Path
     run: Run
     trials: tuple[Trial, ...]
-    # Folders with a result that `run.json` doesn't list.
+    # Folders in `trials/` with a result that `run.json` doesn't list.
     strays: tuple[str, ...]
-    # Of each service whether it kept its contract; empty where no program checks it, and in bundles from before it was.
+    # Contract checks, one per service; empty where no program checks the contract and in bundles older than the check.
     contracts: tuple[ContractFile, ...] = ()
-    # Seconds from the start of each service until it was ready, by its name; empty in bundles without a timeline.
+    # Start-up times of each service in seconds, by service name; empty in bundles without a timeline.
     starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Reads `run.json` and everything it points to."""
+    """Reads `run.json` and all files that it lists. Raises `BundleError` when one can't be read."""
     file = folder / "run.json"
     if not file.is_file():
         raise BundleError(f"{folder} is no bundle: it has no run.json; name a folder such as results/<run-id>")
@@ -110,9 +110,9 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def _starts(file: Path) -> dict[str, tuple[float, ...]]:
-    """How long each service took to be ready, in the order of its starts."""
+    """Seconds from start to ready by service, in the order of its starts."""
     found: dict[str, tuple[float, ...]] = {}
-    # A run that was killed leaves half a line at the end.
+    # The last line may be incomplete when the run was killed.
     lines = file.read_text().split("\n")[:-1] if file.is_file() else []
     for number, line in enumerate(lines, 1):
         try:

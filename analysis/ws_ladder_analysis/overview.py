@@ -1,4 +1,4 @@
-"""The tables over all ladders: what stands out, what doesn't count, services beside each other."""
+"""The tables over all ladders: the headline figures, unusable trials, services beside each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
 
 
 def headlines(ladders: Sequence[Ladder]) -> Table:
-    """One row for each ladder: the tier that says most about it."""
+    """One row for each ladder: its most informative tier (see `telling`)."""
     titles = ("carries", "latency", "verdict", "bound by", "valid trials", "load", "witness")
     units = dict.fromkeys(ladder.unit for ladder in ladders) or ["connections"]
     columns = [Column("ladder", number=False), Column(" or ".join(units))]
@@ -45,7 +45,7 @@ def _witness(result: TrialResult) -> Cell:
 
 
 def telling(ladder: Ladder) -> Tier | None:
-    """The tier that says most: of those that pass (without objectives: of all) a flood's fastest, else the highest."""
+    """The most informative tier: of those that pass (without objectives: of all), a flood's fastest, else the highest."""
     usable = [tier for tier in ladder.tiers if tier.valid]
     judged = any(tier.verdicts for tier in usable)
     passing = [tier for tier in usable if all(tier.verdicts)] if judged else usable
@@ -58,7 +58,7 @@ def telling(ladder: Ladder) -> Tier | None:
 
 
 def _floods(result: TrialResult) -> bool:
-    """Whether it sent for as long as the window lasted and as fast as sockets took it."""
+    """Whether the load was a flood: a closed loop without a fixed number of messages per connection."""
     return isinstance(result.load, LoadClosed) and result.load.messages_per_connection is None
 
 
@@ -74,7 +74,7 @@ def _latency(tier: Tier) -> Cell:
 
 
 def unusable(ladders: Sequence[Ladder]) -> Table | None:
-    """Trials without a figure that may be used, with the reason."""
+    """The trials that aren't valid, with the reason; `None` when all are."""
     rows = [(Cell(trial.name), ended(trial)) for ladder in ladders for trial in ladder.trials if not trial.valid]
     if not rows:
         return None
@@ -83,7 +83,7 @@ def unusable(ladders: Sequence[Ladder]) -> Table | None:
 
 
 def comparisons(found: Sequence[Comparison]) -> Table | None:
-    """Services side by side: the ratio with its interval."""
+    """Services side by side, as ratios with intervals; `None` without comparisons."""
     if not found:
         return None
     first = found[0]

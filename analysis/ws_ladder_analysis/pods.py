@@ -1,4 +1,4 @@
-"""The table of the pods that took part, where a run was climbed in a cluster. Pure."""
+"""The table of the pods that took part in a run in a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bench_format.schemas import Pod, TrialResult
 from . import wording
 from .cells import NOTHING, Cell, Column, Table, Tone
 
-# Only pods of this class are promised the CPU that they ask for.
+# The QoS class of pods whose CPU limits equal their requests; all other classes are marked in the table.
 _PROMISED = "Guaranteed"
-# A digest is told from others by its first characters.
+# Leading characters of an image digest that are printed; enough to tell digests apart.
 _DIGEST = 12
 
 
 def pods(results: Iterable[TrialResult]) -> Table | None:
-    """Pods of all trials, those that differ only by name in one row; nothing where there were none."""
+    """The pods of all trials; those that differ only by name share a row. `None` when no trial has pods."""
     alike: dict[Pod, dict[str, Pod]] = {}
     throttled: dict[Pod, list[int]] = {}
     for result in results:

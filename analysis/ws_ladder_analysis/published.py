@@ -1,4 +1,4 @@
-"""What a published figure is: where it stands, whose it is, what it really counted. `seeds.py` has the figures."""
+"""The types of published figures: the document, the client, and what was counted. `seeds.py` has the figures."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-# A figure, or several.
+# One figure, or a mapping of several.
 F = TypeVar("F")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A published page."""
+    """A published page of results."""
 
     name: str
     title: str
     tested: str
-    # The version that it names, and what its figures are of by the history of the repository that holds it.
+    # The version that the page names, and the version that its figures are of according to its repository's history.
     named: str
     really: str
 
 
 class Count(StrEnum):
-    """What a figure counts: only figures that count the same say anything about each other."""
+    """What a figure counts. Only figures that count the same thing are comparable."""
 
     # Messages.
     DELIVERED = "what the application got"
@@ -47,30 +47,30 @@ class Count(StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """Where figures stand, who made them, and what they counted."""
+    """The source of published figures: document, version, client, and what was counted."""
 
     document: Document
     part: str
     # The version that these figures are of.
     version: str
-    # Our program that offers the same, and the number of its processes; `None`: any.
+    # The program of ours that offers the same load, and the number of its processes; `None`: any.
     program: str | None
     processes: int | None
     counted: Count
-    # What became of what was counted, in a few words.
+    # What the server did with what was counted, in a few words.
     fate: str = ""
-    # What else has to be known, in sentences.
+    # Limitations to print below the table, as sentences.
     caveats: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
-        """Document, part and version, in short."""
+        """Document, part and version as one short text."""
         return f"{self.document.name}, {self.part}; version {self.version}"
 
 
 @dataclass(frozen=True)
 class Series(Generic[F]):
-    """Figures by number of connections."""
+    """Published figures, keyed by number of connections."""
 
     source: Source
     figures: dict[int, F]
@@ -78,43 +78,43 @@ class Series(Generic[F]):
 
 @dataclass(frozen=True)
 class Rates(Series[float]):
-    """Things per second."""
+    """Messages or connections per second."""
 
     # Cores that the client's processes could use.
     cores: int
-    # Of floods.
+    # Message format and size; they apply to floods only.
     format: str = "json"
     size_bytes: int = 175
 
 
 @dataclass(frozen=True)
 class Percentiles(Series[dict[float, float]]):
-    """Milliseconds by percentile."""
+    """Latency in milliseconds, keyed by percentile (0 to 100)."""
 
 
 @dataclass(frozen=True)
 class Held(Series[float]):
-    """The share of connections that lasted so many seconds."""
+    """The share (0 to 1) of connections that stayed open for `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Most(Series[str]):
-    """The most connections that were open at once, and what held more off."""
+    """What prevented more connections; the key is the highest number that was open at once."""
 
 
 @dataclass(frozen=True)
 class Memory(Series[float]):
-    """Bytes for each connection."""
+    """Memory per connection in bytes."""
 
-    # The sum as it was published.
+    # The total as it was published.
     total: str
 
 
 @dataclass(frozen=True)
 class PublishedClient:
-    """A row of the published table of clients. Rates per second; nothing where nothing was published."""
+    """A row of the published table of clients. Rates are per second; `None` where no figure was published."""
 
     client: str
     processes: int
@@ -124,5 +124,5 @@ class PublishedClient:
     binary: float | None
     accepted: float | None
     connections: int | None
-    # What was really counted.
+    # What the published rates counted, as read in the client's code.
     counted: str

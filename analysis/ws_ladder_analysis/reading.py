@@ -1,4 +1,4 @@
-"""What a reader of a report has to know, and its words. Prose only."""
+"""The explanations and the glossary that a report prints. Text only: no code and no figures."""
 
 from __future__ import annotations
 

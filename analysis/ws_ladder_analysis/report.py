@@ -1,6 +1,6 @@
-"""A bundle as a report: one HTML file that needs nothing else, the same in Markdown, tables as CSV and charts as PNG.
+"""Writes a bundle's report: one self-contained HTML file, the same in Markdown, tables as CSV and charts as PNG.
 
-Puts together what the other modules made; computes nothing itself.
+Assembles what the other modules return; computes nothing itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .ways import ways
 
 @dataclass(frozen=True)
 class Section:
-    """One workload in one variant, services beside each other."""
+    """The section of one workload and variant, services beside each other."""
 
     title: str
     anchor: str
@@ -50,7 +50,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the templates print."""
+    """All data that the templates print."""
 
     run: Run
     lede: str
@@ -58,17 +58,17 @@ class Report:
     unfinished: str
     checked: Checked
     headlines: Table
-    # What searches found, and the bounds behind it.
+    # Results of searches, and the bounds of each objective.
     capacity: tuple[Table, ...]
     unusable: Table | None
     sections: tuple[Section, ...]
-    # Speech-to-text gateways side by side, with a picture and where their order isn't the published one; or empty.
+    # Speech-to-text gateways side by side, their chart, and differences from the published order; empty without any.
     gateways: tuple[Table, ...]
     gateways_picture: Chart | None
     gateways_differences: tuple[str, ...]
-    # Ways from a publisher to its subscribers side by side; empty where the run has but one.
+    # Paths from a publisher to its subscribers side by side; empty when the run has only one.
     ways: tuple[Table, ...]
-    # Published figures and ours; empty where none correspond.
+    # Published figures beside ours; empty when none correspond.
     beside: tuple[Table, ...]
     books: tuple[Table, ...]
     books_held: str
@@ -78,7 +78,7 @@ class Report:
 
 
 def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report]:
-    """Reads the bundle, writes its report into `output` (by default the bundle's `report/`), gives back where."""
+    """Reads the bundle and writes its report to `output` (default: the bundle's `report/`). Returns the page's path."""
     bundle = read_bundle(folder)
     found = ladders(bundle)
     compared = compare(found)
@@ -87,7 +87,7 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
     target.mkdir(parents=True, exist_ok=True)
     frames(bundle, found, compared).write(target)
     for old in target.glob("*.png"):
-        # An earlier report may have had charts that this one hasn't.
+        # An earlier report may have left charts that this one doesn't have.
         old.unlink()
     drawn = [chart for section in report.sections for chart in (*section.charts, *section.distributions)]
     for chart in (*drawn, *filter(None, [report.gateways_picture])):
@@ -98,7 +98,7 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
 
 
 def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison]) -> Report:
-    """The report as data."""
+    """Builds the report as data for the templates."""
     every = count_distributions(found) <= MOST_DISTRIBUTIONS
     groups = [tuple(group) for _, group in groupby(found, key=lambda one: (one.workload, one.variant))]
     results = [trial.result for trial in bundle.trials if trial.result is not None]
@@ -131,7 +131,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
 
 
 def render(report: Report, template: str) -> str:
-    """Fills a template; text is escaped for HTML, charts stand as they are."""
+    """Renders a template; text is escaped for HTML, charts are inserted as they are."""
     html = template.endswith(".html.j2")
     environment = Environment(
         loader=PackageLoader(__package__, "templates"),
@@ -169,7 +169,7 @@ def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Compari
 
 
 def _section_facts(bundle: Bundle, group: Sequence[Ladder]) -> tuple[tuple[str, str], ...]:
-    """What all figures of a section have in common: above all, how load was offered and who says that it arrived."""
+    """What all figures of a section have in common, above all the load model and the witness."""
     first = group[0]
     samples = [ladder.sample for ladder in group if ladder.sample is not None]
     facts = []
@@ -184,7 +184,7 @@ def _section_facts(bundle: Bundle, group: Sequence[Ladder]) -> tuple[tuple[str, 
 
 
 def _window(group: Sequence[Ladder]) -> str:
-    """How long the measured windows were; those of a storm differ."""
+    """The length of the measured windows as text; a range when they differ, as in a storm."""
     trials = [trial for ladder in group for trial in ladder.trials if trial.result is not None]
     found = sorted(trial.result.figures.window_seconds * 1e9 for trial in trials if trial.result is not None)
     shortest, longest = wording.duration(found[0]), wording.duration(found[-1])
@@ -255,12 +255,12 @@ def _anchor(title: str) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    """Text that can't break a Markdown table."""
+    """Escapes text so that it can't break a Markdown table."""
     return re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _put(file: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one, never half of one."""
+    """Writes a file atomically: a reader sees the old content or the new, never a part."""
     temporary = file.with_name(f".{file.name}.part")
     temporary.write_bytes(content)
     temporary.replace(file)

@@ -1,14 +1,13 @@
-"""The figures that others published for services and clients of the same protocol, and what each really counted.
+"""The figures that others published for services and clients of the same protocol, and what each counted.
 
-They are of one machine: 32 cores, 64 hardware threads, which client and server shared; and of a server that handed
-nothing to an application. A rate per core may stand beside another machine's; a latency has no such form, and what a
-client counted is no delivery.
+They were measured on one machine with 32 cores and 64 hardware threads, which client and server shared, with a server
+that handed nothing to an application. A rate per core can be compared with another machine's; a latency can't, and what
+a client counted is not a delivery.
 
-Where each number was taken from: a `Source` names its document and the test or the paragraph in it. `RUST` is the
-stress test with the Rust client (tests 1 to 7), `TYPESCRIPT` that with the TypeScript client, `OVERVIEW` the page of
-headline numbers, `FANOUT` the page on fan-out, here for its memory table alone (`seeds_fanout.py` has the rest). What a
-number counted was read in the clients and the server program that made it, its version in the history of their
-repository.
+Each `Source` names its document and the test or paragraph in it. `RUST` is the stress test with the Rust client (tests
+1 to 7), `TYPESCRIPT` the one with the TypeScript client, `OVERVIEW` the page of headline numbers, `FANOUT` the page on
+fan-out, used here only for its memory table (`seeds_fanout.py` has the rest). What a number counted was read in the
+code of the client and the server that produced it; its version comes from the history of their repository.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ FANOUT = Document(
 
 WSE_BENCH, TS_BENCH, PY_BENCH = "wse-bench", "wse-ts-bench", "wse-py-bench"
 
-# Floods. What all of them have in common is the server.
+# Floods. All of them used the same server.
 _NO_APPLICATION = (
     "All floods: the server program, as published, turns on neither drain mode nor callbacks, whatever the documents"
     " say. Run like that it parses JSON, only unmasks binary messages, and drops both: no application sees any."
@@ -171,18 +170,18 @@ _PYTHON = replace(
 
 
 def _tiers(*figures: float) -> dict[int, float]:
-    """Figures of the Rust suite, from its lowest tier on."""
+    """Maps figures of the Rust suite to its tiers, starting at the lowest."""
     tiers = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 50_000, 75_000, 100_000)
     return dict(zip(tiers, figures, strict=False))
 
 
 def _node_tiers(*figures: float) -> dict[int, float]:
-    """Figures of the TypeScript suite, from its lowest tier on."""
+    """Maps figures of the TypeScript suite to its tiers, starting at the lowest."""
     return dict(zip((100, 500, 1_000, 5_000, 10_000, 30_000, 50_000), figures, strict=False))
 
 
 def _few(*figures: float) -> dict[int, float]:
-    """Figures of the comparison of formats, at its four tiers."""
+    """Maps figures of the comparison of formats to its four tiers."""
     return dict(zip((100, 1_000, 5_000, 10_000), figures, strict=True))
 
 
@@ -204,7 +203,7 @@ FLOODS = (
             (65_536, (290, 288, 287, 263, 239, 237, 266, 275, 242, 261, 267)),
         )
     ),
-    # One process has one thread for its messages: its figure is that of a core.
+    # One process uses one thread for its messages, so its figure is that of one core.
     Rates(_NODE, _node_tiers(116e3, 105e3, 88e3, 42e3, 20e3), 1),
     *(
         Rates(_NODE_SIZED, _node_tiers(*(1e3 * figure for figure in figures)), 1, "json", size)
@@ -262,12 +261,12 @@ _TOGETHER = (
 _PING = Source(RUST, "test 2", "1.3.9", WSE_BENCH, None, Count.ROUND_TRIP, caveats=(_TOGETHER,))
 
 
-# Those that were published; of the TypeScript client the first three.
+# The published percentiles; the TypeScript client has only the first three.
 PERCENTILES = (50.0, 95.0, 99.0, 99.9, 99.99)
 
 
 def _percentiles(*milliseconds: float) -> dict[float, float]:
-    """By percentile, the lowest first."""
+    """Maps milliseconds to the published percentiles, the lowest first."""
     return dict(zip(PERCENTILES, milliseconds, strict=False))
 
 

@@ -1,6 +1,6 @@
-"""The published figures of fan-out, and what they counted: tests 8, 10 and 11 of the page `seeds.FANOUT`.
+"""The published fan-out figures and what they counted: tests 8, 10 and 11 of the page `seeds.FANOUT`.
 
-What each number counted was read in the client that made it, like everything in `seeds.py`.
+What each number counted was read in the code of the client that produced it, as in `seeds.py`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _REDIS = replace(_CLUSTER, part="test 10", fate="published at another server", c
 
 
 def _tiers(*thousands: float) -> dict[int, float]:
-    """Deliveries per second from the lowest tier on, given in thousands."""
+    """Maps thousands of deliveries per second to tiers, starting at the lowest."""
     tiers = (10, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
     return {tier: 1e3 * figure for tier, figure in zip(tiers, thousands, strict=False)}
 
 
-# By the workload of ours that asks the same of a service.
+# Keyed by our workload that offers the same load.
 DELIVERIES = {
     "fanout-broadcast": Rates(_BROADCAST, _tiers(4_100, 4_300, 3_500, 2_300, 2_200, 1_900, 1_700, 1_700, 2_700), CORES),
     "fanout-redis": Rates(_REDIS, _tiers(429, 1_600, 1_800, 1_600, 1_500, 1_100, 819, 688), CORES),

@@ -1,17 +1,17 @@
-"""What others published for gateways of the same protocol, and what of it may stand beside another machine's figures.
+"""The figures that others published for gateways of the same protocol, and which of them can be compared with ours.
 
-Document 002 (May 2026) names the most sessions that each of its gateways carried inside the objective on one CPU of
-its machine, and the lines of its code. Sessions per CPU are the inverse of CPU per session, so as a share of one
-gateway's they may stand beside ratios of CPU per frame measured elsewhere: with a grain of salt, because most of them
-were stopped by a latency and not by a CPU that was used up. Three of its implementations were run on a machine of our
-kind, all beside its own axum; where that was done, that ratio stands, and nothing is derived.
+Document 002 (May 2026) names the most sessions that each of its gateways carried within the objective on one CPU of its
+machine, and its lines of code. Sessions per CPU are the inverse of CPU per session, so their ratios to one gateway can
+be compared with ratios of CPU per frame measured elsewhere. The comparison is rough, because most gateways were limited
+by latency and not by CPU. Three of its implementations were run on a machine of our kind, each beside its own axum; for
+these the measured ratio is used instead of the derived one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Ours that all others are compared with, and its counterpart there.
+# Our gateway that all others are compared with; the document has a counterpart of it.
 YARDSTICK = "rust-axum-plain"
 
 
@@ -20,15 +20,15 @@ class Published:
     """A gateway of document 002."""
 
     name: str
-    # Inside the objective, on one CPU of its machine.
+    # Most sessions within the objective, on one CPU of its machine.
     sessions: int
-    # "App LOC" of its table.
+    # "App LOC" in its table.
     lines: int
-    # CPU per frame beside that of its axum, where it was run on a machine of our kind.
+    # CPU per frame divided by that of its axum, where it was run on a machine of our kind.
     measured: float | None = None
 
 
-# By the name of ours that is made of the same parts, as far as they could be had.
+# Keyed by the name of our gateway that is made of the same parts, as far as these are available.
 GATEWAYS = {
     YARDSTICK: Published("rust-axum", 3475, 696),
     "rust-axum": Published("rust-axum", 3475, 696),
@@ -44,7 +44,7 @@ GATEWAYS = {
 
 
 def ratio(gateway: str) -> float | None:
-    """CPU per frame beside the yardstick's, as published or derived; nothing where nothing corresponds."""
+    """CPU per frame divided by the yardstick's, measured or derived; `None` when no published gateway corresponds."""
     found = GATEWAYS.get(gateway)
     if found is None:
         return None

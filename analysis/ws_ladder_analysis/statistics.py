@@ -1,6 +1,6 @@
 """Figures over repeats, and the ratio of two services with its interval. Pure.
 
-Variation is at several levels; an interval is drawn over the highest one that was repeated, the service process
+Figures vary at several levels. An interval is computed over the highest level that was repeated, the service process
 (Kalibera & Jones, ISMM 2013).
 """
 
@@ -11,7 +11,7 @@ import statistics as stdlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Fresh processes that each side of a comparison needs before it has an interval.
+# Service processes that each side of a comparison needs for an interval.
 PROCESSES_NEEDED = 3
 RESAMPLES = 5_000
 CONFIDENCE = 0.95
@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over repeats: its median and range."""
+    """The median and range of a figure over repeats."""
 
     median: float
     low: float
@@ -28,7 +28,7 @@ class Spread:
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
-    """Median and range; nothing when any repeat has no figure, since the rest would be a choice."""
+    """Median and range; `None` when any repeat lacks the figure, because the others would be a biased selection."""
     known = [value for value in values if value is not None]
     if not known or len(known) != len(values):
         return None
@@ -46,16 +46,16 @@ class Ratio:
 
     @property
     def shows_difference(self) -> bool | None:
-        """Whether the interval leaves out 1; unknown without an interval."""
+        """Whether the interval excludes 1; `None` without an interval."""
         if self.low is None or self.high is None:
             return None
         return not self.low <= 1 <= self.high
 
 
 def ratio(above: Mapping[int, Sequence[float]], below: Mapping[int, Sequence[float]], seed: int = 0) -> Ratio | None:
-    """The ratio of two figures, given per process as that process's repeats; nothing when one side has none or is 0.
+    """The ratio of two figures, given as each process's repeats; `None` when a side has no figure or is 0.
 
-    A process counts once, as the median of its repeats; a side is the mean of its processes.
+    Each process counts once, with the median of its repeats; a side is the mean of its processes.
     """
     left = [stdlib.median(repeats) for repeats in above.values() if repeats]
     right = [stdlib.median(repeats) for repeats in below.values() if repeats]
@@ -70,7 +70,7 @@ def ratio(above: Mapping[int, Sequence[float]], below: Mapping[int, Sequence[flo
 
 
 def _bootstrap(left: Sequence[float], right: Sequence[float], seed: int) -> tuple[float, float]:
-    """The percentile bootstrap: both sides' processes are drawn again with replacement. Seeded, so a report repeats."""
+    """Percentile bootstrap: resamples both sides' processes with replacement. The seed makes a report repeatable."""
     draw = random.Random(seed)
     ratios = sorted(
         sum(draw.choices(left, k=len(left))) / len(left) / (sum(draw.choices(right, k=len(right))) / len(right))

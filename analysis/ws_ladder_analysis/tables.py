@@ -1,6 +1,6 @@
-"""The tables of one ladder: its tiers, percentiles, trials and books. Rendered alike into HTML and Markdown.
+"""The tables of one ladder: tiers, percentiles, trials, failures and books. HTML and Markdown use the same tables.
 
-A column that makes no sense for a workload is left out; a figure that could not be had prints `n/a`.
+A column that doesn't apply to a workload is left out; a missing figure is printed as `n/a`.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from .statistics import Spread
 
 @dataclass(frozen=True)
 class _Figure:
-    """A column of the tier table: what it shows and how."""
+    """A column of the tier table: its title, how its figure is read and how it is formatted."""
 
     title: str
     getter: Getter
     shown: Callable[[float | None], str]
-    # Whether the generator can bound it.
+    # Whether the generator can limit the figure, which makes it a lower bound.
     is_rate: bool = False
-    # Only where sessions keep their own pace, or only where they don't; `None`: everywhere.
+    # `True`: only for sessions; `False`: only for other loads; `None`: for all.
     sessions: bool | None = None
-    # What it is read from, so that a histogram that is too small for it shows as such.
+    # The histogram that the figure is read from: when it has too few samples, the column prints `n/a`.
     histogram: str = ""
 
 
 def _errors(trial: Trial) -> float | None:
-    """Failures for each 100 000 replies, as objectives of sessions are written."""
+    """Failures per 100 000 replies, the unit in which objectives of sessions are written."""
     found = figure("error_share")(trial)
     return None if found is None else found * 1e5
 
 
 def _lost(trial: Trial) -> float | None:
-    """Published messages that a receiver never got and that no drop explains, in the whole trial."""
+    """Publications in the whole trial that a receiver didn't get and that the service didn't count as dropped."""
     result = trial.result
     return float(result.messages.lost) if result is not None and result.witness is Witness.RECEIVER else None
 
 
 def cpu_per_session(trial: Trial) -> float | None:
-    """CPU time of the service for one session in one second, in nanoseconds."""
+    """CPU time of the service per session and second, in nanoseconds."""
     used, result = figure("service_cpu_seconds")(trial), trial.result
     if used is None or result is None or not isinstance(result.load, LoadSessions):
         return None
@@ -64,13 +64,13 @@ def cpu_per_session(trial: Trial) -> float | None:
 
 
 def both_sides(trial: Trial) -> float | None:
-    """CPU seconds per million messages of both sides: on loopback the receiver's TCP work is charged to the sender."""
+    """CPU seconds per million messages of both sides: on loopback the kernel charges the sender for the receiver."""
     costs = [figure(f"{side}_cpu_seconds_per_million")(trial) for side in ("service", "worker")]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
 
-# Before a rate that the generator bound.
+# Prefix of a rate that the generator limited.
 AT_LEAST = ">=" + wording.GAP
 
 
@@ -104,7 +104,7 @@ _FIGURES = (
 
 
 def tiers(ladder: Ladder) -> Table:
-    """A ladder: a row for each tier."""
+    """One row for each tier of a ladder."""
     shown = [one for one in _FIGURES if _applies(ladder, one)]
     bound = any(tier.bounds for tier in ladder.tiers)
     judged = any(tier.verdicts for tier in ladder.tiers)
@@ -120,7 +120,7 @@ def tiers(ladder: Ladder) -> Table:
 
 
 def _applies(ladder: Ladder, one: _Figure) -> bool:
-    """Whether the figure makes sense here: some trial has it, or has the histogram that is too small for it."""
+    """Whether the column applies: a trial has the figure, or has the histogram with too few samples for it."""
     if one.sessions not in (None, ladder.is_sessions):
         return False
     if one.histogram in {key for trial in ladder.trials for key in trial.histograms}:
@@ -137,7 +137,7 @@ def _figure(tier: Tier, one: _Figure) -> Cell:
 
 
 def rate_cell(tier: Tier) -> Cell:
-    """What a tier carries: the rate that its workload is about, named."""
+    """The tier's rate that its workload is about, with the rate's name."""
     for one in _FIGURES:
         if one.is_rate and (cell := _figure(tier, one)) is not NOTHING:
             return replace(cell, text=f"{cell.text} {one.title}")
@@ -145,17 +145,17 @@ def rate_cell(tier: Tier) -> Cell:
 
 
 def over_repeats(found: Spread, shown: Callable[[float | None], str]) -> str:
-    """The range over repeats; nothing where it would only say the median again."""
+    """The range over repeats as text; empty when it would only repeat the median."""
     low, high = shown(found.low), shown(found.high)
     if found.samples < 2 or low == high == shown(found.median):
         return ""
     number, _, unit = low.rpartition(wording.GAP)
-    # The unit once, where both ends have the same.
+    # Print the unit once when both ends have the same.
     return f"{number}–{high}" if number and high.endswith(wording.GAP + unit) else f"{low}–{high}"
 
 
 def bound_cell(tier: Tier) -> Cell:
-    """What bound a tier's trials."""
+    """What limited the trials of a tier; highlighted unless it was the service alone."""
     if not tier.bounds:
         return NONE
     tone = Tone.GOOD if set(tier.bounds) == {BoundBy.SERVICE} else Tone.WARN
@@ -163,7 +163,7 @@ def bound_cell(tier: Tier) -> Cell:
 
 
 def verdict_cell(tier: Tier) -> Cell:
-    """`pass`, `fail`, or `borderline` when its trials disagree."""
+    """`pass`, `fail`, or `borderline` when the tier's trials disagree."""
     passed = sum(tier.verdicts)
     if not tier.verdicts:
         return NONE
@@ -186,7 +186,7 @@ def validity_cell(tier: Tier) -> Cell:
 
 
 def bound_notes(ladder: Ladder) -> tuple[str, ...]:
-    """What bound each tier that the service alone didn't bind, in words."""
+    """A sentence for each tier that was limited by something other than the service."""
     notes = []
     for tier in ladder.tiers:
         for bound in tier.bounds:
@@ -197,14 +197,14 @@ def bound_notes(ladder: Ladder) -> tuple[str, ...]:
 
 
 def _round_trips(tier: Tier, bound: BoundBy) -> bool:
-    """Whether nobody was busy because every connection waited for its answers."""
+    """Whether neither side was busy because every connection waited for its replies."""
     models = [result.load for result in tier.results]
     waited = any(isinstance(model, LoadClosed) and model.messages_per_connection is not None for model in models)
     return waited and bound is BoundBy.NEITHER
 
 
 def _wanted(tier: Tier, bound: BoundBy) -> str:
-    """What more the generator would have needed to find the service's capacity."""
+    """How much CPU the generator would have needed to reach the service's capacity; empty when it wasn't the limit."""
     used = tier.spread(figure("service_cpu_share"))
     own = tier.spread(figure("worker_cpu_share"))
     seconds = tier.spread(figure("worker_cpu_seconds"))
@@ -223,7 +223,7 @@ def _wanted(tier: Tier, bound: BoundBy) -> str:
 
 
 def percentiles(ladder: Ladder) -> Table | None:
-    """Percentiles of every histogram at every tier, all valid trials merged."""
+    """Percentiles of each histogram at each tier, merged over all valid trials."""
     columns = [Column(ladder.unit), Column("of", number=False)]
     columns += [Column("max" if at == 100 else wording.percentile_name(at)) for at in PERCENTILES]
     columns += [Column("samples")]
@@ -243,7 +243,7 @@ def percentiles(ladder: Ladder) -> Table | None:
 
 
 def trials(ladder: Ladder) -> Table:
-    """Every trial of a ladder, the invalid and the failed ones too."""
+    """All trials of a ladder, including invalid and failed ones."""
     shown = [one for one in _FIGURES if _applies(ladder, one)]
     columns = [Column("trial", number=False), Column("how it ended", number=False)]
     columns += [Column(one.title) for one in shown]
@@ -267,7 +267,7 @@ def _single(trial: Trial, one: _Figure) -> Cell:
 
 
 def ended(trial: Trial) -> Cell:
-    """How a trial ended, in words."""
+    """How a trial ended: valid, the reasons why it is invalid, or why it has no result."""
     state = trial.entry.state
     if isinstance(state, TrialStateFailed):
         return Cell(f"not measured: {state.reason}", tone=Tone.BAD)
@@ -282,7 +282,7 @@ def ended(trial: Trial) -> Cell:
 
 
 def failures(ladder: Ladder) -> Table | None:
-    """What failed at each tier, by kind, in the window and around it; nothing where nothing failed."""
+    """Failures at each tier by kind, in the window and outside it; `None` without failures."""
     rows = []
     for tier in ladder.tiers:
         results = [trial.result for trial in tier.trials if trial.result is not None]
@@ -301,7 +301,7 @@ def failures(ladder: Ladder) -> Table | None:
 
 
 def books(ladder: Ladder) -> Table:
-    """Every equation of every trial with both sides."""
+    """All equations of all trials with both sides."""
     rows = []
     for trial in ladder.trials:
         if trial.result is None:

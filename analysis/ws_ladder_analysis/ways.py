@@ -1,7 +1,7 @@
-"""The ways of a publication side by side: to subscribers of the same instance, over Redis, over a cluster. Pure.
+"""The paths of a publication side by side: within one instance, over Redis, over a cluster. Pure.
 
-They are different workloads, so no section has them together. A flood says what each way delivers at most, a pace what
-it adds to the time and to the cost of a delivery.
+They are different workloads, so no other section compares them. A flood shows the most that each path delivers; an open
+load shows what a path adds to the latency and cost of a delivery.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DELIVERED = figure("delivered_per_second")
 
 
 def ways(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
-    """The tables of all ways; nothing where a run has only one of them."""
+    """The tables of all paths; empty when the run has only one of them."""
     known = [one for one in ladders if one.workload in WAYS]
     if len({one.workload for one in known}) < 2:
         return ()
@@ -30,7 +30,7 @@ def ways(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
 
 
 def _peaks(ladders: Sequence[Ladder]) -> Table | None:
-    """The most that each way delivered in a flood, and to how many."""
+    """The highest rate that each path delivered in a flood, with its number of connections."""
     rows = []
     for ladder in filter(is_closed, ladders):
         measured = [(tier, found) for tier in ladder.tiers if (found := tier.spread(_DELIVERED)) is not None]
@@ -66,7 +66,7 @@ def _peaks(ladders: Sequence[Ladder]) -> Table | None:
 
 
 def _against_redis(ladders: Sequence[Ladder]) -> Iterator[Table]:
-    """A cluster beside Redis, tier by tier, for each variant that both have."""
+    """The cluster compared with Redis, tier by tier, for each variant that both have."""
     for cluster in (one for one in ladders if one.workload == CLUSTER):
         for redis in (one for one in ladders if (one.workload, one.variant) == (REDIS, cluster.variant)):
             table = overview.comparisons(tuple(between(cluster, redis)))
@@ -76,7 +76,7 @@ def _against_redis(ladders: Sequence[Ladder]) -> Iterator[Table]:
 
 
 def _processes(ladders: Sequence[Ladder]) -> Iterator[Table]:
-    """What a delivery costs each process of a service that consists of several."""
+    """CPU per million deliveries of each process, for services that consist of several."""
     for ladder in ladders:
         names = list(dict.fromkeys(name for trial in ladder.trials for name in _names(trial)))
         if not names:
@@ -104,7 +104,7 @@ def _names(trial: Trial) -> list[str]:
 
 
 def _cpu_per_million(name: str) -> Getter:
-    """CPU seconds of one process between the readings at the window's edges, for a million deliveries in it."""
+    """Returns a getter for a process's CPU seconds per million deliveries between the readings at the window's edges."""
 
     def read(trial: Trial) -> float | None:
         if trial.result is None:

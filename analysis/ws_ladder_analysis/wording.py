@@ -1,4 +1,4 @@
-"""How figures and reasons read in print: units, digits, and the words for what is named in the files. Pure."""
+"""Formats figures and reasons for print: units, digits, and texts for the names used in the files. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bench_format.schemas import (
 )
 
 NOT_AVAILABLE = "n/a"
-# A number and its unit stay on one line; thousands are set apart by less.
+# No-break space between a number and its unit; narrow no-break space between groups of thousands.
 GAP, THIN = "\u00a0", "\u202f"
 
-# What went wrong, by rule, in words that need no glossary.
+# Why a trial is invalid, by rule, in terms that need no glossary.
 REASONS = {
     ReasonKind.UNACCOUNTED: "the books don't balance",
     ReasonKind.WORKERS_MISSING: "a worker left no result",
@@ -59,34 +59,34 @@ _SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def digits(value: float) -> str:
-    """Three significant digits without an exponent."""
+    """Formats with three significant digits and without an exponent."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     places = max(0, 2 - math.floor(math.log10(abs(value))))
     rounded = round(value, places)
-    # Rounding may have carried into another digit: 9.996 is 10.0, not 10.00.
+    # Rounding may carry into another digit: 9.996 becomes 10.0, not 10.00.
     places = max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0
     return f"{rounded:.{places}f}"
 
 
 def count(value: float | None) -> str:
-    """A whole number with its thousands apart."""
+    """Formats a whole number with its thousands separated."""
     return NOT_AVAILABLE if value is None else f"{round(value):,}".replace(",", THIN)
 
 
 def rate(value: float | None) -> str:
-    """A number of things per second, scaled."""
+    """Formats a rate per second with a scale letter (k, M, G); the caller adds the unit."""
     if value is None:
         return NOT_AVAILABLE
     for scale, letter in _SCALES:
-        # Below 10 000 the plain number is as short; 999 950 would round to 1 000 k.
+        # Below 10 000 the plain number is as short; 999 950 would be rounded to 1 000 k.
         if abs(value) >= (1e4 if scale == 1e3 else scale * 0.9995):
             return f"{digits(value / scale)}{GAP}{letter}"
     return count(value) if abs(value) >= 100 or value == int(value) else digits(value)
 
 
 def duration(value_ns: float | None) -> str:
-    """A time, in the unit that leaves one to three digits before the point."""
+    """Formats a time in the unit that leaves one to three digits before the decimal point."""
     if value_ns is None:
         return NOT_AVAILABLE
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
@@ -96,12 +96,12 @@ def duration(value_ns: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A CPU cost in seconds."""
+    """Formats CPU time; `value` is in seconds."""
     return NOT_AVAILABLE if value is None else f"{digits(value)}{GAP}s"
 
 
 def memory(value_bytes: float | None) -> str:
-    """Bytes, in binary units."""
+    """Formats a number of bytes in binary units (KiB, MiB, GiB)."""
     if value_bytes is None:
         return NOT_AVAILABLE
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
@@ -111,7 +111,7 @@ def memory(value_bytes: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of one, in percent."""
+    """Formats a share (0 to 1) as a percentage."""
     if value is None:
         return NOT_AVAILABLE
     percent = value * 100
@@ -119,23 +119,23 @@ def share(value: float | None) -> str:
 
 
 def percentile_name(percentile: float) -> str:
-    """`p50`, `p99.9`."""
+    """Names a percentile (0 to 100): `p50`, `p99.9`."""
     return f"p{percentile:g}"
 
 
 def reason(one: Reason) -> str:
-    """A reason in words: the rule, then what was seen."""
+    """Formats why a trial is invalid: the rule, then what was observed."""
     rule = REASONS[one.kind]
     return one.detail if one.detail.startswith(rule) else f"{rule}: {one.detail}"
 
 
 def reasons(all_of_them: list[Reason]) -> str:
-    """`invalid: …`, or `valid`."""
+    """Formats all reasons as `invalid: …`; `valid` without any."""
     return "invalid: " + "; ".join(map(reason, all_of_them)) if all_of_them else "valid"
 
 
 def load(one: Load) -> str:
-    """How load was offered."""
+    """Describes the load model (open, closed or sessions) with its rate, ramp or number of messages."""
     if isinstance(one, LoadOpen):
         return f"open, {rate(one.rate_per_second)} messages/s, {one.arrivals}"
     if isinstance(one, LoadSessions):
@@ -147,7 +147,7 @@ def load(one: Load) -> str:
 
 
 def objective(one: Objective) -> str:
-    """A condition, as a person would write it."""
+    """Formats an objective as a condition: `p99 of response ≤ 5 ms`."""
     what = one.figure
     if isinstance(what, FigurePercentileMs):
         named = what.percentile_ms
@@ -161,31 +161,31 @@ def objective(one: Objective) -> str:
 
 
 def plain(text: str) -> str:
-    """With ordinary spaces, for where typography is lost anyway."""
+    """Replaces no-break spaces by ordinary ones, for output that can't show them."""
     return text.replace(GAP, " ").replace(THIN, " ")
 
 
 def message(one: Message) -> str:
-    """What the messages were."""
+    """Describes the messages of a trial: format, size, and how many go into one write."""
     together = f", {one.coalesce} in one write" if one.coalesce != 1 else ""
     return f"{one.format}, {count(one.size_bytes)} bytes{together}"
 
 
 def histogram(name: str) -> str:
-    """A histogram's name without its unit."""
+    """Formats a histogram's name for print: without the unit suffix and underscores."""
     return name.removesuffix("_ns").replace("_", " ")
 
 
 def number_of(number: int, things: str) -> str:
-    """`1 connection`, `1 000 sessions`; the word is given in the plural."""
+    """Formats a number of things, such as `1 connection` or `1 000 sessions`; `things` is the plural."""
     return f"{count(number)} {things.removesuffix('s') if number == 1 else things}"
 
 
 def plain_number(value: float | None) -> str:
-    """A number that may be small and may be 0."""
+    """Formats any number with three significant digits; `n/a` without one."""
     return NOT_AVAILABLE if value is None else digits(value)
 
 
 def per_second(value_ns: float | None) -> str:
-    """A time spent in each second."""
+    """Formats time spent per second of wall-clock time; `value_ns` is in nanoseconds."""
     return NOT_AVAILABLE if value_ns is None else f"{duration(value_ns)}/s"

@@ -1,4 +1,4 @@
-"""What the tests of images and of compose.yaml share."""
+"""Helpers shared by the tests of images and of compose.yaml."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "target/compose-images"
-"""Made by compose/test: one image a line."""
+"""Written by compose/test: one image per line."""
 
 
 def podman(*arguments: str) -> str:
-    """What podman prints."""
+    """Runs podman and returns its standard output."""
     done = subprocess.run(["podman", *arguments], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def images() -> dict[str, str]:
-    """The images that compose/test could build: by their last names."""
+    """The images that compose/test built, keyed by name without registry and tag."""
     return {image.rpartition("/")[2].partition(":")[0]: image for image in BUILT.read_text().split()}

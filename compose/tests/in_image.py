@@ -1,10 +1,11 @@
-"""Runs an image's program as a child of its caller, with what a pod of the chart leaves it: a root that can't be
-written, the image's user, no capability.
+"""Runs an image's program as a child of the caller, with the restrictions of the chart's pods: a read-only root, the
+image's user, no capabilities.
 
 Usage: in_image.py ROOT CONFIG [ARGUMENT...]
-       ROOT: where the image is mounted; CONFIG: what `podman image inspect` says of it
+       ROOT: where the image is mounted; CONFIG: output of `podman image inspect`
 
-A container would be nobody's child, and what checks a gateway stops it, reads its memory and ends it. Needs root.
+The conformance tool stops, measures and kills the gateway's process. A container's process would not be a child of its
+caller, so it can't be used here. Needs root.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ APART = "IN_IMAGE_APART"
 def main() -> None:
     root, config, *arguments = sys.argv[1:]
     if APART not in os.environ:
-        # What is mounted below is nobody else's, and goes with the process.
+        # Mounts made below are private to the process and end with it.
         os.execvpe("unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {APART: "yes"})
     subprocess.run(["mount", "--bind", root, root], check=True)
     subprocess.run(["mount", "--options", "remount,bind,ro", root], check=True)
@@ -32,10 +33,10 @@ def main() -> None:
 
 
 def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
-    """Becomes the image's program."""
+    """Execs the image's program."""
     ours = {name: value for name, value in os.environ.items() if name not in (APART, "PATH", "HOME")}
     theirs = dict(entry.split("=", 1) for entry in listed(image, "Env"))
-    # The chart's pods are reached from elsewhere; here nothing is.
+    # The chart's pods listen on all addresses; here loopback is enough.
     environment = theirs | {"HOST": "127.0.0.1"} | ours
     user, group = map(int, str(image["User"]).split(":"))
     if user == 0 or group == 0:
@@ -44,7 +45,7 @@ def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
     os.chdir(str(image.get("WorkingDir") or "/"))
     os.setgroups([])
     os.setgid(group)
-    # With the user go all capabilities.
+    # Changing the user drops all capabilities.
     os.setuid(user)
     program = [*listed(image, "Entrypoint"), *(arguments or listed(image, "Cmd"))]
     os.environ.clear()

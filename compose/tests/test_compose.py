@@ -1,4 +1,4 @@
-"""compose.yaml: what it says, and what a user gets of it."""
+"""compose.yaml: its content, and the bundles that its profiles leave."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_container_has_no_capability_cannot_write_its_root_and_belongs_to_a_pr
 def test_what_listens_binds_to_loopback(name: str) -> None:
     service = SERVICES[name]
     assert service["network_mode"] == "host"
-    # The ladder listens nowhere.
+    # The ladder has no port.
     if not name.startswith("ladder"):
         command = " ".join(service.get("command", []))
         assert service.get("environment", {}).get("HOST") == "127.0.0.1" or "--host 127.0.0.1" in command
@@ -82,7 +82,7 @@ def free_ports(count: int) -> list[str]:
 
 
 def climb(profile: str, results: Path, service: str, ladder: str) -> dict[str, Any]:
-    """Climbs a brief plan with a profile; the bundle's `run.json`, whose trials have their results."""
+    """Climbs a short plan with a profile; returns the bundle's `run.json`, with results added to its trials."""
     (results / "brief.yaml").write_text(PLAN.format(service=service, ladder=ladder))
     results.chmod(0o777)
     names = ("PORT", "METRICS_PORT", "EVIDENCE_PORT", "INFERENCE_PORT")

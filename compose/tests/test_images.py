@@ -1,4 +1,4 @@
-"""Every gateway's image: it starts as the chart starts it, and keeps the core of its contract."""
+"""Each gateway's image starts as in the chart and meets the level `core` of its contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATEWAYS = [each.name for each in service_registry.gateways(service_registry.loa
 
 @pytest.fixture
 def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    """The command that starts an image's program."""
+    """Mounts an image; yields the command that starts its program."""
     name: str = request.param
     if name not in images():
         pytest.skip(f"{name} could not be built here: its toolchain can't be had")
@@ -34,7 +34,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str
 def test_an_image_starts_without_root_on_a_root_that_it_can_not_write_and_keeps_the_core(mounted: list[str]) -> None:
     done = checked(mounted)
     if done.returncode == 1:
-        # As of the gateways themselves: what a busy machine failed once passes, a fault fails again.
+        # One repeat, as for gateways outside containers: a failure due to a busy machine passes, a fault fails again.
         print(done.stdout)
         done = checked(mounted)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The cluster as its users see it: through kubectl."""
+"""Access to the cluster through kubectl, as users have it."""
 
 import json
 import subprocess
@@ -11,14 +11,14 @@ COMMAND_SECONDS = 60
 
 
 class Cluster:
-    """One namespace of a cluster, named by its kubeconfig."""
+    """One namespace of the cluster that a kubeconfig file names."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
 
     def run(self, *command: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> str:
-        """Standard output of a command that has to succeed."""
+        """Runs a command that must succeed and returns its standard output."""
         done = self.attempt(*command, stdin=stdin, seconds=seconds)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}\n{done.stdout.strip()}"
         return done.stdout
@@ -26,46 +26,46 @@ class Cluster:
     def attempt(
         self, *command: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """A command that may fail."""
+        """Runs a command that may fail."""
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> str:
-        """Standard output of kubectl in the namespace."""
+        """Runs kubectl in the namespace and returns its standard output."""
         return self.run(*self.kubectl_command(*arguments), stdin=stdin, seconds=seconds)
 
     def kubectl_command(self, *arguments: str) -> list[str]:
-        """How kubectl is called."""
+        """The command line of kubectl for this cluster and namespace."""
         return ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, *arguments]
 
     def get(self, kind: str, name: str) -> Object:
-        """One object."""
+        """Gets one object by kind and name."""
         found: Object = json.loads(self.kubectl("get", kind, name, "-o", "json"))
         return found
 
     def list(self, kind: str, selector: str = "") -> list[Object]:
-        """All objects of a kind that have these labels."""
+        """Lists the objects of a kind that match a label selector."""
         found: list[Object] = json.loads(self.kubectl("get", kind, "-o", "json", "--selector", selector))["items"]
         return found
 
     def apply(self, *objects: Object) -> None:
-        """Create or change objects."""
+        """Creates or changes objects."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     def reach(self, service: str, port: str, path: str) -> str:
-        """What a service answers to a GET, through the API server."""
+        """The response of a service to a GET through the API server's proxy."""
         return self.kubectl(
             "get", "--raw", f"/api/v1/namespaces/{self.namespace}/services/{service}:{port}/proxy{path}"
         )
 
 
 def name_of(thing: Object) -> str:
-    """The name of an object."""
+    """The object's `metadata.name`."""
     name: str = thing["metadata"]["name"]
     return name
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether a pod is Ready, and not on its way out."""
+    """Whether a pod is Ready and not being deleted."""
     conditions = pod["status"].get("conditions", [])
     ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]

@@ -1,4 +1,4 @@
-"""Kills a container's process with SIGKILL, as the kernel or a person would: from the outside, without a word."""
+"""Kills a container's process from outside with SIGKILL, as the kernel or a user would."""
 
 import os
 import signal
@@ -8,22 +8,22 @@ from cluster import Cluster, Object
 
 
 def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, ...]:
-    """Kill a container's first process, where the node is this machine; else the whole pod. How that may be called."""
+    """Kills a container's first process when the node is this machine, else the pod; returns the possible reasons."""
     statuses = pod["status"]["containerStatuses"]
     container_id = next(status["containerID"] for status in statuses if status["name"] == container)
     processes = processes_of(container_id.rpartition("/")[2])
-    # Only root may kill what a node runs.
+    # Only root may kill processes of a node.
     if processes and os.geteuid() == 0:
-        # The lowest number is the first process: those that it started came later.
+        # The lowest process id is that of the first process: its children started later.
         os.kill(min(processes), signal.SIGKILL)
         return "SIGKILL", "137"
-    # Without grace the kubelet sends SIGKILL at once.
+    # With a grace period of 0 the kubelet sends SIGKILL at once.
     cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
     return "deleted", "gone", "SIGKILL", "137"
 
 
 def processes_of(container_id: str) -> list[int]:
-    """Processes of this machine whose cgroup is that of the container."""
+    """Ids of this machine's processes whose cgroup is the container's."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Which tiers' Jobs the operator released, in order, from a watch that sees every change."""
+"""Records in which order the operator released the Jobs of tiers, from a watch of all changes."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from cluster import Cluster, name_of
 
 
 class Releases:
-    """Watches Jobs in a thread of its own while it is entered; `changes` come in their order."""
+    """A context manager that watches Jobs in a thread; `changes` are in the order of events."""
 
     def __init__(self, cluster: Cluster, selector: str) -> None:
         command = cluster.kubectl_command("get", "jobs", "--selector", selector, "--watch", "--output-watch-events")
@@ -45,7 +45,7 @@ class Releases:
         assert self.process.stdout
         for line in self.process.stdout:
             text += line
-            # An event is one object, on one line or on many.
+            # An event is one JSON object, on one or several lines.
             try:
                 event = json.loads(text)
             except ValueError:
@@ -55,12 +55,12 @@ class Releases:
 
     @property
     def released(self) -> list[str]:
-        """Jobs in the order in which they were released."""
+        """The Jobs in the order in which they were released."""
         return [name for name, suspended in self.changes if not suspended]
 
     @property
     def most_at_once(self) -> int:
-        """How many were released at one time."""
+        """The largest number of Jobs that were released at the same time."""
         now = most = 0
         for _, suspended in self.changes:
             now += -1 if suspended else 1

@@ -1,4 +1,4 @@
-"""Services that can't be measured stand in a plan beside one that can: each says why, and the other is measured."""
+"""A plan with two services that can't be measured and one that can: the failures have reasons, the third is measured."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ SERVICE = {
     "resources": {"memory": "128Mi"},
     "terminationGracePeriodSeconds": 10,
 }
-# Listens on loopback only, where no probe reaches it.
+# Listens on loopback only, so that probes can't reach it.
 DEAF = {
     **SERVICE,
     "description": "Never ready: it listens on loopback",
@@ -30,7 +30,7 @@ GHOST = {
 
 @pytest.fixture(scope="module")
 def ended(release: Release) -> Any:
-    """The status after a run of all three."""
+    """The status after a run of all three services."""
     plan = {"services": ["ghost", "deaf", "wse-server"], "ladders": [LADDER]}
     release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": {"ghost": GHOST, "deaf": DEAF}})
     status = release.until_run_ends("broken", 240)
@@ -69,7 +69,7 @@ def test_the_service_beside_them_is_measured(release: Release, tmp_path: Path) -
 
 
 def failure(release: Release, service: str, work: Path) -> str:
-    """Why a service's trial failed, from the bundle."""
+    """The reason in the bundle why a service's trial failed."""
     trials = Bundle(release.fetch("broken", work)).run()["trials"]
     [state] = [entry["state"] for entry in trials if entry["trial"]["service"] == service]
     reason: str = state["reason"]

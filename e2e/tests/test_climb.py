@@ -1,4 +1,4 @@
-"""A run that nobody disturbs: its order, its numbers, and what is left of it."""
+"""An undisturbed run: its order, its figures, and what remains afterwards."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ REASONS = ["RunBegan", "RunEnded", "TrialInvalid", "TrialFailed", "TrialInterrup
 
 @dataclass
 class Climbed:
-    """A run that has ended, with what was seen of it."""
+    """A finished run with its observations."""
 
     release: Release
     releases: Releases
@@ -29,7 +29,7 @@ class Climbed:
 
 @pytest.fixture(scope="module")
 def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
-    """The run `first`."""
+    """Climbs the run `first`."""
     with Releases(release.cluster, release.instance) as releases:
         release.upgrade({"run": {"id": "first"}})
         jobs = release.cluster.list("jobs", release.instance)
@@ -90,7 +90,7 @@ def test_whoever_waits_sees_each_trial_as_it_ends_and_the_standing_at_the_end(cl
 
 
 def test_a_run_leaves_events_about_the_operators_pod(climbed: Climbed) -> None:
-    # The pod of the run: the next test takes it away.
+    # The operator's pod of this run: the next test replaces it.
     told = [(event["type"], event["note"]) for reason in REASONS for event in climbed.release.events(reason)]
     assert told == [("Normal", "climbing run first"), ("Normal", "run first has ended: pass")]
 

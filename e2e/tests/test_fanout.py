@@ -1,5 +1,5 @@
-"""Fan-out across instances, each in a pod of its own: one publishes, the other has the subscribers. Between them is the
-cluster link, or Redis in a third pod, which is killed once.
+"""Fan-out between two instances in separate pods: one publishes, the other has the subscribers. They are connected by
+the cluster link, or by Redis in a third pod, which is killed once.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ REDIS_TIER = 12
 
 
 def ladder(service: str, tiers: list[int], window_seconds: float) -> dict[str, Any]:
-    """A paced ladder of one service."""
+    """A ladder of one service with an open load."""
     return {
         "workload": service.removeprefix("wse-server-"),
         "variant": "paced",
@@ -35,31 +35,31 @@ def ladder(service: str, tiers: list[int], window_seconds: float) -> dict[str, A
     }
 
 
-# The window in which Redis is killed is long enough to be hit in its middle.
+# The window of the Redis ladder is long enough to kill Redis in its middle.
 PLAN = {"services": [CLUSTER, REDIS], "ladders": [ladder(CLUSTER, [8], 2), ladder(REDIS, [REDIS_TIER], 6)]}
 
 
 @dataclass
 class Climbed:
-    """A run that has ended, with what was seen of it."""
+    """A finished run with its observations."""
 
     release: Release
     bundle: Bundle
     status: Any
 
     def result(self, service: str) -> Any:
-        """The one result of a service."""
+        """The only result of a service."""
         return read(self.trial(service) / "result.json")
 
     def trial(self, service: str) -> Path:
-        """The folder of its one trial."""
+        """The folder of a service's only trial."""
         [trial] = [trial for trial in self.bundle.trials() if f"/trials/{service}/" in str(trial)]
         return trial
 
 
 @pytest.fixture(scope="module")
 def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
-    """The run `fanout`, in which Redis is killed in the middle of its trial."""
+    """Climbs the run `fanout` and kills Redis in the middle of its trial."""
     release.upgrade({"run": {"id": "fanout"}, "plan": PLAN})
     release.until_trial("fanout", REDIS_TIER)
     kill_container(release.cluster, ready_companion(release, "redis"), "companion")
@@ -69,7 +69,7 @@ def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climb
 
 
 def ready_companion(release: Release, name: str) -> Object:
-    """The Ready pod of a companion."""
+    """Waits for a Ready pod of a companion and returns it."""
     selector = f"{release.component('companion')},ws-ladder.dev/companion={name}"
     ready = lambda: next(filter(is_ready, release.cluster.list("pods", selector)), None)  # noqa: E731
     return until(f"a ready pod of the companion {name}", ready, 30, release.describe)

@@ -1,4 +1,4 @@
-"""The results' volume is full: the operator says so, and puts back what it had changed."""
+"""The results' volume is full: the operator reports it and restores what it changed."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ IMAGE = "ghcr.io/ws-ladder/wse-server:0.1.0"
 
 @pytest.fixture
 def small(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """A release whose volume holds a few megabytes."""
+    """A release with a results' volume of a few megabytes."""
     folder = os.environ.get("E2E_SMALL_VOLUME")
     if not folder:
         pytest.skip("E2E_SMALL_VOLUME names no folder of the node that holds but a few megabytes")
@@ -27,7 +27,7 @@ def small(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def volume(folder: str, namespace: str) -> list[Object]:
-    """A volume in a folder of the node, and the claim that takes it."""
+    """A volume in a folder of the node, and a claim bound to it."""
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
     return [
@@ -53,7 +53,7 @@ EMPTY = "rm -f /results/ballast /results/more"
 
 
 def on_the_volume(cluster: Cluster, name: str, script: str) -> None:
-    """Run a script in a pod that mounts the volume."""
+    """Runs a script in a pod that mounts the volume."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -80,7 +80,7 @@ def on_the_volume(cluster: Cluster, name: str, script: str) -> None:
 
 
 def phase(cluster: Cluster, pod: str) -> str:
-    """Where a pod is in its life."""
+    """The pod's `status.phase`."""
     phase: str = cluster.get("pod", pod)["status"]["phase"]
     return phase
 
@@ -88,7 +88,7 @@ def phase(cluster: Cluster, pod: str) -> str:
 def test_a_full_volume_is_named_and_the_run_goes_on_when_there_is_room(small: Release) -> None:
     on_the_volume(small.cluster, "fill", FILL)
     values = {"run": {"id": "full"}, "results": {"existingClaim": CLAIM}}
-    # It can't become ready without a volume to write to, so nobody waits for it.
+    # The operator can't become ready without space on its volume, so helm must not wait.
     command = [part for part in small.helm_command("upgrade", values) if part != small.wait]
     small.cluster.run(*command, seconds=120)
     small.until_said("the results volume is full")

@@ -1,11 +1,11 @@
-"""What an installation does by itself: it gets ready, and then nothing."""
+"""A new installation becomes ready and then does nothing."""
 
 from cluster import is_ready
 from release import Release
 
 
 def test_helm_waits_until_the_operator_is_ready_and_its_claim_is_bound(release: Release) -> None:
-    # The fixture installed with --wait, so nothing is waited for here.
+    # The fixture installed with --wait, so no further wait is needed.
     [operator] = release.pods("operator")
     assert is_ready(operator)
     [claim] = release.cluster.list("persistentvolumeclaims", release.instance)

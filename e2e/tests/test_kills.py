@@ -1,4 +1,4 @@
-"""Something is killed in the middle of a trial. It is repeated, the others stay as they are, and all is put back."""
+"""A process is killed during a trial: the trial is repeated, others are kept, and the operator restores everything."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from bundle import Bundle
 from kill import kill_container
 from release import Release
 
-# Long enough to be hit in its middle.
+# Long enough to kill a process in the middle of the window.
 WINDOW_SECONDS = 8
 TIERS = [10, 20]
 
@@ -16,7 +16,7 @@ TIERS = [10, 20]
 def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release, tmp_path: Path, killed: str) -> None:
     run = f"{killed}-killed"
     release.upgrade({"run": {"id": run}, "plan": {"window_seconds": WINDOW_SECONDS}})
-    # In the second tier, so that a finished trial is there to be left alone.
+    # In the second tier, so that there is a finished trial that must be kept.
     before = release.until_trial(run, TIERS[1])
     names = kill_container(release.cluster, release.ready_pod(killed), killed)
 
@@ -32,7 +32,7 @@ def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release,
         assert f"{killed} " in words
         assert any(name in words for name in names), words
         assert words in release.ladder("status")
-        # The operator's pod is one of this run, so its Events are too.
+        # The operator's pod was started for this run, so its Events belong to the run.
         [event] = release.events("TrialInterrupted")
         assert event["type"] == "Warning"
         assert f"/{TIERS[1]}-p1-r1" in event["note"]

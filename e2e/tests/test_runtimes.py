@@ -8,9 +8,9 @@ from release import Release
 from test_speech import PLAN
 
 ROOT = Path(__file__).resolve().parents[2]
-# One on a JVM, one that is interpreted.
+# One gateway on a JVM and one that is interpreted.
 GATEWAYS = ["java-helidon", "python-fastapi"]
-# Made by e2e/images: what it could build and load.
+# The images that e2e/images built and loaded, one a line.
 LOADED = ROOT / "target/e2e-images"
 
 

@@ -1,4 +1,4 @@
-"""The same plan climbed in the cluster and on this machine: bundles of one kind, that one report opens."""
+"""The same plan climbed in the cluster and on this machine leaves bundles with the same files and fields."""
 
 import json
 import subprocess
@@ -10,11 +10,11 @@ import pytest
 from bundle import Bundle, read
 from release import LADDER, ROOT, Release
 
-# What a place alone can say: a cluster has pods, and a quota has periods.
+# Fields that depend on the place: only a cluster has pods, only a CPU quota has periods.
 OF_THE_PLACE = ("pods", "throttled_periods", "periods", "isolation", "throttling")
-# Seconds; the plan's two trials take a few each.
+# Seconds; each of the plan's two trials takes a few.
 CLIMB_SECONDS = 120
-# Runs at most in each place: a machine that is busy with something else makes trials invalid.
+# Most runs in each place: a busy machine makes trials invalid.
 TRIES = 3
 # Exit codes of `ladder run`.
 PASSED, INVALID = 0, 2
@@ -22,7 +22,7 @@ PASSED, INVALID = 0, 2
 
 @pytest.fixture(scope="module")
 def bundles(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
-    """That of the cluster, and that of this machine, climbed by the plan that the first was climbed by."""
+    """The bundles of the cluster and of this machine; the second uses the plan of the first."""
     results = tmp_path_factory.mktemp("there")
     there = undisturbed(lambda run_id: climb_there(release, run_id, results))
     plan = there.run()["plan"]
@@ -31,7 +31,7 @@ def bundles(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def undisturbed(climb: Callable[[str], Bundle]) -> Bundle:
-    """Climb until every trial is valid: one that isn't has fields that say why, which is no difference of places."""
+    """Climbs until all trials are valid, because an invalid trial has additional fields in either place."""
     for attempt in range(1, TRIES + 1):
         bundle = climb(f"here-{attempt}")
         if bundle.valid() == len(bundle.run()["trials"]):
@@ -40,7 +40,7 @@ def undisturbed(climb: Callable[[str], Bundle]) -> Bundle:
 
 
 def climb_there(release: Release, run_id: str, results: Path) -> Bundle:
-    """In the cluster."""
+    """Climbs in the cluster and fetches the bundle."""
     release.upgrade({"run": {"id": run_id}})
     release.until_run_ends(run_id)
     release.until_put_back()
@@ -48,9 +48,9 @@ def climb_there(release: Release, run_id: str, results: Path) -> Bundle:
 
 
 def climb_here(plan: Any, run_id: str, results: Path) -> Bundle:
-    """On this machine."""
+    """Climbs a plan on this machine with `ladder run`."""
     file = results / "plan.yaml"
-    # Every JSON document is a YAML document.
+    # A JSON document is also a YAML document.
     file.write_text(json.dumps(plan))
     climb = [str(LADDER), "run", str(file), "--results", str(results), "--run-id", run_id, "--no-report"]
     done = subprocess.run(climb, cwd=ROOT, capture_output=True, text=True, timeout=CLIMB_SECONDS, check=False)
@@ -59,7 +59,7 @@ def climb_here(plan: Any, run_id: str, results: Path) -> Bundle:
 
 
 def fields(value: Any, path: str = "") -> set[str]:
-    """The paths of all fields in a JSON value, without what only one place can say."""
+    """The paths of all fields in a JSON value, without those that depend on the place."""
     if isinstance(value, list):
         return set().union(*(fields(item, path + "[]") for item in value))
     if not isinstance(value, dict):
@@ -69,7 +69,7 @@ def fields(value: Any, path: str = "") -> set[str]:
 
 
 def test_both_bundles_have_the_same_files(bundles: tuple[Bundle, Bundle]) -> None:
-    # What begins with a dot, such as the lock of the store, is no part of a bundle.
+    # Files whose name begins with a dot, such as the store's lock, are not part of a bundle.
     there, here = ({name for name in bundle.files() if not name.startswith(".")} for bundle in bundles)
     assert there == here
 
@@ -77,7 +77,7 @@ def test_both_bundles_have_the_same_files(bundles: tuple[Bundle, Bundle]) -> Non
 def test_run_and_results_have_the_same_fields_and_the_same_plan(bundles: tuple[Bundle, Bundle]) -> None:
     there, here = bundles
     assert there.run()["plan"] == here.run()["plan"]
-    # Lines of code are counted where the sources are.
+    # Lines of code are counted only where the sources are.
     without = ("machines", "versions", "cpu_roles", "lines")
     runs = [{name: value for name, value in bundle.run().items() if name not in without} for bundle in bundles]
     assert fields(runs[0]) == fields(runs[1])

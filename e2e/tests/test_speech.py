@@ -1,4 +1,4 @@
-"""A speech-to-text gateway, with the inference behind it in a pod of its own, climbed like any other service."""
+"""A speech-to-text gateway, with the inference simulator in a pod of its own, climbed like any other service."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from release import Release
 
 SESSIONS = 6
 WORKERS = 2
-# Frames of audio are due all the time, a partial once a second.
+# Audio frames are due continuously, a partial once a second.
 PLAN = {
     "services": ["rust-sync"],
     "warmup_seconds": 2,
@@ -29,7 +29,7 @@ PLAN = {
 
 @pytest.fixture(scope="module")
 def bundle(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """That of the run `speech`."""
+    """The bundle of the run `speech`."""
     release.upgrade({"run": {"id": "speech"}, "plan": PLAN})
     release.until_run_ends("speech")
     release.until_put_back()
@@ -38,7 +38,7 @@ def bundle(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Bundle
 
 @pytest.fixture
 def trial(bundle: Bundle) -> Path:
-    """The folder of its one trial."""
+    """The folder of the bundle's only trial."""
     assert bundle.valid() == 1, bundle.run()["trials"]
     [trial] = bundle.trials()
     return trial
@@ -46,7 +46,7 @@ def trial(bundle: Bundle) -> Path:
 
 @pytest.fixture
 def result(trial: Path) -> Any:
-    """What was measured."""
+    """The result of the trial."""
     return read(trial / "result.json")
 
 

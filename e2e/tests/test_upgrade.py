@@ -1,4 +1,4 @@
-"""Helm upgrades a release while it climbs. Helm 3 takes back what the operator changed; Helm 4 refuses."""
+"""Helm upgrades a release during a run: Helm 3 reverts the operator's changes, Helm 4 refuses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from cluster import Cluster
 from release import HELM_3, Release
 
 TIERS = [10, 20]
-# Long enough for an upgrade in its middle.
+# Long enough for an upgrade in the middle of the window.
 WINDOW_SECONDS = 8
 
 
@@ -29,13 +29,13 @@ def test_helm_4_refuses_to_upgrade_in_the_middle_of_a_run_and_nothing_is_disturb
     release.until_put_back()
     bundle = Bundle(release.fetch("refused", tmp_path))
     assert bundle.attempts() == [1, 1]
-    # The operator has given its fields back, so the next upgrade goes through.
+    # The operator has released its fields, so the next upgrade succeeds.
     release.upgrade({})
 
 
 @pytest.fixture
 def by_helm_3(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """A release of its own: Helm 4 keeps to how Helm 3 installed one, so they can't share."""
+    """A separate release: Helm 4 keeps the apply method of a release that Helm 3 installed, so they can't share one."""
     release = Release(cluster, "three", HELM_3, tmp_path_factory.mktemp("three"))
     release.install()
     yield release

@@ -1,4 +1,4 @@
-"""Waiting for something with a deadline, and saying what was waited for when it doesn't come."""
+"""Waits for a condition with a deadline; the error names the condition."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Seen = TypeVar("Seen")
 
 
 def until(what: str, look: Callable[[], Seen | None], seconds: float, last: Callable[[], str] = str) -> Seen:
-    """What `look` sees as soon as it is something; `last` adds what stands there instead when the time is up."""
+    """Calls `look` until it returns a truthy value and returns that; on timeout, `last` adds details to the error."""
     deadline = time.monotonic() + seconds
     while not (seen := look()):
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}, in vain. {last()}"

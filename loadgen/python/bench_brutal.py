@@ -1,4 +1,4 @@
-"""As many Python processes as the machine bears, one for each connection that floods. See README.md."""
+"""Floods a WSE service from as many Python processes as the machine can run, one per connection. See README.md."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""What Python's own encoders cost: the published suite's test 5, which sends nothing. Prints microseconds per message.
+"""Measures Python's encoders: test 5 of the published suite, which sends nothing. Prints microseconds per message.
 
-Each is the fastest of five rounds, because what is slower was disturbed.
+Each figure is the fastest of five rounds, because slower rounds were disturbed by other work.
 """
 
 import json
@@ -37,7 +37,7 @@ ENCODERS: dict[str, Callable[[], bytes]] = {
 
 
 def main() -> int:
-    """Prints one line for each encoder."""
+    """Prints one line per encoder: its name, the size of its message and the time per message."""
     for name, encode in ENCODERS.items():
         best = min(timeit.repeat(encode, number=MESSAGES, repeat=ROUNDS)) / MESSAGES * US_PER_SECOND
         print(f"{name:18} {len(encode()):4} bytes  {best:6.2f} µs")

@@ -1,4 +1,4 @@
-"""One connection in each of so many Python processes. See README.md."""
+"""Loads a WSE service from several Python processes with one connection each. See README.md."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One connection of a Python application to a WSE service. See README.md."""
+"""Loads a WSE service from one Python process. See README.md."""
 
 import sys
 

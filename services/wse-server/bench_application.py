@@ -1,9 +1,8 @@
-"""The application behind the benchmark servers: it reads every message and keeps books on what it read.
+"""The application of the benchmark servers: it reads every message and keeps books of what it read.
 
-This is the witness of a delivery: a message counts when this loop has read its connection, its type and its data, and
-the sum of the sequence numbers shows whether it read the right ones. It knows no server: both `bench_server.py` and
-the reference's `services/wse-reference/server.py` run it, so that they are compared by what they deliver and not by
-who counts.
+It is the witness of deliveries: a message counts when this loop has read its connection, type and data, and the sum of
+the sequence numbers shows whether it read the right ones. It is independent of the server: both `bench_server.py` and
+the reference's `services/wse-reference/server.py` run it, so that both are counted in the same manner.
 """
 
 import re
@@ -13,26 +12,26 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-# A loop that finds less than this waits a little for more: handing over a few messages costs as much as handing over
-# hundreds, and so does waking up. Nobody waits for this application's answer.
+# A loop that finds fewer messages than this waits briefly for more, because a wake-up and the handover of a few
+# messages cost as much as the handover of hundreds. The application sends no replies, so no client waits for it.
 FEW_MESSAGES = 256
 LINGER_SECONDS = 0.002
 
 Counts = tuple[int, int, int]
-"""Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
+"""Number of delivered messages, sum of their sequence numbers modulo 2**64, number of messages without one."""
 
 UINT64 = (1 << 64) - 1
 JSON_NUMBER = b'"seq":'
 DIGITS = re.compile(rb" ?([0-9]+)")
 MESSAGEPACK_NUMBER = b"\xa3seq\xce"
 MESSAGEPACK_BYTES = 4
-# Where a message ends among others that lie back to back: an unsigned 32-bit integer, "I" in `array` and `memoryview`.
+# Size of an end offset in concatenated messages: an unsigned 32-bit integer, "I" in `array` and `memoryview`.
 END_BYTES = 4
-# The ends of messages of one size, by size; sizes that vary are no use to keep.
+# Cached end offsets of messages of one size, by size; not used when sizes vary.
 RULERS: dict[int, bytes] = {}
 MOST_RULERS = 64
 LEAST_RULER = 1024
-# The last digits of successive numbers, by what a digit stands for: from the first of a cycle to beyond its end.
+# The digits at one decimal place of successive numbers, by place value: from the start of a cycle to beyond its end.
 MOST_SUCCESSIVE = 10_000
 DIGITS_OF = [str(digit).encode() for digit in range(10)]
 CYCLES = {
@@ -42,10 +41,10 @@ CYCLES = {
 
 
 class Books:
-    """Counts per connection and in total, in columns: 24 bytes a connection beside its key and id."""
+    """Counts per connection and in total, stored in columns: 24 bytes per connection beside its key and id."""
 
     def __init__(self) -> None:
-        # Held while a list of messages is counted, so that a reading sees whole lists.
+        # Held while a list of messages is counted, so that a reading includes whole lists.
         self.lock = threading.Lock()
         self._index: dict[int | str, int] = {}
         self._keys: list[int | str] = []
@@ -58,7 +57,7 @@ class Books:
         self._total: Counts = (0, 0, 0)
 
     def open(self, key: int | str, connection_id: str) -> int:
-        """Start the books of a connection; returns its row."""
+        """Starts the books of a connection and returns its row."""
         if self._free:
             index = self._free.pop()
             self._keys[index], self._ids[index] = key, connection_id
@@ -73,16 +72,16 @@ class Books:
         return index
 
     def close(self, key: int | str) -> None:
-        """Keep the books of a connection only until they were read once more."""
+        """Marks a connection as closed; its books are dropped after they were read once more."""
         index = self._index.get(key)
         if index is not None:
             self._closed.append(index)
 
     def add(self, key: int | str, delivered: int, total: int, unnumbered: int) -> None:
-        """Enter a connection's messages."""
+        """Adds messages to the books of a connection."""
         index = self._index.get(key)
         if index is None:
-            # A server that drops what it has no room for may have dropped the connection's announcement.
+            # A server that drops entries of a full queue may have dropped the `connect` event.
             index = self.open(key, str(key))
         self._delivered[index] += delivered
         self._sums[index] = (self._sums[index] + total) & UINT64
@@ -91,12 +90,12 @@ class Books:
         self._total = (before[0] + delivered, (before[1] + total) & UINT64, before[2] + unnumbered)
 
     def totals(self) -> Counts:
-        """The books of all connections together."""
+        """The sum of the books of all connections."""
         with self.lock:
             return self._total
 
     def connections(self) -> dict[str, Counts]:
-        """The books of each connection, by id; closed ones for the last time."""
+        """The books of each connection by id; those of closed connections are returned for the last time."""
         with self.lock:
             rows = zip(self._delivered, self._sums, self._unnumbered, strict=True)
             books = {self._ids[index]: row for index, row in enumerate(rows) if self._ids[index]}
@@ -109,25 +108,25 @@ class Books:
 
 
 class Place(NamedTuple):
-    """Where a message has its number: the next ones probably have it there, and looking is cheaper than searching."""
+    """Position of a message's number. Later messages probably have it there, and a check is cheaper than a search."""
 
     frame: tuple[tuple[int, int], ...]
-    """The bytes that show it, by offset: the name before the number, and what ends a JSON number."""
+    """The bytes that prove the position, with offsets: the name before the number, and the end of a JSON number."""
     number: range
-    """The offsets of its digits."""
+    """The offsets of the number's digits or bytes."""
     decimal: bool
-    """Whether these are decimal digits or the bytes of a binary number."""
+    """Whether the number consists of decimal digits, not of the bytes of a binary number."""
 
 
 def deliver_until(stopping: Callable[[], bool], deliver: Callable[[], int]) -> None:
-    """Deliver again and again; `deliver` waits for the first message and says how many it found."""
+    """Calls `deliver` in a loop; it waits for the first message and returns how many it found."""
     while not stopping():
         if 0 < deliver() < FEW_MESSAGES:
             time.sleep(LINGER_SECONDS)
 
 
 def find_number(data: bytes) -> tuple[int, Place | None] | None:
-    """Search for the number of a message, and say where it was if the next ones can be read from there."""
+    """Finds the number of a message, and its position if later messages can be read from there."""
     at = data.find(JSON_NUMBER)
     if at >= 0:
         digits = DIGITS.match(data, at + len(JSON_NUMBER))
@@ -135,7 +134,7 @@ def find_number(data: bytes) -> tuple[int, Place | None] | None:
             return None
         first, end = digits.start(1), digits.end()
         frame = (*enumerate(data[at:first], at), *enumerate(data[end : end + 1], end))
-        # Without a byte behind it, the number might go on in a longer message.
+        # Without a byte after it, the number could have more digits in a longer message.
         return int(digits[1]), Place(frame, range(first, end), True) if end < len(data) else None
     at = data.find(MESSAGEPACK_NUMBER)
     if at < 0:
@@ -147,7 +146,7 @@ def find_number(data: bytes) -> tuple[int, Place | None] | None:
 
 
 def are_even(ends: bytes, size: int) -> bool:
-    """Whether messages that end there are all of one size."""
+    """Whether all messages with these end offsets have one size."""
     ruler = RULERS.get(size)
     if ruler is None or len(ruler) < len(ends):
         if memoryview(ends).cast("I")[0] != size:
@@ -160,7 +159,7 @@ def are_even(ends: bytes, size: int) -> bool:
 
 
 def are_successive(place: Place, table: bytes, size: int, count: int, first: int) -> bool:
-    """Whether the numbers of the messages are `first` and those after it, digit by digit of every message."""
+    """Whether the numbers of the messages are `first` and its successors, by a check of every digit."""
     if count > MOST_SUCCESSIVE:
         return False
     scale = 1
@@ -170,20 +169,20 @@ def are_successive(place: Place, table: bytes, size: int, count: int, first: int
             start = first % (scale * 10)
             expected = CYCLES[scale][start : start + count]
         else:
-            # It changes once at most: every so many numbers, and there are no more than that.
+            # The digit changes at most once, because it changes every `scale` numbers and `count` is not larger.
             before = min(scale - first % scale, count)
             expected = DIGITS_OF[digit] * before + DIGITS_OF[(digit + 1) % 10] * (count - before)
         if table[offset::size] != expected:
             return False
         scale *= 10
-    # Or the last of them has a digit more.
+    # Otherwise the last number has one digit more.
     return first + count <= scale
 
 
 def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None:
-    """The sum of the messages' numbers, if every one has exactly a number there.
+    """The sum of the messages' numbers, if every message has a number at exactly this position, else `None`.
 
-    The messages are the rows of a table, read by columns: the work for a message is a byte here and there, in C.
+    The messages are the rows of a table that is read by columns, so the work per message is a few bytes, in C.
     """
     if place.number.stop > size:
         return None
@@ -192,7 +191,7 @@ def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None
             return None
     if place.decimal:
         digits = table[place.number.start : place.number.stop]
-        # What a connection counts, it mostly counts on.
+        # The numbers of a connection are mostly consecutive.
         if digits.isdigit() and are_successive(place, table, size, count, int(digits)):
             return count * int(digits) + count * (count - 1) // 2
     base, zero = (10, ord("0")) if place.decimal else (256, 0)
@@ -206,7 +205,7 @@ def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None
 
 
 def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Place | None]:
-    """The sum of the messages' numbers, how many have none, and where to look for the next ones."""
+    """The sum of the messages' numbers, the number of messages without one, and the position for the next messages."""
     count = len(ends) // END_BYTES
     size = len(data) // count
     even = size > 0 and are_even(ends, size)
@@ -232,7 +231,7 @@ def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Pl
 
 
 def number_elsewhere(message: Any) -> Any:
-    """The number of a decoded message that has no type, or no number in its payload."""
+    """The number of a decoded message that has no type or no number in its payload; `None` if there is none."""
     if not isinstance(message, dict):
         return None
     payload = message.get("p")
@@ -242,9 +241,9 @@ def number_elsewhere(message: Any) -> Any:
 
 
 def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Books) -> None:
-    """Read messages as (connection, type, data of all, where each ends), in runs of one connection and type.
+    """Reads messages in runs of one connection and type, as (connection, type, concatenated data, end offsets).
 
-    Enters them into the books.
+    Adds them to the books.
     """
     place = None
     for connection, _type, data, ends in runs:
@@ -253,7 +252,7 @@ def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Bo
 
 
 def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:
-    """Read events as (kind, connection id, data), decoded, and enter the messages among them."""
+    """Reads decoded events as (kind, connection id, data) and adds the messages among them to the books."""
     current = ""
     delivered = total = unnumbered = 0
     for kind, connection, data in events:

@@ -1,45 +1,45 @@
-"""How much a flood may publish: what holds it back, in this server and in the instances that hand on.
+"""Backpressure for floods: limits the publisher by the backlog of its server and of the instances behind the link.
 
-It knows no server: whoever publishes says how many messages it has published, and asks for room.
+It is independent of the server: the publisher reports how many messages it has published, and asks for room.
 """
 
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# Messages between two looks at the backlog, at most: a subscriber that comes or goes is seen soon.
+# Most messages between two readings of the backlog, so that subscribers that come or go are noticed soon.
 BURST_MESSAGES = 256
-# Between two looks at a full backlog, each of which takes the CPU away from the server.
+# Shortest pause between two readings of a full backlog, because each takes CPU time from the server.
 LEAST_PAUSE_SECONDS = 0.004
 MOST_PAUSE_SECONDS = 0.05
 
 
 class Backlog(NamedTuple):
-    """How far an instance is that hands on what another one published."""
+    """The progress of an instance that delivers another instance's publications."""
 
     handed_on: int
-    """Publications that it has handed to its own subscribers' queues, and those that it knows it will never get."""
+    """Publications that were queued for its subscribers, plus those that it knows to be lost."""
     waiting_bytes: int
-    """Of what it has handed on: not yet written to all of them, each publication once."""
+    """Bytes of queued publications that are not written to all subscribers yet; each publication counts once."""
 
 
 def until_half_is_free(limit: int, fell_bytes: int, seconds: float) -> float:
-    """How long it takes, in seconds, at the pace at which a backlog fell by so much in `seconds`."""
+    """Seconds until half of the limit is free, if the backlog keeps falling by `fell_bytes` in `seconds`."""
     return seconds * limit / (2 * max(1, fell_bytes))
 
 
 class Receivers:
-    """The instances that a publisher must not run ahead of: it looks at them when it seems to be that far.
+    """The instances that a publisher must not run ahead of; it reads their progress when that seems necessary.
 
-    Looking costs a request to each of them. So it is done only when, by what was seen last, half of the room is used up
-    (the answer takes its time, and meanwhile nobody shall have nothing to do), and then as often as half of the room
-    comes back.
+    A reading costs a request to each instance. So it is taken only when at least half of the room is used according to
+    the last one (early, because the response takes time in which publishing must go on), and then as often as half of
+    the room becomes free.
     """
 
-    # Between two looks.
+    # Bounds of the pause between two readings, in seconds.
     least_seconds = 0.001
     most_seconds = 0.05
-    # Publications that haven't come for so long, while nothing else has either, are not waited for.
+    # Publications that are missing when nothing has arrived for this many seconds are given up.
     patience_seconds = 1.0
 
     def __init__(self, look: Callable[[], list[Backlog]]) -> None:
@@ -50,13 +50,13 @@ class Receivers:
         self._pause = self.least_seconds
 
     def begin(self, published: int) -> None:
-        """From now on count from here: what was published before is nobody's business any more."""
+        """Restarts the count: publications before this point are not waited for."""
         self._seen = self._look()
         self._bases = [published - one.handed_on for one in self._seen]
         self._looked = self._moved = time.monotonic()
 
     def backlog(self, published: int, message_bytes: int, limit: int) -> int:
-        """Bytes of what was published, up to number `published`, that the slowest of them has still before it."""
+        """Bytes of the publications up to number `published` that the slowest instance has not delivered yet."""
         before = self._backlog(published, message_bytes)
         now = time.monotonic()
         if before < limit // 2 or now < self._looked + self._pause:
@@ -73,7 +73,7 @@ class Receivers:
         return after
 
     def until_next_look(self) -> float:
-        """Seconds in which nothing new is learnt."""
+        """Seconds until the next reading."""
         return max(0.0, self._looked + self._pause - time.monotonic())
 
     def _backlog(self, published: int, message_bytes: int) -> int:
@@ -89,7 +89,7 @@ class Receivers:
 
 
 class Offer:
-    """What a flood offers a server that tells nothing: deliveries per second, to all of its subscribers together."""
+    """A fixed rate for servers that don't report a backlog: deliveries per second over all subscribers."""
 
     def __init__(self, deliveries_per_second: float, subscribers: Callable[[], int]) -> None:
         self._per_second = deliveries_per_second
@@ -98,11 +98,11 @@ class Offer:
         self._due = 0.0
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Starts the schedule now."""
         self._looked, self._due = time.monotonic(), 0.0
 
     def burst(self) -> int:
-        """So many messages are to be published now: a whole burst, as soon as that many are due."""
+        """The number of messages to publish now: a whole burst when that many are due, else 0."""
         now = time.monotonic()
         self._due += (now - self._looked) * self._per_second / max(1, self._subscribers())
         self._looked = now
@@ -113,12 +113,12 @@ class Offer:
 
 
 class Backpressure:
-    """How much a flood may publish: as long as the server's backlog is below a limit, in bytes.
+    """Lets a flood publish while the server's backlog is below a limit in bytes.
 
-    The backlog is what the server has taken from the publisher and not yet written to all subscribers, each message
-    once, as the server itself tells it (`publish_backlog()`). One that doesn't can't be held back: it is given what
-    `offer` says, or as much as it takes, and `kind` says so. Of other instances it knows what is on the way to them;
-    what they have before them, only `receivers` tell.
+    The backlog is the bytes that the server has accepted from the publisher and not yet written to all subscribers;
+    each message counts once. The server reports it (`publish_backlog()`). A server without it can't be limited: it gets
+    the rate of `offer`, or as much as it accepts, and `kind` says which. The server's backlog includes what is on the
+    way to other instances; the backlog of these instances is read with `receivers`.
     """
 
     def __init__(
@@ -128,21 +128,21 @@ class Backpressure:
         self._backlog: Callable[[], int] | None = getattr(server, "publish_backlog", None)
         self._receivers = receivers
         self._offer = offer
-        # After an answer that there is no room: how long to wait before the next question, in seconds.
+        # Seconds to wait after `room()` returned 0.
         self.pause_seconds = self._own_pause = LEAST_PAUSE_SECONDS
-        # The server's own backlog when it was last seen to be full, if nothing was published since, and when that was.
+        # The server's last full backlog and its time, if nothing was published since.
         self._full: tuple[int, float] | None = None
         self.kind = "receivers" if receivers else "engine" if self._backlog else "offer" if offer else "none"
 
     def begin(self, published: int) -> None:
-        """There are subscribers, and so many messages were published before."""
+        """Starts a flood; `published` messages were published before."""
         if self._receivers:
             self._receivers.begin(published)
         if self._offer:
             self._offer.begin()
 
     def room(self, message_bytes: int, published: int = 0) -> int:
-        """How many messages may be published now, up to a burst, after `published` of them."""
+        """The number of messages that may be published now, at most a burst, after `published` earlier ones."""
         if not self._backlog:
             return self._offer.burst() if self._offer else BURST_MESSAGES
         backlog = self._backlog()
@@ -155,7 +155,7 @@ class Backpressure:
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
 
     def _learn_own_pause(self, backlog: int) -> None:
-        """From how much less the server's own backlog is than when it was full."""
+        """Adjusts the pause to the speed at which the server's backlog has fallen since it was full."""
         now = time.monotonic()
         if self._full:
             before, then = self._full

@@ -1,9 +1,9 @@
-"""Two instances of the fan-out service and the link between them, told as one service (tests 10 to 12 of the seeds).
+"""Two linked instances of the fan-out service, presented as one service (tests 10 to 12 of the seeds).
 
-One publishes and has no clients, the other has all clients and publishes nothing; what one sends, the other hands on,
-through a Redis of their own or a connection of theirs. This one serves nobody: it starts them, waits until they are
-connected, tells where the clients go, and puts their books beside each other on one metrics port. What the service
-costs is what all of them cost, the Redis and this one with them; `/stats/processes` tells them apart.
+One instance publishes and has no clients; the other has all clients and delivers the publications, which it gets
+through a private Redis or a cluster link. This process serves no clients: it starts the instances, waits until they are
+connected, announces the address for clients, and combines their books on one metrics port. The cost of the service is
+that of all processes, including Redis and this one; `/stats/processes` lists them separately.
 """
 
 import argparse
@@ -30,16 +30,16 @@ from bench_tls import FOLDER, NOWHERE, Tls, generate
 
 PROGRAM = str(Path(__file__).with_name("bench_fanout_server.py"))
 MODES = {"redis": ("pubsub", "subscribe"), "cluster": ("cluster", "cluster-subscribe")}
-"""Modes of the publishing and of the subscribing instance, by the link between them."""
+"""Modes of the publishing and the subscribing instance, by the link between them."""
 CONNECTED_SECONDS = 30
-# All of them together have the five seconds of the contract.
+# Per instance; all together must stay within the five seconds of the contract.
 STOP_SECONDS = 2
-# A process's CPU clock in the words of clock_gettime(2): its id, inverted, above three bits that say what is measured.
+# For the id of a process's CPU clock (clock_gettime(2)): the inverted process id, followed by three bits for the kind.
 CPU_OF_ALL_THREADS = 2
 
 
 def main() -> None:
-    """Run both instances until SIGTERM or SIGINT."""
+    """Runs both instances until SIGTERM or SIGINT."""
     parser = arguments()
     options = parser.parse_args()
     if options.version:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line; LINK and TLS are read where a flag is missing."""
+    """The command line; LINK and TLS are the defaults of their flags."""
     environment = os.environ
     parser = listening_arguments(__doc__, MOST_CONNECTIONS)
     link = environment.get("LINK") or None
@@ -74,14 +74,14 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def version(link: str) -> str:
-    """Of the engine, and of the Redis between the instances."""
+    """The version of the engine, and of the Redis if it is the link."""
     import wse_server
 
     return f"{wse_server.__version__} with {redis_version()}" if link == "redis" else str(wse_server.__version__)
 
 
 class Pair:
-    """The processes of the service, and what they are together."""
+    """The processes of the service, and their combined pages and books."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -89,14 +89,14 @@ class Pair:
         self.redis: PrivateRedis | None = None
         self.publisher: Child | None = None
         self.subscriber: Child | None = None
-        # What ends the service: a signal (None), or the end of one of them (its name).
+        # Why the service ends: a signal (None), or the name of a process that exited.
         self.ends: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def run(self) -> int:
-        """Start all, announce them as one, serve until a signal comes or one ends; returns the exit code.
+        """Starts all processes, announces one service, and serves until a signal or the exit of a process.
 
         Raises:
-            RuntimeError: they did not get connected.
+            RuntimeError: the instances did not connect to each other.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
@@ -118,10 +118,10 @@ class Pair:
         self.ends.put(None)
 
     def _start(self) -> None:
-        """The subscriber first: then the publisher knows where it is."""
+        """Starts the instances, the subscriber first, because the publisher needs its address."""
         options = self.options
         publishes, subscribes = MODES[options.link]
-        # What this one was told is nothing that an instance should hear again.
+        # The instances must not inherit this process's own settings.
         shared = {name: value for name, value in os.environ.items() if name not in INSTANCES_OWN}
         more: list[str] = []
         if options.link == "redis":
@@ -171,7 +171,7 @@ class Pair:
         print(json.dumps(line), flush=True)
 
     def page(self, path: str) -> Page:
-        """A page of the metrics port: the subscriber's own, unless both have a part in it."""
+        """A page of the metrics port: the subscriber's, or a combination of both instances' pages."""
         assert self.publisher is not None
         assert self.subscriber is not None
         both = (self.publisher, self.subscriber)
@@ -200,7 +200,7 @@ class Pair:
             return 503, TEXT, f"an instance does not answer: {error}\n"
 
     def _ready(self) -> Page:
-        """Whether both are; else what one of them says."""
+        """The page `/readyz`: ready when both instances are, else the response of one that isn't."""
         assert self.publisher is not None
         assert self.subscriber is not None
         try:
@@ -220,7 +220,7 @@ class Pair:
         return found | {"launcher": _usage(os.getpid())}
 
     def _end(self) -> None:
-        """The publisher first: nothing more is on its way then; and its Redis when nobody needs it any more."""
+        """Stops the publisher first, so that no publications are under way, then the subscriber, then Redis."""
         for child in (self.publisher, self.subscriber):
             if child is not None:
                 end(child.process, STOP_SECONDS)
@@ -241,18 +241,18 @@ def _tls_arguments(tls: Tls) -> list[str]:
 
 
 def _reachable(address: str) -> str:
-    """Where somebody on this machine finds what listens there."""
+    """The address for local clients of a listener: loopback if it listens on all interfaces."""
     host, _, port = address.rpartition(":")
     return f"127.0.0.1:{port}" if host in NOWHERE else address
 
 
 def _usage(pid: int) -> dict[str, int]:
-    """What a process has used: CPU in all of its threads, and memory that is resident now."""
+    """CPU time of all threads and current resident memory of a process."""
     try:
         cpu_ns = time.clock_gettime_ns((~pid << 3) | CPU_OF_ALL_THREADS)
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError):
-        # It ended just now; that ends the service, too.
+        # The process has just exited, which ends the service, too.
         return {"pid": pid, "cpu_ns": 0, "rss_bytes": 0}
     return {"pid": pid, "cpu_ns": cpu_ns, "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE")}
 

@@ -1,9 +1,8 @@
 """The WSE engine as a publisher: every connection is a subscriber and gets every message (tests 8 to 12 of the seeds).
 
-The contract is that of `bench_server.py`, whose server this is, with `/stats/publisher` beside it; what is published,
-and how fast, is in `bench_publisher.py`. By its `--mode` it publishes to its own connections, or to those of other
-instances too, or hands on what another one publishes: how they reach each other is in `bench_links.py`.
-`bench_fanout_pair.py` starts two of them.
+The service has the contract of `bench_server.py`, and `/stats/publisher` in addition. `bench_publisher.py` defines what
+is published and how fast. Depending on `--mode` it publishes to its own connections, also to those of other instances,
+or delivers what another instance publishes; `bench_links.py` connects instances. `bench_fanout_pair.py` starts two.
 """
 
 import argparse
@@ -37,15 +36,15 @@ from bench_publisher import (
 )
 from bench_server import Service, listening_arguments, metrics_port, secret_of, token
 
-# As the published benchmarks allow.
+# The limit of the published benchmarks.
 MOST_CONNECTIONS = 150_000
-# What an instance hands on may wait in its memory for the slowest of its subscribers; then it takes nothing more from
-# the link. Enough for every thread to have work.
+# Most bytes that an instance delivers for others and holds for its slowest subscriber; above it, it stops reading from
+# the link. Enough to keep every thread busy.
 HAND_ON_BYTES = 4 << 20
 
 
 def main() -> None:
-    """Run the service until SIGTERM or SIGINT."""
+    """Runs the service until SIGTERM or SIGINT."""
     parser = arguments()
     options = parser.parse_args()
     check_link_options(parser, options)
@@ -57,7 +56,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line; MODE is read where its flag is missing."""
+    """The command line; MODE is the default of its flag."""
     parser = listening_arguments(__doc__, MOST_CONNECTIONS)
     mode = os.environ.get("MODE") or "broadcast"
     if mode not in MODES:
@@ -69,29 +68,29 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def publish_of(server: Any, link: str | None) -> Publish:
-    """To every connection of this server; with a link, to everybody who listens to the topic, wherever."""
+    """The publish function: to all connections of this server; with a link, to all subscribers of the topic."""
     publish: Publish = partial(server.broadcast_many, TOPIC) if link else server.broadcast_all_many
     return publish
 
 
 class TopicBooks(SubscriberBooks):
-    """Books that let every connection listen to the topic when they are opened."""
+    """Books that subscribe every connection to the topic when it opens."""
 
     def __init__(self, subscribers: Subscribers, listen: Callable[[str], object]) -> None:
         super().__init__(subscribers)
         self._listen = listen
 
     def open(self, key: int | str, connection_id: str) -> int:
-        """Start the books of a connection: it listens from now on."""
+        """Subscribes the connection to the topic and starts its books."""
         self._listen(connection_id)
         return super().open(key, connection_id)
 
 
 class FanoutService(Service):
-    """The server, its application, and what publishes between them: here, or at another instance."""
+    """The server, its application, and the publisher: in this process or at another instance."""
 
     def __init__(self, options: argparse.Namespace, secret: bytes) -> None:
-        # The engine's own metrics port is behind the one that is told.
+        # The engine's metrics port is internal; the announced port serves its pages.
         inner = argparse.Namespace(**vars(options) | {"metrics_port": 0, "delivery": "batch", "share_of_port": None})
         self.options = options
         self.mode = MODES[options.mode]
@@ -110,11 +109,11 @@ class FanoutService(Service):
         self.metrics = MetricsPort((self.host, metrics_port(options)), self.page)
 
     def _more_options(self) -> dict[str, Any]:
-        # What others publish waits in their links, as long as somebody here is slow.
+        # When a subscriber here is slow, publications of others wait in the link.
         return {} if self.mode.publishes else {"max_publish_backlog_bytes": HAND_ON_BYTES}
 
     def run(self) -> None:
-        """Serve, and publish or hand on, until a signal."""
+        """Serves clients, and publishes or delivers for others, until a signal."""
         super().run()
         self.metrics.stop()
         for other in (self.engine, self.publishing, self.others):
@@ -122,7 +121,7 @@ class FanoutService(Service):
                 other.close()
 
     def page(self, path: str) -> Page:
-        """A page of the metrics port: the engine's, and those of the publisher and of the links with it."""
+        """A page of the metrics port: the engine's, extended by those of the publisher and the links."""
         try:
             if path == "/stats/publisher" and (self.publisher or self.publishing):
                 return json_page(self._publisher_stats())
@@ -147,7 +146,7 @@ class FanoutService(Service):
         return self.publishing.get("/stats/publisher")
 
     def _links_of_both(self) -> Any:
-        """Its own links, and those of the instance that publishes: what one sent, the other received."""
+        """The sum of this instance's link counters and those of the publishing instance."""
         own = self._links()
         return add("", [own, self.publishing.get("/stats/links")]) if self.publishing else own
 
@@ -159,8 +158,8 @@ class FanoutService(Service):
         return self.link is None or self.link.is_connected(self.server)
 
     def _started(self) -> None:
-        """The server listens: from now on there may be subscribers."""
-        # Asked often, so over one connection.
+        """Called when the server listens: connects links and starts publishing."""
+        # Requests are frequent, so they share one connection.
         self.engine = Other(f"{self.host}:{self.server.metrics_port}")
         if self.link:
             self.link.connect(self.server)
@@ -183,12 +182,12 @@ class FanoutService(Service):
         return self.metrics.port
 
     def _announced(self) -> dict[str, object]:
-        """Where other instances find this one, if they can."""
+        """The cluster address for other instances, if there is one."""
         port = self.server.cluster_port if self.mode.link == "cluster" else None
         return {"cluster_address": f"{self.host}:{port}"} if port else {}
 
     def _before_stop(self) -> None:
-        """Nothing is published to a server that says goodbye."""
+        """Stops publishing before the server closes its connections."""
         if self.interest:
             self.interest.stop()
         if self.publisher:

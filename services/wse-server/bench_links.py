@@ -1,7 +1,7 @@
-"""How an instance of the fan-out service reaches others: through Redis, or through a cluster of its own connections.
+"""Links between instances of the fan-out service: through Redis, or through a cluster of direct connections.
 
-An instance that publishes sends to one topic; an instance that subscribes lets all of its connections listen to it.
-Everything here is outside the hot path: connecting, asking who listens elsewhere, telling how far one is.
+A publishing instance sends to one topic; a subscribing instance subscribes all its connections to that topic. This
+module is outside the hot path: it connects instances, counts subscribers elsewhere, and reports progress.
 """
 
 import argparse
@@ -22,16 +22,16 @@ TOPIC = "bench_topic"
 DEFAULT_REDIS = "redis://127.0.0.1:6379"
 # The published benchmarks' cluster ports are 2000 above those of the clients.
 CLUSTER_OFFSET = 2000
-# Between two questions who listens elsewhere: somebody who comes or goes is known that late.
+# Seconds between two queries of subscribers at other instances; a change is noticed within this time.
 INTEREST_SECONDS = 0.1
 
 
 class Mode(NamedTuple):
-    """What an instance does."""
+    """Whether an instance publishes, and its link."""
 
     publishes: bool
     link: str | None
-    """What connects it to others: `redis`, `cluster`, or nothing."""
+    """The link to other instances: `redis`, `cluster`, or `None`."""
 
 
 MODES = {
@@ -41,10 +41,10 @@ MODES = {
     "cluster": Mode(True, "cluster"),
     "cluster-subscribe": Mode(False, "cluster"),
 }
-"""By the name of `--mode`: those of the published benchmarks."""
+"""Modes by the names for `--mode`, which are those of the published benchmarks."""
 
 
-# Variables that tell an instance what it is and where others are.
+# Environment variables with the settings of a single instance.
 INSTANCES_OWN = (
     *("HOST", "PORT", "METRICS_PORT", "MODE", "RATE", "MESSAGE_SIZE", "BACKLOG_BYTES", "PUBLISH_ALWAYS"),
     *("REDIS_URL", "PEERS", "CLUSTER_PORT", "CLUSTER_ADDR", "TLS_CERT", "TLS_KEY", "TLS_CA", "GENERATE_TLS"),
@@ -59,16 +59,16 @@ class Redis:
         self._url: str = options.redis_url
 
     def connect(self, server: Any) -> None:
-        """Connect a started server."""
+        """Connects a started server to the link."""
         server.connect_redis(self._url)
 
     def is_connected(self, server: Any) -> bool:
-        """Whether publications get through."""
+        """Whether the server is connected to Redis."""
         return bool(server.redis_connected())
 
 
 class Cluster:
-    """Instances connected to each other."""
+    """Instances connected by cluster links."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._peers: list[str] = options.peers
@@ -80,7 +80,7 @@ class Cluster:
             self._tls = generate(Path(FOLDER), hosts)
 
     def connect(self, server: Any) -> None:
-        """Connect a started server."""
+        """Connects a started server to the link."""
         cert, key, ca = self._tls or (None, None, None)
         server.connect_cluster(
             self._peers,
@@ -92,7 +92,7 @@ class Cluster:
         )
 
     def is_connected(self, server: Any) -> bool:
-        """Whether all instances that it was told of are there. Who was told of none is ready to be found."""
+        """Whether there is a link to all configured peers; always true without configured peers."""
         count: int = server.cluster_peers_count()
         return count >= len(self._peers)
 
@@ -101,24 +101,24 @@ LINKS: dict[str, Callable[[argparse.Namespace], Redis | Cluster]] = {"redis": Re
 
 
 class Other:
-    """The metrics port of another instance, over a connection that stays open."""
+    """A client of another instance's metrics port, with a persistent connection."""
 
     def __init__(self, address: str) -> None:
-        """For `host:port`."""
+        """Takes the address of the metrics port as `host:port`."""
         host, _, port = address.rpartition(":")
         self.address = address
         self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=ANSWER_SECONDS)
         self._lock = threading.Lock()
 
     def get(self, path: str) -> Any:
-        """A page of it, as JSON.
+        """Gets a page as JSON.
 
         Raises:
-            OSError: it doesn't answer that.
+            OSError: the instance doesn't answer, or doesn't have the page.
         """
         with self._lock:
             try:
-                # One that was idle for long, or that another process has now, was closed meanwhile.
+                # The connection may have been closed because it was idle or the instance was replaced.
                 if self._connection.sock is None:
                     self._connection.connect()
                 self._connection.request("GET", path)
@@ -132,28 +132,28 @@ class Other:
         return json.loads(body)
 
     def close(self) -> None:
-        """Give the connection up; the next question makes another."""
+        """Closes the connection; the next request opens another."""
         with self._lock:
             self._connection.close()
 
 
 class Others:
-    """The instances that subscribe, as their `/progress` tells; of one that doesn't answer, what it said last."""
+    """The subscribing instances, read from `/progress`; for one that doesn't answer, the last values are used."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._others = [Other(address) for address in addresses]
         self._last = [{"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0} for _ in addresses]
 
     def backlogs(self) -> list[Backlog]:
-        """How far each of them is."""
+        """The progress of each instance."""
         return [Backlog(one["delivered"] + one["lost"], one["backlog_bytes"]) for one in self._look()]
 
     def subscribers(self) -> int:
-        """How many they have, together."""
+        """The number of subscribers of all instances."""
         return sum(one["subscribers"] for one in self._look())
 
     def close(self) -> None:
-        """Give the connections up."""
+        """Closes all connections."""
         for other in self._others:
             other.close()
 
@@ -162,13 +162,13 @@ class Others:
             try:
                 self._last[at] = other.get("/progress")
             except OSError:
-                # It comes back, or its subscribers don't: either shows in what is asked next.
+                # If the instance doesn't come back, later requests show it.
                 continue
         return self._last
 
 
 class Interest:
-    """Asks again and again who listens elsewhere, and tells the publisher."""
+    """Polls the number of subscribers at other instances and reports it to the publisher."""
 
     def __init__(self, server: Any, subscribers: Subscribers, others: Others | None) -> None:
         self._server = server
@@ -178,11 +178,11 @@ class Interest:
         self._thread = threading.Thread(target=self._run, name="interest", daemon=True)
 
     def start(self) -> None:
-        """Begin, on a thread of its own: an answer may take its time."""
+        """Starts polling in its own thread, because responses may be slow."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stops polling."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(1)
@@ -190,13 +190,13 @@ class Interest:
     def _run(self) -> None:
         while not self._stopping.wait(INTEREST_SECONDS):
             instances: int = self._server.get_topic_interest(TOPIC)
-            # A crowd that still comes shows only in their own numbers.
+            # The engine counts interested servers; the subscribers of an instance are only in its own counters.
             crowd = self._others.subscribers() if self._others and instances else 0
             self._subscribers.set_elsewhere(max(instances, crowd))
 
 
 def progress(links: dict[str, Any], backlog_bytes: int, subscribers: int) -> dict[str, int]:
-    """How far an instance is with what others published: `/progress`."""
+    """The page `/progress`: the progress of an instance in delivering others' publications."""
     kinds = [kind for kind in links.values() if kind]
     return {
         "delivered": sum(kind["delivered"] for kind in kinds),
@@ -207,7 +207,7 @@ def progress(links: dict[str, Any], backlog_bytes: int, subscribers: int) -> dic
 
 
 def add_link_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of links; each is read from the variable of its name where it is missing."""
+    """Adds the flags of links; the default of each is the environment variable of its name."""
     environment = os.environ
 
     def add(name: str, words: str, **more: Any) -> None:
@@ -250,7 +250,7 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_link_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Complete the options, or end with what is wrong with them."""
+    """Completes the options; exits with a message when they are invalid."""
     options.peers = [peer for word in options.peers for peer in word.replace(",", " ").split()]
     options.subscriber_metrics = [one for one in options.subscriber_metrics.replace(",", " ").split() if one]
     tls = [options.tls_cert, options.tls_key, options.tls_ca]

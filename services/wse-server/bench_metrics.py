@@ -1,4 +1,4 @@
-"""A metrics port before the engine's own: the engine's pages as they are, and those of the application beside them."""
+"""A metrics port in front of the engine's own: it serves the engine's pages and additional ones of the application."""
 
 import http.client
 import json
@@ -6,19 +6,19 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# A server at its limit answers late.
+# Seconds; a server under full load answers late.
 ANSWER_SECONDS = 10
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Page = tuple[int, str, str]
-"""Status, content type, body."""
+"""HTTP status, content type and body of a page."""
 
 
 class MetricsPort:
-    """Serves pages until it is stopped."""
+    """An HTTP server for pages."""
 
     def __init__(self, address: tuple[str, int], page: Callable[[str], Page]) -> None:
-        """Bind; port 0 lets the kernel pick.
+        """Binds the address; port 0 lets the kernel choose one.
 
         Raises:
             OSError: the address could not be bound.
@@ -27,22 +27,22 @@ class MetricsPort:
         self.port: int = self._http.server_address[1]
 
     def start(self) -> None:
-        """Answer, on threads of its own."""
+        """Starts serving in its own threads."""
         threading.Thread(target=self._http.serve_forever, name="metrics", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer nothing more. Only after a start."""
+        """Stops serving. Call it only after `start()`."""
         self._http.shutdown()
         self._http.server_close()
 
 
 def json_page(value: object) -> Page:
-    """A value as a page."""
+    """A page with a value as JSON."""
     return 200, "application/json", json.dumps(value)
 
 
 def fetch(host: str, port: int, path: str) -> Page:
-    """A page of the engine's own metrics port; 503 when it is gone."""
+    """Gets a page of the engine's metrics port; a page with status 503 when the engine doesn't answer."""
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", path)
@@ -56,9 +56,9 @@ def fetch(host: str, port: int, path: str) -> Page:
 
 def _handler(page: Callable[[str], Page]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET."""
+        """Answers GET requests with pages."""
 
-        # Whoever asks often keeps the connection, and gets an answer in one packet.
+        # Clients keep their connections (HTTP/1.1), and a response fits into one packet.
         protocol_version = "HTTP/1.1"
         wbufsize = -1
 
@@ -72,6 +72,6 @@ def _handler(page: Callable[[str], Page]) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *_: object) -> None:  # noqa: A002
-            """Scrapes are not news."""
+            """Logs nothing, because requests are frequent."""
 
     return Handler

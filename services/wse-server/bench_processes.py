@@ -1,8 +1,8 @@
-"""Several servers on one port, told as one service: beyond the descriptors of a process, and beyond one interpreter.
+"""Several servers on one port, presented as one service, to exceed the limits of one process and one interpreter.
 
-Each process is a `bench_server.py` of its own, with its own shards, application and books; the kernel spreads clients
-over them (SO_REUSEPORT). This one serves none: it starts them, adds up what their metrics ports say, and ends when they
-do. A message is in the books of exactly one process, so the sums balance as each of them does.
+Each process is a `bench_server.py` with its own shards, application and books; the kernel distributes clients among
+them (SO_REUSEPORT). This process serves no clients: it starts the others, adds up their metrics, and ends when they do.
+A message is in the books of exactly one process, so the sums balance if the books of each process do.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from typing import Any
 
 from bench_server import metrics_port
 
-# Longest wait for a process's answer; the harness waits as long for ours.
+# Seconds to wait for a response of a process; the harness waits as long for this one's.
 ANSWER_SECONDS = 10
-# The contract gives a service five seconds to end.
+# The contract gives a service five seconds to stop.
 STOP_SECONDS = 5
 UINT64 = (1 << 64) - 1
-# Sums of sequence numbers wrap; time passes once, however many watch it.
+# Sums of sequence numbers wrap at 2**64; times are not added.
 WRAPPING = ("sequence_sum", "application_sequence_sum")
 LARGEST = ("uptime_seconds", "wse_uptime_seconds")
 
 
 def add(name: str, values: list[Any]) -> Any:
-    """Several processes' readings of one thing, as one: counts are added, by name where there are names."""
+    """Combines the values of several processes for one field: counts are added, and so are those in nested objects."""
     some = [value for value in values if value is not None]
     if not some:
         return None
@@ -50,11 +50,11 @@ def add(name: str, values: list[Any]) -> Any:
 
 
 def add_metrics(texts: Iterable[str]) -> str:
-    """Several processes' Prometheus texts, as one."""
+    """Combines the Prometheus texts of several processes; values of the same series are added."""
     lines: dict[str, list[int | float]] = {}
     for text in texts:
         for line in text.splitlines():
-            # A comment stays where the first process has it, and has no values.
+            # A comment has no value and keeps its position in the first process's text.
             series, value = (line, "") if line.startswith("#") else line.rsplit(" ", 1)
             values = lines.setdefault(series, [])
             if value:
@@ -64,7 +64,7 @@ def add_metrics(texts: Iterable[str]) -> str:
 
 
 def end(process: subprocess.Popen[Any], patience_seconds: float) -> int:
-    """A process's exit code after SIGTERM; killed, if it takes longer."""
+    """Sends SIGTERM, and SIGKILL after `patience_seconds`; returns the exit code."""
     process.terminate()
     try:
         return process.wait(patience_seconds)
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[Any], patience_seconds: float) -> int:
 
 
 class Child:
-    """One of the processes."""
+    """A server process and its metrics port."""
 
     def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
         command = [sys.executable, *command, "--stop-with-parent"]
@@ -84,10 +84,10 @@ class Child:
         self.metrics_address = ""
 
     def wait_until_ready(self) -> None:
-        """Read its ready line.
+        """Waits for the process's ready line and reads its addresses.
 
         Raises:
-            RuntimeError: it ended without one.
+            RuntimeError: the process exited without one.
         """
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -97,7 +97,7 @@ class Child:
         self.metrics_address = self.ready["metrics_address"]
 
     def get(self, path: str) -> tuple[int, str]:
-        """A page of its metrics port: status and body."""
+        """Gets a page of the process's metrics port; returns status and body."""
         connection = http.client.HTTPConnection(self.metrics_address, timeout=ANSWER_SECONDS)
         try:
             connection.request("GET", path)
@@ -108,18 +108,18 @@ class Child:
 
 
 class Processes:
-    """The processes of a service, and what they are together."""
+    """The processes of a service, and their combined pages and books."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.host = "127.0.0.1" if options.host == "localhost" else options.host
         self.children: list[Child] = []
-        # What ends the service: a signal (None) or the end of a process.
+        # Why the service ends: a signal (None) or a process that exited.
         self.ends: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
         self.pool = ThreadPoolExecutor(options.processes)
 
     def run(self) -> int:
-        """Start all, announce them as one, serve until a signal comes or one ends; returns the exit code."""
+        """Starts all processes, announces one service, serves until a signal or an exit; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         with self._reserve() as place:
@@ -144,14 +144,14 @@ class Processes:
         self.ends.put(None)
 
     def _reserve(self) -> socket.socket:
-        """The port, bound but not listened on: it stays ours, and no connection comes here.
+        """Binds the port without listening, which reserves it and accepts no connections.
 
         Raises:
-            OSError: somebody listens there.
+            OSError: another program listens on the port.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         address = (self.host, self.options.port)
-        # Whoever shares a port shares it with others of this user too; a socket that doesn't share finds them.
+        # SO_REUSEPORT would also share the port with other programs of this user; a plain bind detects them.
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
@@ -200,7 +200,7 @@ class Processes:
         print(json.dumps(line), flush=True)
 
     def page(self, path: str) -> tuple[int, str, str]:
-        """Status, type and body of a page of the metrics port."""
+        """Status, content type and body of a page of the metrics port."""
         if path == "/healthz":
             return 200, "text/plain", "ok\n"
         try:
@@ -229,15 +229,15 @@ class Processes:
                 self.wfile.write(data)
 
             def log_message(self, *_: Any) -> None:
-                """Nothing: it is asked often."""
+                """Logs nothing, because requests are frequent."""
 
         return http.server.ThreadingHTTPServer((self.host, metrics_port(self.options)), Handler)
 
 
 def combine(path: str, bodies: list[str]) -> str:
-    """The processes' JSON as one: books of connections one after the other, everything else added up."""
+    """Combines the processes' JSON: books of connections are concatenated, everything else is added."""
     if path != "/stats/connections":
         return json.dumps(add("", [json.loads(body) for body in bodies]))
-    # Not decoded: there may be a million of them.
+    # Not decoded, because there may be a million connections.
     parts = [body.strip().removeprefix('{"connections":[').removesuffix("]}") for body in bodies]
     return '{"connections":[' + ",".join(part for part in parts if part) + "]}"

@@ -1,9 +1,8 @@
-"""The publisher behind the fan-out servers: numbered messages to all subscribers, and books on what it published.
+"""The publisher of the fan-out servers: sends numbered messages to all subscribers and keeps books of them.
 
-It knows no server: `bench_fanout_server.py` and the reference's `services/wse-reference/fanout_server.py` run it, so
-that what is offered to both is the same. With a rate each message is due at a time that was fixed before, whatever the
-server does (open loop), and that time is what it carries; without one it is a flood, held back only by how much the
-server has taken and not yet written.
+It is independent of the server: `bench_fanout_server.py` and the reference's `services/wse-reference/fanout_server.py`
+run it, so that both get the same load. With a rate, each message is due at a time that is fixed in advance (open loop),
+and carries that time; without a rate it is a flood, limited only by what the server has accepted and not yet written.
 """
 
 import argparse
@@ -17,27 +16,27 @@ from bench_application import Books
 from bench_backpressure import Backpressure
 
 NS_PER_SECOND = 1_000_000_000
-# A message handed over later than this is late. A sleeping thread wakes up within a tenth of it.
+# A message handed over later than this (1 ms) is late. A sleeping thread wakes up within a tenth of it.
 LATE_NS = 1_000_000
-# In a crowd one follows the other within a fraction of it. Who floods the first subscriber may never let in the last.
+# Seconds without a new subscriber before publishing starts: a flood to the first ones might keep out the last.
 QUIET_SECONDS = 0.25
-# Some 10,000 messages, each counted once: a flood to 100 subscribers is 60 ms ahead of the slowest of them so, one to
-# 5,000 some seconds. Writes are long then, and messages cheap; with less they are younger and dearer.
+# About 10,000 messages, each counted once: a flood to 100 subscribers is then 60 ms ahead of the slowest one, a flood
+# to 5,000 some seconds. That makes long writes and cheap messages; a smaller value makes them younger and costlier.
 DEFAULT_BACKLOG_BYTES = 1 << 20
 HEAD = '{"c":"U","t":"fanout_tick","p":{"seq":'
 STAMP = ',"ts_us":'
 TAIL = ',"s":"ES","px":5234.75,"q":2'
 END = "}}"
 PAD = ',"pad":"'
-# Behind the thousands of a number. Half of what a message costs here would be its number's way to text.
+# The last three digits of numbers as text. Converting whole numbers would be half of the cost of a message.
 THREE_DIGITS = [f"{number:03}" for number in range(1000)]
 
 Publish = Callable[[list[str]], object]
-"""Hands texts to the server, in order, each for all subscribers."""
+"""A function that hands texts to the server, in order; each is sent to all subscribers."""
 
 
 def one_by_one(publish: Callable[[str], object]) -> Publish:
-    """For a server that takes one text at a time."""
+    """The publish function for a server that takes one text per call."""
 
     def each(texts: list[str]) -> None:
         for text in texts:
@@ -47,7 +46,7 @@ def one_by_one(publish: Callable[[str], object]) -> Publish:
 
 
 def digits_of(sequences: range) -> Iterator[tuple[str, list[str]]]:
-    """Numbers in a row, thousand by thousand: what their messages begin with, and what follows it for each."""
+    """Splits successive numbers by thousands: yields the common head of each thousand, and the rest of each number."""
     following, stop = sequences.start, sequences.stop
     while following < stop:
         thousands, rest = divmod(following, 1000)
@@ -60,13 +59,13 @@ def digits_of(sequences: range) -> Iterator[tuple[str, list[str]]]:
 
 
 class Message:
-    """The published message: the one of the reference's benchmarks, padded where it shall be longer."""
+    """The published message: that of the reference's benchmarks, padded to `size_bytes` if that is longer."""
 
     def __init__(self, size_bytes: int = 0) -> None:
         self._size = size_bytes
 
     def text(self, sequence: int, unix_us: int) -> str:
-        """The message with this number; `unix_us` is when it was due, in Unix microseconds."""
+        """The message with this number; `unix_us` is its due time in microseconds since the Unix epoch."""
         text = f"{HEAD}{sequence}{STAMP}{unix_us}{TAIL}"
         missing = self._size - len(text) - len(PAD) - len(END) - 1
         if missing >= 0:
@@ -74,7 +73,7 @@ class Message:
         return text + END
 
     def texts(self, sequences: range, unix_us: int) -> list[str]:
-        """The messages with these numbers, all of one time."""
+        """The messages with these numbers, all with the same time."""
         if self._size:
             return [self.text(sequence, unix_us) for sequence in sequences]
         tail = f"{STAMP}{unix_us}{TAIL}{END}"
@@ -82,7 +81,7 @@ class Message:
 
 
 class Subscribers:
-    """How many there are, as the application's events tell; whoever publishes waits here for the first."""
+    """The number of subscribers, from the application's events; the publisher waits here for the first one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -92,22 +91,22 @@ class Subscribers:
 
     @property
     def count(self) -> int:
-        """Those of this instance, and those that others tell of."""
+        """The subscribers of this instance, plus those that other instances report."""
         return self._here + self._elsewhere
 
     @property
     def here(self) -> int:
-        """Those of this instance."""
+        """The subscribers of this instance."""
         return self._here
 
     def add(self, number: int) -> None:
-        """So many came to this instance; less than 0, so many went."""
+        """Changes the number of subscribers of this instance; negative when some left."""
         with self._changed:
             self._here += number
             self._tell(came=number > 0)
 
     def set_elsewhere(self, number: int) -> None:
-        """So many are at other instances now."""
+        """Sets the number of subscribers at other instances."""
         with self._changed:
             came = number > self._elsewhere
             self._elsewhere = number
@@ -119,7 +118,7 @@ class Subscribers:
         self._changed.notify_all()
 
     def wait(self, seconds: float, quiet_seconds: float = 0.0) -> bool:
-        """Whether there are any, and none came for `quiet_seconds`, now or within `seconds`."""
+        """Waits up to `seconds` until there are subscribers and none came for `quiet_seconds`; returns whether so."""
         end = time.monotonic() + seconds
         with self._changed:
             while True:
@@ -133,7 +132,7 @@ class Subscribers:
 
 
 class SubscriberBooks(Books):
-    """The application's books, which also know how many connections are open."""
+    """The application's books, which also count the open connections as subscribers."""
 
     def __init__(self, subscribers: Subscribers) -> None:
         super().__init__()
@@ -141,14 +140,14 @@ class SubscriberBooks(Books):
         self._here: set[int | str] = set()
 
     def open(self, key: int | str, connection_id: str) -> int:
-        """Start the books of a connection; it is a subscriber from now on."""
+        """Starts the books of a connection and counts it as a subscriber."""
         if key not in self._here:
             self._here.add(key)
             self._subscribers.add(1)
         return super().open(key, connection_id)
 
     def close(self, key: int | str) -> None:
-        """The connection is no subscriber any more."""
+        """Closes the books of a connection, which is no longer a subscriber."""
         if key in self._here:
             self._here.remove(key)
             self._subscribers.add(-1)
@@ -156,18 +155,18 @@ class SubscriberBooks(Books):
 
 
 class Options(NamedTuple):
-    """What is published, and how fast."""
+    """The publisher's options."""
 
     rate: float | None
-    """Messages per second; None is a flood."""
+    """Messages per second; None: a flood."""
     message_bytes: int
     backlog_bytes: int
     always: bool
-    """Publish also when there is nobody to hear it, as the published benchmarks did."""
+    """Publish even without subscribers, as the published benchmarks did."""
 
 
 class Publisher:
-    """A thread that publishes, and its books."""
+    """Publishes in a thread and keeps books of the publications."""
 
     def __init__(
         self, mode: str, publish: Publish, subscribers: Subscribers, backpressure: Backpressure, options: Options
@@ -184,22 +183,22 @@ class Publisher:
         self._bytes = 0
         self._late = 0
         self._latest_ns = 0
-        # Of stretches with subscribers that are over, and when the present one began.
+        # Total time of finished periods with subscribers, and the start of the current one.
         self._published_ns = 0
         self._began_ns: int | None = None
 
     def start(self) -> None:
-        """Begin; nothing is published before there are subscribers and no more of them come, unless it always is."""
+        """Starts the thread. Unless `always` is set, it publishes when there are subscribers and no more arrive."""
         self._thread.start()
 
     def stop(self, patience_seconds: float = 5.0) -> None:
-        """Publish nothing more, and wait until that is true."""
+        """Stops publishing and waits for the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(patience_seconds)
 
     def stats(self) -> dict[str, object]:
-        """`/stats/publisher`; exact when nothing is being published."""
+        """The content of `/stats/publisher`; exact while nothing is being published."""
         following, began = self._next, self._began_ns
         now = time.monotonic_ns() - began if began is not None else 0
         return {
@@ -217,7 +216,7 @@ class Publisher:
         }
 
     def metrics(self) -> str:
-        """The same for `/metrics`."""
+        """The statistics as Prometheus text for `/metrics`."""
         stats = self.stats()
         rows = (
             ("publisher_messages_total", "counter", "Messages published", stats["published"]),
@@ -244,7 +243,7 @@ class Publisher:
         return not self._stopping.is_set() and (self.options.always or self._subscribers.count > 0)
 
     def _flood(self) -> None:
-        """As much as the backlog allows, until nobody is left."""
+        """Publishes as much as the backlog allows, until no subscriber is left."""
         self._backpressure.begin(self._next)
         while self._goes_on():
             size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
@@ -256,18 +255,18 @@ class Publisher:
             self._hand_over(self._message.texts(range(self._next, self._next + room), unix_us))
 
     def _pace(self) -> None:
-        """Message after message when each is due, until nobody is left."""
+        """Publishes each message when it is due, until no subscriber is left."""
         rate = self.options.rate
         assert rate is not None
-        # Due times are kept on the clock that nobody sets, and told on the one that receivers know.
+        # Due times follow the monotonic clock; messages carry the wall-clock time, which receivers use.
         start_ns, unix_ns = time.monotonic_ns(), time.time_ns()
         nth = 0
         while self._goes_on():
-            # Multiplied first: a rounded interval would drift.
+            # Multiply first, because a rounded interval would drift.
             after_ns = int(nth * NS_PER_SECOND / rate)
             wait_ns = start_ns + after_ns - time.monotonic_ns()
             if wait_ns > 0:
-                # Somebody who waits for a slow pace leaves when told to.
+                # With a low rate, `stop()` must interrupt the wait.
                 if self._stopping.wait(wait_ns / NS_PER_SECOND):
                     return
                 continue
@@ -283,7 +282,7 @@ class Publisher:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The publisher's flags; RATE, MESSAGE_SIZE, BACKLOG_BYTES and PUBLISH_ALWAYS are read where a flag is missing."""
+    """Adds the publisher's flags; RATE, MESSAGE_SIZE, BACKLOG_BYTES and PUBLISH_ALWAYS are their defaults."""
     environment = os.environ
     parser.add_argument(
         "--rate",
@@ -312,12 +311,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(parsed: argparse.Namespace) -> Options:
-    """The publisher's part of a command line."""
+    """The publisher's options from a parsed command line."""
     return Options(parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publish_always)
 
 
 def positive(text: str) -> float:
-    """A rate of a command line, per second."""
+    """Parses a positive rate per second from the command line."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A Redis server of one's own: on loopback, with a password that nobody else knows, and nothing on disk."""
+"""A private Redis server: on loopback, with a random password, without persistence."""
 
 import ctypes
 import os
@@ -14,25 +14,25 @@ from pathlib import Path
 
 from bench_processes import end
 
-# Where `tools/redis-env` puts one.
+# The server that `tools/redis-env` provides.
 OWN = Path(__file__).resolve().parents[2] / ".tools" / "redis" / "bin" / "redis-server"
 NAMES = ("redis-server", "valkey-server")
 READY_SECONDS = 10
 STOP_SECONDS = 2
-# A port that is free when it is looked for may be taken when it is used.
+# Attempts to start, because a free port may be taken before it is used.
 ATTEMPTS = 5
-# Of prctl(2): the signal that comes when the parent is gone.
+# prctl(2): the signal that a process gets when its parent exits.
 PR_SET_PDEATHSIG = 1
 
 
 class PrivateRedis:
-    """A Redis server for as long as this process lives."""
+    """A Redis server that ends with this process."""
 
     def __init__(self) -> None:
-        """Start it, and wait until it answers.
+        """Starts the server and waits until it answers.
 
         Raises:
-            RuntimeError: there is none, or it doesn't start.
+            RuntimeError: no server is installed, or it doesn't start.
         """
         self._program = find()
         self._folder = tempfile.TemporaryDirectory(prefix="wse-redis-")
@@ -47,15 +47,15 @@ class PrivateRedis:
 
     @property
     def url(self) -> str:
-        """Its address, with the password."""
+        """The URL of the server, with the password."""
         return f"redis://:{self._password}@127.0.0.1:{self._port}"
 
     def stop(self) -> None:
-        """End it."""
+        """Stops the server."""
         end(self.process, STOP_SECONDS)
 
     def remove(self) -> None:
-        """Forget its folder, which it needs while it runs."""
+        """Deletes the server's folder. Call it only after `stop()`."""
         self._folder.cleanup()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -68,7 +68,7 @@ class PrivateRedis:
             "dir": self._folder.name,
             "loglevel": "warning",
         }
-        # Not as arguments: command lines are visible to everybody on a machine.
+        # Options are not passed as arguments, because all users of a machine can see command lines.
         process = subprocess.Popen(
             [self._program, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=_end_with_parent
         )
@@ -82,7 +82,7 @@ class PrivateRedis:
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", self._port), 1) as connection:
-                    # A stranger on the port doesn't know the password.
+                    # Another program on the port would not accept the password.
                     connection.sendall(f"AUTH {self._password}\r\n".encode())
                     if connection.recv(64).startswith(b"+OK"):
                         return True
@@ -93,10 +93,10 @@ class PrivateRedis:
 
 
 def find() -> str:
-    """A Redis server's program.
+    """Finds the program of a Redis server.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: no server is installed.
     """
     found = str(OWN) if OWN.is_file() else next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
@@ -105,10 +105,10 @@ def find() -> str:
 
 
 def version() -> str:
-    """Of the program that `find` finds: `Redis 8.0.2`.
+    """The name and version of the installed server, such as `Redis 8.0.2`.
 
     Raises:
-        RuntimeError: there is none, or it doesn't say.
+        RuntimeError: no server is installed, or it doesn't print its version.
     """
     said = subprocess.run([find(), "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"^(\w+) server v=(\S+)", said)
@@ -118,7 +118,7 @@ def version() -> str:
 
 
 def free_port() -> int:
-    """A port of this machine on which nobody listens now."""
+    """A free port of this machine; another program may take it before it is used."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -131,6 +131,6 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 def _end_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # It may have died before the line above: then nobody will ever tell.
+    # If the parent exited before the call above, no signal will come.
     if os.getppid() != _parent:
         os._exit(1)

@@ -1,8 +1,8 @@
-"""The WSE engine as a service of the benchmarks: contract in `services/README.md`, loop in `bench_application.py`.
+"""The WSE engine as a service for benchmarks: contract in `services/README.md`, loop in `bench_application.py`.
 
-It holds no measuring code of its own. The secret is public on purpose: it is the one of the published benchmarks. Where
-others can reach the port, JWT_SECRET replaces it. With --processes N it is N servers on one port, whose books are told
-as one (`bench_processes.py`); with --echo it lets everyone in and sends every message back, for conformance tests.
+It has no measuring code. The default secret is public on purpose: it is that of the published benchmarks. Set
+JWT_SECRET where others can reach the port. With --processes N it runs N servers on one port with combined books
+(`bench_processes.py`); with --echo it accepts all clients and sends every message back, for conformance tests.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from typing import Any
 from bench_application import Books, count_events, count_packed, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
-# RFC 7518, section 3.2: a key for HS256 is at least as long as its hash.
+# RFC 7518, section 3.2: a key for HS256 must be at least as long as the hash.
 SECRET_LEAST_BYTES = 32
 ISSUER = AUDIENCE = "wse-bench"
 TOKEN_SECONDS = 3600
-# The published benchmarks look for the metrics 1000 above the port.
+# The published benchmarks expect the metrics port 1000 above the service's port.
 METRICS_OFFSET = 1000
-# A batch of 1,024 small messages as bytes objects stays within a second-level cache.
+# A batch of 1,024 small messages as bytes objects fits into a second-level cache.
 BATCH_MESSAGES = 1024
 DRAIN_MS = 50
 # Conformance tests send messages of up to 16 MiB.
@@ -37,7 +37,7 @@ ECHO_MESSAGE_BYTES = 16 << 20
 
 
 def main() -> None:
-    """Run the service until SIGTERM or SIGINT."""
+    """Runs the service until SIGTERM or SIGINT."""
     parser = arguments()
     options = parser.parse_args()
     secret = secret_of(parser)
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def secret_of(parser: argparse.ArgumentParser) -> bytes:
-    """What tokens are signed with. Not a flag: command lines are visible to everybody on a machine."""
+    """The secret of tokens. It is not a flag, because all users of a machine can see command lines."""
     secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
     if len(secret) < SECRET_LEAST_BYTES:
         parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {SECRET_LEAST_BYTES}")
@@ -62,7 +62,7 @@ def secret_of(parser: argparse.ArgumentParser) -> bytes:
 
 
 def listening_arguments(words: str | None, max_connections: int) -> argparse.ArgumentParser:
-    """A command line that says where to listen; HOST, PORT and METRICS_PORT are read where a flag is missing."""
+    """A command line with the flags for addresses; HOST, PORT and METRICS_PORT are their defaults."""
     environment = os.environ
     parser = argparse.ArgumentParser(description=words)
     host = environment.get("HOST") or "127.0.0.1"
@@ -76,13 +76,13 @@ def listening_arguments(words: str | None, max_connections: int) -> argparse.Arg
         "--max-connections", type=int, default=max_connections, help="connections beyond it are refused"
     )
     parser.add_argument("--token-only", action="store_true", help="print a token for clients and exit")
-    # One of several processes: it ends when its standard input does.
+    # For one of several processes: exit when standard input closes.
     parser.add_argument("--stop-with-parent", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line; DELIVERY and PROCESSES are read, too, where a flag is missing."""
+    """The command line; DELIVERY and PROCESSES are also defaults of their flags."""
     environment = os.environ
     parser = listening_arguments(__doc__, 5000)
     processes = int(environment.get("PROCESSES") or 1)
@@ -99,7 +99,7 @@ def arguments() -> argparse.ArgumentParser:
         parser.error(f"DELIVERY is {delivery!r}: set it to one of {', '.join(choices)}")
     parser.add_argument("--delivery", choices=choices, default=delivery, help="how messages reach the application")
     parser.add_argument("--echo", action="store_true", help="no tokens: everyone may come, and gets every message back")
-    # One of several processes: how many threads it may have.
+    # For one of several processes: the number of its threads.
     parser.add_argument("--share-of-port", type=int, help=argparse.SUPPRESS)
     return parser
 
@@ -112,7 +112,7 @@ def _at_least_one(text: str) -> int:
 
 
 def token(now: int, secret: bytes = SECRET) -> str:
-    """An HS256 token for the benchmarks' user, valid for an hour from `now` (Unix seconds)."""
+    """An HS256 token for the benchmarks' user, valid for an hour from `now` (seconds since the Unix epoch)."""
     claims = {"sub": "bench-user", "iss": ISSUER, "aud": AUDIENCE, "exp": now + TOKEN_SECONDS, "iat": now}
     parts = [
         _base64(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)
@@ -126,17 +126,17 @@ def _base64(data: bytes) -> bytes:
 
 
 def metrics_port(options: argparse.Namespace) -> int:
-    """Where metrics are served: as told, else 1000 above the port."""
+    """The metrics port: the configured one, else 1000 above the port, or any port if that is 0."""
     if options.metrics_port is not None:
         return int(options.metrics_port)
     return int(options.port) + METRICS_OFFSET if options.port else 0
 
 
 class Service:
-    """The server, its application, and the loop between them."""
+    """The server, its application, and the loop that delivers messages."""
 
     def __init__(self, options: argparse.Namespace, secret: bytes) -> None:
-        # Imported here, so that --token-only needs nothing built.
+        # Imported here, so that --token-only doesn't need the extension module.
         from wse_server import RustWSEServer
 
         self.host: str = options.host
@@ -162,11 +162,11 @@ class Service:
         )
 
     def _more_options(self) -> dict[str, Any]:
-        """Options of the server beside those of every service."""
+        """Additional options of the server, for subclasses."""
         return {}
 
     def run(self) -> None:
-        """Start, announce, deliver until a signal, stop, and deliver the rest."""
+        """Starts and announces the server, delivers until a signal, stops, and delivers the rest."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -179,7 +179,7 @@ class Service:
         self.server.start()
         self._started()
         self._announce()
-        # Start-up's objects are never garbage, and messages hold no cycles: collect rarely, over little.
+        # Objects of the start-up are never garbage and messages have no cycles, so collect rarely and little.
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
@@ -191,17 +191,17 @@ class Service:
             pass
 
     def _started(self) -> None:
-        """The server listens; nobody was told yet. For services that do more than deliver."""
+        """Hook for subclasses: called when the server listens, before the ready line is printed."""
 
     def _before_stop(self) -> None:
-        """The server is about to say goodbye. For services that do more than deliver."""
+        """Hook for subclasses: called before the server closes its connections."""
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
 
     def _stop_with_parent(self) -> None:
-        # Its end of the pipe closes when it is gone, however it went. Not by the buffered file: its lock would keep the
-        # interpreter from ending.
+        # The parent's end of the pipe closes when the parent exits for any reason. Not read through the buffered file,
+        # whose lock would keep the interpreter from exiting.
         while os.read(0, 1024):
             pass
         self.stopping = True
@@ -218,7 +218,7 @@ class Service:
         print(json.dumps(line), flush=True)
 
     def _announced(self) -> dict[str, object]:
-        """What else there is to say when it is ready."""
+        """Additional fields of the ready line, for subclasses."""
         return {}
 
     def _announced_metrics_port(self) -> int | None:

@@ -1,6 +1,6 @@
-"""Certificates for tests: an authority, and one certificate that all instances of a cluster share. Made with openssl.
+"""Creates certificates for tests with openssl: an authority, and one certificate for all instances of a cluster.
 
-They are for machines that nobody else uses: the authority's key lies beside what it signed.
+Use them only on private machines, because the authority's key is stored beside the certificates.
 """
 
 import fcntl
@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-# As the published benchmarks call it, in the working directory.
+# Folder in the working directory, with the name from the published benchmarks.
 FOLDER = "wse_tls_test"
 DAYS = "1"
-# What is there is taken if it holds this much longer.
+# Existing certificates are reused if they are valid for at least this many seconds.
 LEAST_SECONDS = 3600
-# Any interface is no name under which somebody is found.
+# Addresses that mean all interfaces; they can't be names in a certificate.
 NOWHERE = ("", "0.0.0.0", "::")
 
 
 class Tls(NamedTuple):
-    """Files in PEM."""
+    """Paths of PEM files."""
 
     cert: str
     key: str
@@ -30,16 +30,16 @@ class Tls(NamedTuple):
 
 
 def generate(folder: Path, hosts: Iterable[str]) -> Tls:
-    """Certificate, key and authority in `folder`: those that are there, if they will do for these hosts.
+    """Returns certificate, key and authority in `folder`; creates them unless existing ones are valid for these hosts.
 
     Raises:
-        RuntimeError: there is no openssl, or it fails.
+        RuntimeError: openssl is not installed, or it fails.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     files = Tls(*(str(folder / name) for name in ("server.crt", "server.key", "ca.crt")))
     names = dict.fromkeys(["localhost", "127.0.0.1", *(host.strip("[]") for host in hosts)])
     wanted = [_alternative(name) for name in names if name not in NOWHERE]
-    # Two instances that start together must not make two authorities.
+    # Two instances that start at the same time must not create two authorities.
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_good(files, wanted):
@@ -87,7 +87,7 @@ def _make(folder: Path, wanted: list[str]) -> None:
         )
         _run("req", *rsa, "-keyout", at["server.key"], "-out", at["server.csr"], "-subj", "/CN=localhost")
         rules = new / "extensions"
-        # Each instance is both: it listens, and it dials.
+        # Each instance is both a server and a client.
         rules.write_text(f"subjectAltName={','.join(wanted)}\nextendedKeyUsage=serverAuth,clientAuth\n")
         signed = ["-CA", at["ca.crt"], "-CAkey", at["ca.key"], "-CAcreateserial", "-days", DAYS]
         _run("x509", "-req", "-in", at["server.csr"], *signed, "-extfile", str(rules), "-out", at["server.crt"])

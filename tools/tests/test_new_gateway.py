@@ -1,4 +1,4 @@
-"""The walk of docs/ADD-A-SERVICE.md: a new gateway is made, built, tested, and keeps the contract."""
+"""The steps of docs/ADD-A-SERVICE.md: a new gateway is created, built and tested, and meets the contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import new_gateway
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the walk needs of a checkout.
+# The files of a checkout that the steps need.
 PLACES = [
     "tools",
     "services/go-nethttp",
@@ -26,7 +26,7 @@ NAME = "go-tiny"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small checkout of its own, so that nothing is added to this one."""
+    """A partial copy of the checkout, so that the test adds nothing to the original."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PLACES]
     for file in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
         target = tmp_path / file
@@ -40,7 +40,7 @@ def run(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
 
 
-# It compiles: a minute on a busy machine.
+# Compiling takes a minute on a busy machine.
 @pytest.mark.timeout(600)
 def test_a_new_gateway_is_built_tested_and_keeps_the_contract(checkout: Path) -> None:
     made = run(checkout, "tools/new-gateway", "go", NAME)

@@ -1,4 +1,4 @@
-"""tools/python-env with an interpreter that only writes down what it is asked for."""
+"""tools/python-env with a fake interpreter that only records its arguments."""
 
 from __future__ import annotations
 

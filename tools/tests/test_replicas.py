@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).resolve().parents[2] / "services/replicas.py"
-# A service that counts one message, tells which CPUs it has, and ends with 3 when somebody asks for its /end.
+# A service that counts one message, reports its CPUs, and exits with 3 when /end is requested.
 SERVICE = """
 import http.server, json, os, sys
 
@@ -55,7 +55,7 @@ def module() -> ModuleType:
 
 @pytest.fixture
 def started() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Two replicas of the service, and their ready line."""
+    """Starts two replicas of the service; yields the process and the ready line."""
     command = [sys.executable, str(PROGRAM), "2", sys.executable, "-c", SERVICE]
     environment = os.environ | {"PORT": "1", "METRICS_PORT": "0"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -97,7 +97,7 @@ def test_replicas_have_addresses_of_their_own_and_their_counts_are_added_up(
     assert stats["uptime_seconds"] < 9.0
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) % 2 == 0:
-        # Each CPU is one replica's.
+        # Each CPU belongs to one replica.
         assert stats["messages"]["dropped"] == {str(cpu): 1 for cpu in cpus}
 
 

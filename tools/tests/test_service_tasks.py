@@ -1,4 +1,4 @@
-"""The registry as the tools read it, toolchains that can't be had, and records of conformance."""
+"""Reading the registry, unavailable toolchains, and conformance records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_toolchain_of_the_registry_has_its_program() -> None:
 
 @pytest.fixture
 def absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A toolchain that can't be had here."""
+    """The name of a toolchain that isn't available: its program exits with 3."""
     program = tmp_path / "tools/toolchains/none"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 3\n")

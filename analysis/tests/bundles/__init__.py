@@ -1,8 +1,8 @@
 """Builds bundles on disk as `ladder run` leaves them, with real V2 histograms and books that balance.
 
-A test says what is special about its trial; everything else follows from it, so that a fixture agrees with itself and
-the checks find exactly the fault that was planted. `spec` is what a test says, `histograms`, `workers`, `services` and
-`results` derive the files from it, `files` writes them, and `example` is a whole run.
+A test specifies only what is special about its trial; the rest is derived, so that the files agree and the checks find
+exactly the fault that a test introduces. `spec` is the specification; `histograms`, `workers`, `services` and `results`
+derive the contents from it; `files` writes them; `example` is a whole run.
 """
 
 from tests.bundles.files import bundle, edit

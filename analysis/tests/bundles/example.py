@@ -1,4 +1,4 @@
-"""A run with everything in it, for the tests of the report; `python -m tests.bundles.example FOLDER` writes it."""
+"""The example run for the tests of the report; `python -m tests.bundles.example FOLDER` writes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bundles.spec import TrialSpec, open_load, p99_at_most
 
 
 def flood(service: str, tier: int, process: int, speed: float) -> TrialSpec:
-    """A throughput flood; the small tiers of a fast service are bound by the generator."""
+    """A throughput flood; the generator limits a fast service at small tiers."""
     due = int(400_000 * speed * (1 - tier / 20_000) * (1 + 0.02 * math.sin(7 * process + tier)))
     generator = speed > 1.5 and tier < 500
     return TrialSpec(
@@ -30,7 +30,7 @@ def flood(service: str, tier: int, process: int, speed: float) -> TrialSpec:
 
 
 def storm(service: str, tier: int, process: int, speed: float) -> TrialSpec:
-    """A connection storm."""
+    """A connection storm, which measures handshakes and sends no messages."""
     return TrialSpec(
         service=service,
         workload="connection-storm",
@@ -71,7 +71,7 @@ def steady(service: str, tier: int, process: int, speed: float) -> TrialSpec:
 
 
 def example(folder: Path) -> Path:
-    """A run with everything in it: two services, three ladders, three processes, an invalid and a failed trial."""
+    """Writes the run: two services, three ladders, three processes, an invalid trial and a failed one."""
     specs = [
         make(service, tier, process, speed)
         for make, tiers in ((storm, (100, 500, 2_000)), (flood, (100, 500, 1_000, 5_000)), (steady, (100, 500, 2_000)))

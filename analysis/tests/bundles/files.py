@@ -1,4 +1,4 @@
-"""The files of a bundle, written as the store writes them, and changed as a test plants its fault."""
+"""Writes the files of a bundle as the store does, and changes them to introduce a fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.bundles.workers import environment, worker_results
 
 
 def plan(specs: list[TrialSpec], name: str) -> Json:
-    """The plan that these trials come from."""
+    """A plan that leads to these trials."""
     found: dict[tuple[str, str], Json] = {}
     for spec in specs:
         ladder = found.setdefault(
@@ -58,7 +58,7 @@ def plan(specs: list[TrialSpec], name: str) -> Json:
 
 
 def entry(spec: TrialSpec) -> Json:
-    """A trial in `run.json`."""
+    """The trial's entry in `run.json`."""
     if spec.state is not None:
         return {"trial": spec.id, "state": spec.state}
     reasons = [{"kind": kind, "detail": detail} for kind, detail in spec.reasons]
@@ -67,13 +67,13 @@ def entry(spec: TrialSpec) -> Json:
 
 
 def write(file: Path, value: Json) -> None:
-    """Writes JSON, with its folders."""
+    """Writes a JSON file and creates its folders."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(value), encoding="utf-8")
 
 
 def bundle(folder: Path, specs: list[TrialSpec], **overrides: object) -> Path:
-    """Writes a bundle of these trials and gives back its folder."""
+    """Writes a bundle with these trials and returns its folder."""
     run_id = str(overrides.get("id", "2026-11-21-example"))
     root = folder / run_id
     entries = []
@@ -109,7 +109,7 @@ def bundle(folder: Path, specs: list[TrialSpec], **overrides: object) -> Path:
 
 
 def edit(file: Path, change: Callable[[Json], object]) -> None:
-    """Changes a JSON file in place: how a test plants its fault."""
+    """Changes a JSON file in place, to introduce a fault."""
     value = json.loads(file.read_text(encoding="utf-8"))
     change(value)
     write(file, value)

@@ -1,4 +1,4 @@
-"""Real HDR histograms, and what can be said of them computed without the package under test."""
+"""Real HDR histograms, with percentiles computed without the package under test."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 
 def histogram(values: HdrHistogram, overflow: int = 0) -> Json:
-    """A histogram as it travels."""
+    """A histogram as written to files."""
     return {"v2": values.encode().decode(), "count": values.total_count, "overflow": overflow}
 
 
 def lognormal(median_ns: float, sigma: float, count: int) -> HdrHistogram:
-    """A histogram of exactly `count` values, spread like latencies are."""
+    """A histogram of exactly `count` values with a log-normal distribution, as latencies have."""
     values = HdrHistogram(1, HIGHEST_NS, 3)
     steps, before = 400, 0
     for step in range(1, steps + 1):
-        # Ever finer towards the end, where the interesting percentiles are.
+        # Finer steps towards the end, where the high percentiles are.
         below = round(count * (1 - (1 - step / steps) ** 3))
         if below > before:
             quantile = (before + below) / 2 / count
@@ -36,7 +36,7 @@ def lognormal(median_ns: float, sigma: float, count: int) -> HdrHistogram:
 
 
 def merged(parts: list[dict[str, HdrHistogram]]) -> dict[str, HdrHistogram]:
-    """All workers' histograms, added."""
+    """The sum of all workers' histograms by name."""
     sums: dict[str, HdrHistogram] = {}
     for part in parts:
         for name, values in part.items():
@@ -45,11 +45,11 @@ def merged(parts: list[dict[str, HdrHistogram]]) -> dict[str, HdrHistogram]:
 
 
 def percentiles(values: HdrHistogram) -> dict[str, int | None]:
-    """Those that have enough samples, computed without the package under test."""
+    """Percentiles with enough samples, computed without the package under test; `None` for others."""
     total = values.total_count
     gates = {50.0: 1, 90.0: 44, 95.0: 90, 99.0: 459, 99.9: 4_603, 99.99: 46_050}
     at_once = values.get_percentile_to_value_dict(list(PERCENTILES)) if total else {}
     found: dict[str, int | None] = {f"p{at:g}": at_once[at] if total >= gates[at] else None for at in PERCENTILES}
-    # The library's mean takes a second, and nobody looks at it: the median will do.
+    # The library needs a second for the mean and no test reads it, so the median stands in.
     extremes = {"max": values.get_max_value(), "mean": at_once.get(50.0), "min": values.get_min_value()}
     return found | {name: value if total else None for name, value in extremes.items()}

@@ -1,4 +1,4 @@
-"""A trial as the operator merges and judges it."""
+"""The result of a trial as the operator merges and judges it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bundles.workers import connection_counts, evidence, message_counts
 
 
 def figures(spec: TrialSpec) -> Json:
-    """Rates and costs, from the counts."""
+    """Rates and costs, computed from the counts."""
     delivered = spec.due - spec.dropped - spec.lost
     service_cpu = spec.service_share * spec.seconds
     worker_cpu = spec.worker_share * spec.seconds
@@ -58,12 +58,12 @@ def figures(spec: TrialSpec) -> Json:
 
 
 def equation(name: str, left: int, terms: dict[str, int]) -> Json:
-    """One equation of the books."""
+    """An equation of the books, with the sum of `terms` as its right side."""
     return {"name": name, "left": left, "right": sum(terms.values()), "terms": [list(term) for term in terms.items()]}
 
 
 def books(spec: TrialSpec) -> Json:
-    """The equations; what was lost is missing from the right side, as it would be."""
+    """The equations of the books; lost messages are missing from the right side."""
     opened = equation("attempted = open + failed", spec.tier, {"open": spec.tier - spec.failed, "failed": spec.failed})
     if spec.storm:
         return {"equations": [opened], "connections": None}
@@ -87,14 +87,14 @@ def books(spec: TrialSpec) -> Json:
 
 
 def connection_check(spec: TrialSpec) -> Json:
-    """The comparison of both sides' books: what was lost is missing on the first connection."""
+    """The comparison of both sides' books; lost messages are missing on the first connection."""
     sent = shares(spec.due, spec.tier)[0]
     examples = [f"c-0: sent {sent}, received {sent - spec.lost}"] if spec.lost else []
     return {"compared": spec.tier, "mismatched": len(examples), "examples": examples}
 
 
 def seen(objective: Json, figures_: Json, values: dict[str, dict[str, int | None]]) -> float | None:
-    """The figure that an objective judges."""
+    """The observed figure of an objective; a percentile is in milliseconds."""
     figure = objective["figure"]
     if isinstance(figure, str):
         found: float | None = figures_.get(figure)
@@ -105,7 +105,7 @@ def seen(objective: Json, figures_: Json, values: dict[str, dict[str, int | None
 
 
 def verdict(spec: TrialSpec, values: dict[str, dict[str, int | None]]) -> Json | None:
-    """Against the objectives; nothing without objectives or when invalid."""
+    """The verdict on the objectives; `None` without objectives or when the trial is invalid."""
     if not spec.objectives or spec.reasons:
         return None
     judged = []
@@ -117,7 +117,7 @@ def verdict(spec: TrialSpec, values: dict[str, dict[str, int | None]]) -> Json |
 
 
 def trial_result(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]) -> Json:
-    """`result.json`."""
+    """The content of `result.json`."""
     sums = merged(parts)
     values = {name: percentiles(sum_) for name, sum_ in sums.items()}
     due = 0 if spec.storm else spec.due

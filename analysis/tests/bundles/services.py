@@ -1,4 +1,4 @@
-"""The service's side of a trial: its counters around it, and its books on each connection."""
+"""The service's side of a trial: readings of its counters, and its books of each connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.bundles.workers import worker_books
 
 
 def reading(spec: TrialSpec, at: float) -> Json:
-    """The service's counters with a share `at` of the trial's messages behind it."""
+    """A reading of the service's counters after the share `at` (0 to 1) of the trial's messages."""
     received = int(spec.due * at) if not spec.storm else 0
     dropped = int(spec.dropped * at)
     delivered = received - dropped - int(spec.lost * at)
@@ -47,7 +47,7 @@ def reading(spec: TrialSpec, at: float) -> Json:
 
 
 def readings(spec: TrialSpec) -> Json:
-    """The service's counters around the trial."""
+    """The readings before, at the window's edges and after the trial."""
     return {
         "before": reading(spec, 0),
         "window_start": reading(spec, 0),
@@ -57,8 +57,8 @@ def readings(spec: TrialSpec) -> Json:
 
 
 def service_books(spec: TrialSpec) -> list[Json]:
-    """Every connection as the service saw it."""
-    # What goes the other way is in no book of the service.
+    """The service's books of all connections."""
+    # The service's books don't cover messages that it sends.
     losses = [0 if spec.witness == "receiver" else spec.lost] + [0] * (spec.tier - 1)
     drops = shares(spec.dropped, spec.tier)
     return [
@@ -79,6 +79,6 @@ def service_books(spec: TrialSpec) -> list[Json]:
 
 
 def service_file(spec: TrialSpec) -> Json:
-    """`service.json`."""
+    """The content of `service.json`."""
     keeps = not spec.storm and not spec.totals_only
     return {"schema": 1, "readings": readings(spec), "connections": service_books(spec) if keeps else None}

@@ -1,4 +1,4 @@
-"""What is special about a trial; everything else in its files follows from it."""
+"""The specification of a trial, from which its files are derived."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START_NS = 1_790_000_000_000_000_000
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """What is special about one trial."""
+    """The properties of one trial that a test sets; the defaults are a valid throughput trial."""
 
     service: str = "wse-server"
     workload: str = "throughput"
@@ -29,7 +29,7 @@ class TrialSpec:
     dropped: int = 0
     lost: int = 0
     failed: int = 0
-    # By histogram: median and spread; every message has one value in each.
+    # Median (ns) and sigma by histogram; every message has one value in each.
     latencies: dict[str, tuple[float, float]] = field(default_factory=dict)
     samples: int | None = None
     service_share: float = 0.97
@@ -39,37 +39,37 @@ class TrialSpec:
     reasons: tuple[tuple[str, str], ...] = ()
     objectives: tuple[Json, ...] = ()
     workers: int = 2
-    # What failed in the window and outside it, by kind; an error share where there are replies.
+    # Failures in the window and outside it, by kind; with `replies` there is an error share.
     failures: tuple[dict[str, int], dict[str, int]] = ({}, {})
     replies: int = 0
-    # A service that keeps no books on single connections.
+    # Whether the service has no books of single connections.
     totals_only: bool = False
     state: Json | None = None
 
     @property
     def id(self) -> Json:
-        """Which trial."""
+        """The trial's id as JSON."""
         names = ("service", "workload", "variant", "tier", "process", "repeat")
         return {name: getattr(self, name) for name in names}
 
     @property
     def folder(self) -> str:
-        """Where it lies inside `trials/`."""
+        """The trial's folder inside `trials/`."""
         return f"{self.service}/{self.workload}/{self.variant}/{self.tier}-p{self.process}-r{self.repeat}"
 
     @property
     def storm(self) -> bool:
-        """Whether it measures handshakes and sends nothing."""
+        """Whether the trial measures handshakes and sends no messages."""
         return "handshake_ns" in self.latencies
 
 
 def shares(total: int, parts: int) -> list[int]:
-    """A whole number, split as evenly as it goes."""
+    """Splits an integer as evenly as possible."""
     return [total * (part + 1) // parts - total * part // parts for part in range(parts)]
 
 
 def worker_parts(spec: TrialSpec) -> list[dict[str, HdrHistogram]]:
-    """The workers' histograms."""
+    """The histograms of each worker."""
     total = spec.samples if spec.samples is not None else (spec.tier if spec.storm else spec.due)
     return [
         {name: lognormal(median * (1 + index / 50), sigma, part) for name, (median, sigma) in spec.latencies.items()}
@@ -78,7 +78,7 @@ def worker_parts(spec: TrialSpec) -> list[dict[str, HdrHistogram]]:
 
 
 def p99_at_most(milliseconds: float, of: str = "response") -> Json:
-    """An objective."""
+    """An objective for p99 of a histogram."""
     return {
         "figure": {"percentile_ms": {"histogram": of, "percentile": 99.0}},
         "at_most": milliseconds,
@@ -87,5 +87,5 @@ def p99_at_most(milliseconds: float, of: str = "response") -> Json:
 
 
 def open_load(rate_per_second: float) -> Json:
-    """An open load at a constant rate."""
+    """An open load with constant arrivals."""
     return {"model": "open", "rate_per_second": rate_per_second, "arrivals": "constant"}

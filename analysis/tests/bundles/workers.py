@@ -1,4 +1,4 @@
-"""The workers' side of a trial: counts, books and evidence as they upload them."""
+"""The workers' side of a trial: the counts, books and evidence that they upload."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bundles.spec import START_NS, TrialSpec, shares
 
 
 def message_counts(spec: TrialSpec, due: int, delivered: int, dropped: int, lost: int) -> Json:
-    """Outcomes of messages."""
+    """Message counts by outcome."""
     return {
         "due": due,
         "sent": 0 if spec.witness == "receiver" else due,
@@ -29,7 +29,7 @@ def message_counts(spec: TrialSpec, due: int, delivered: int, dropped: int, lost
 
 
 def connection_counts(attempted: int, failed: int) -> Json:
-    """Outcomes of connections."""
+    """Connection counts by outcome."""
     return {
         "attempted": attempted,
         "open": attempted - failed,
@@ -39,7 +39,7 @@ def connection_counts(attempted: int, failed: int) -> Json:
 
 
 def evidence(spec: TrialSpec) -> Json:
-    """How a worker fared."""
+    """A worker's evidence: CPU, throttling, clock and start skew."""
     return {
         "program": "wse-bench 0.1.0",
         "start_at_unix_ns": START_NS,
@@ -59,7 +59,7 @@ def evidence(spec: TrialSpec) -> Json:
 
 
 def environment() -> Json:
-    """A machine."""
+    """The environment of a machine."""
     return {
         "host": "bench-1",
         "kernel": "6.1.0-amd64",
@@ -78,7 +78,7 @@ def environment() -> Json:
 
 
 def worker_books(spec: TrialSpec) -> list[Json]:
-    """Every connection as the workers saw it."""
+    """The workers' books of all connections."""
     if spec.witness == "receiver":
         missing = shares(spec.lost, spec.tier)
         return [
@@ -99,13 +99,13 @@ def worker_books(spec: TrialSpec) -> list[Json]:
 
 
 def receiver(due: int, lost: int) -> Json:
-    """What a connection received of a service that publishes."""
+    """The receiver's counts of a connection to a service that publishes."""
     counts = {"received": due - lost, "missing": lost, "duplicated": 0, "reordered": 0, "wrong": 0, "others": 1}
     return {"first": 5, "last": 4 + due, **counts, "reached": True, "closed": True}
 
 
 def worker_results(spec: TrialSpec, run: str, parts: list[dict[str, HdrHistogram]]) -> Iterator[Json]:
-    """What each worker uploads."""
+    """The result that each worker uploads."""
     all_books = worker_books(spec)
     receives = spec.witness == "receiver"
     totals = (spec.due, spec.tier, spec.failed, spec.lost)

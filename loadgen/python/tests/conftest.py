@@ -1,4 +1,4 @@
-"""Real services for the tests, and the programs run as a person runs them."""
+"""Starts real services for the tests, and runs the programs as a user does."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ RunBench = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts services on ports of the kernel's choice; gives back the flags that find them."""
+    """Starts services on ports that the kernel chooses; returns the flags that point to them."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*command: str) -> list[str]:
@@ -36,20 +36,20 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def wse(start: Start) -> Callable[[str], list[str]]:
-    """Starts the WSE service with a delivery."""
+    """Starts the WSE service with a delivery mode."""
     program = [sys.executable, "services/wse-server/bench_server.py", "--port", "0", "--metrics-port", "0"]
     return lambda delivery: start(*program, "--delivery", delivery)
 
 
 @pytest.fixture
 def flawed(start: Start) -> Callable[[str], list[str]]:
-    """Starts a service with a known flaw."""
+    """Starts a service with a known fault."""
     return lambda flaw: start("target/release/self-test-service", "--flaw", flaw, "--every", "50")
 
 
 @pytest.fixture
 def bench() -> RunBench:
-    """Runs one of the programs to its end."""
+    """Runs one of the programs until it exits."""
 
     def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, f"loadgen/python/bench_{program}.py", *words]

@@ -1,4 +1,4 @@
-"""The three programs against real services: what they print, what they leave, and what they must not believe."""
+"""The three programs against real services: their output, their bundles, and faults that they must detect."""
 
 import json
 import subprocess
@@ -14,22 +14,22 @@ from ws_ladder_analysis.load import read_bundle
 
 RunBench = Callable[..., subprocess.CompletedProcess[str]]
 
-# A dozen trials in as many processes take longer than a test usually may, where CPUs are few.
+# On few CPUs, a dozen trials with as many processes take longer than the usual time limit of a test.
 pytestmark = pytest.mark.timeout(180)
 
 SHORT = ("--duration", "0.3", "--warmup", "0.1")
-# The machine of a test is shared, and its processes may wake up late; its books have no excuse.
+# Reasons that a busy machine may cause. Books must balance on any machine.
 EXCUSED = {"start_skew", "generator_late", "generator_cpu", "reading_late", "send_rate", "clock_step"}
 
 
 def outcomes(printed: str) -> list[dict[str, Any]]:
-    """The programs' JSON."""
+    """Parses the programs' JSON output."""
     found: list[dict[str, Any]] = json.loads(printed)
     return found
 
 
 def assert_accounted(one: dict[str, Any]) -> None:
-    """It has a result in which every message has an outcome."""
+    """Asserts that a trial has a result in which every message has an outcome."""
     result = one["result"]
     assert result is not None, one["problems"]
     assert {reason["kind"] for reason in result["validity"].get("reasons", [])} <= EXCUSED, one["problems"]
@@ -70,7 +70,7 @@ def test_every_message_is_accounted_for_and_the_bundle_agrees_with_itself(
 
 
 def test_connections_that_share_a_process_balance_too(wse: Callable[[str], list[str]], bench: RunBench) -> None:
-    # Twelve connections in two event loops, the flood's too.
+    # Twelve connections in two event loops, for the flood as well.
     flags = ["--tiers", "12", "--processes", "2", "--tests", "1,2,3,4,7", "--output", "json"]
     for one in outcomes(bench("brutal", *wse("dict"), *SHORT, *flags).stdout):
         assert_accounted(one)

@@ -1,4 +1,4 @@
-"""The parts that need no service."""
+"""Unit tests of the parts that need no service."""
 
 import json
 import zlib
@@ -93,7 +93,7 @@ def test_the_encoders_make_the_published_sizes() -> None:
 
 
 def program(folder: Path, script: str) -> Path:
-    """A stand-in for `ladder`."""
+    """Writes a shell script that stands in for `ladder`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "ladder"
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -119,7 +119,7 @@ def test_the_judge_is_what_the_checkout_built_last_what_is_on_path(
     [
         ("echo 'ladder: trial.json: a field' >&2; exit 1", "can't judge the trial: ladder: trial.json: a field$"),
         ("exit 1", "can't judge the trial: it ended with 1$"),
-        # As a program of before ends, which knows no `judge`.
+        # The output of an older `ladder` without `judge`.
         ("echo 'error: unrecognized subcommand' >&2; exit 2", "can't judge the trial: error: unrecognized subcommand$"),
         ('echo "{}" > "$2/result.json"', "is of another version than this client: result.json.schema is missing$"),
     ],

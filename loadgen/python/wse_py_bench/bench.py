@@ -1,4 +1,4 @@
-"""One trial after the other: read the service, load it, read it again, have it judged, keep."""
+"""Runs one trial after the other: reads the service, loads it, reads it again, has the trial judged and keeps it."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ from .trial import WORKLOADS, Assignment
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial came to: a row, also when it failed."""
+    """The outcome of a trial, one row of a table; without a result when the trial failed."""
 
     ladder: Ladder
     tier: int
@@ -45,7 +45,7 @@ class Outcome:
     problem: str = ""
 
     def problems(self) -> list[str]:
-        """What keeps it from being a clean result; empty when it did what it says."""
+        """Why the result isn't clean; empty when the trial is valid and nothing failed."""
         if self.result is None:
             return [self.problem]
         found = [f"{reason.kind}: {reason.detail}" for reason in reasons(self.result.validity)]
@@ -59,19 +59,19 @@ class Outcome:
 
 @dataclass
 class _Observed:
-    """The service's side while a trial runs."""
+    """The readings of the service while a trial runs."""
 
     service: Service | None
     ladder: Ladder
     assignment: Assignment
-    # Connections that the service knows already: they belong to other clients.
+    # Ids of connections that the service has before the trial: they belong to other clients.
     others: set[str]
     keeping: BookKeeping = BookKeeping.NONE
     open_at_start: int = 0
     edges: list[Reading] = field(default_factory=list)
 
     def started(self, start_ns: int, opened: int) -> None:
-        """Reads at the window's edges; this process has nothing else to do meanwhile."""
+        """Reads the service at the window's edges; blocks, because this process does nothing else during the window."""
         self.open_at_start = opened
         if self.service is None:
             return
@@ -81,14 +81,14 @@ class _Observed:
             self.edges.append(self.service.read_at(window_start_ns + self.assignment.window_ns))
 
     def loaded(self) -> None:
-        """A load that ended by itself: its end is now, with all connections still open."""
+        """For a load without a fixed window: reads the service at its end, while all connections are open."""
         if self.service is not None and not self.ladder.fixed_window:
             self.edges.append(self.service.read())
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that trials are made with."""
+    """Runs trials with the given options, judge, service and bundle."""
 
     options: Options
     judge: Judge
@@ -98,7 +98,7 @@ class Bench:
     bundle: Bundle | None
 
     def measure(self, ladder: Ladder, tier: int) -> Outcome:
-        """Carries out one trial; a failure is an outcome too."""
+        """Runs one trial; a failure is returned as an outcome."""
         trial = TrialId(self.service_name, ladder.workload, ladder.variant, tier, 1, 1)
         try:
             result = self._measure(ladder, trial)
@@ -137,7 +137,7 @@ class Bench:
         readings: ServiceReadings,
         observed: _Observed,
     ) -> TrialFile:
-        """What the trial is judged by, beside what the workers and the service counted."""
+        """The content of `trial.json`: what the judge needs beside the counts of the workers and the service."""
         service = self.service
         seen = (readings.before, readings.window_start, readings.window_end, readings.after)
         workers = self.options.cpus or frozenset(os.sched_getaffinity(0))
@@ -165,7 +165,7 @@ class Bench:
 
     @contextmanager
     def _folder(self, trial: TrialId) -> Iterator[Path]:
-        """Where a trial is judged: in the bundle, or nowhere that lasts."""
+        """The folder in which a trial is judged: inside the bundle, else a temporary one."""
         if self.bundle is not None:
             yield self.bundle.folder_of(trial)
             return
@@ -180,7 +180,7 @@ def _keeping(service: Service | None, connections: list[ConnectionBook] | None) 
 
 
 def assign(options: Options, run: str, ladder: Ladder, trial: TrialId) -> list[Assignment]:
-    """What each worker does: connections are shared without overlap, and so is a rate."""
+    """The assignment of each worker; connections and the rate are divided among them."""
     tier, workers = trial.tier, ladder.processes(trial.tier)
     borders = [tier * worker // workers for worker in range(workers + 1)]
 

@@ -1,4 +1,4 @@
-"""A bundle (docs/FORMAT.md): what was told, what was seen, so that the analysis reports it as it does ladder's."""
+"""Writes a bundle (docs/FORMAT.md) with plan and results, so that the analysis can report it like one of `ladder`."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ from .profiles import Ladder
 
 @dataclass
 class Bundle:
-    """A folder that grows by a trial at a time."""
+    """A bundle's folder; each trial is added when it ends."""
 
     folder: Path
     options: Options
@@ -34,25 +34,25 @@ class Bundle:
     trials: list[Any] = field(default_factory=list)
 
     def folder_of(self, trial: TrialId) -> Path:
-        """Where a trial's files are."""
+        """The folder of a trial's files."""
         return self.folder / "trials" / trial_name(trial)
 
     def keep(self, ladder: Ladder, result: TrialResult) -> None:
-        """Names a trial in `run.json`, once all its files are in its folder."""
+        """Adds a finished trial to `run.json`; its files must be in its folder already."""
         state = {"state": "finished", "validity": to_wire(result.validity), "passed": None}
         self._entry(ladder, result.trial, state)
 
     def fail(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
-        """Keeps the reason why there is no result."""
+        """Adds a failed trial to `run.json`, with the reason why it has no result."""
         self._entry(ladder, trial, {"state": "failed", "reason": reason})
 
     def finish(self) -> None:
-        """All trials have ended."""
+        """Marks the run as finished in `run.json`."""
         self._write("finished", _now())
 
     def _entry(self, ladder: Ladder, trial: TrialId, state: dict[str, Any]) -> None:
         self.trials.append({"trial": to_wire(trial), "state": state})
-        # A ladder per tier, because a rate may follow from the tier.
+        # One ladder per tier, because the rate may depend on the tier.
         self.ladders.append(
             {
                 "workload": ladder.workload,
@@ -107,7 +107,7 @@ class Bundle:
 
 
 def command(options: Options, *more: str) -> str:
-    """The command line, without a secret."""
+    """The command line without secrets, extended by `more`."""
     program = f"loadgen/python/bench_{options.profile.replace('-', '_')}.py"
     return " ".join([".venv/bin/python", program, *options.words, *more])
 
@@ -117,7 +117,7 @@ def _now() -> str:
 
 
 def _commit() -> str:
-    """Commit of the checkout, marked when it has changes; empty outside one."""
+    """The commit of the checkout, marked when it has changes; empty outside a checkout."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

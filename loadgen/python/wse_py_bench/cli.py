@@ -1,4 +1,4 @@
-"""The command lines: the flags of the published clients, and what they lacked."""
+"""The command lines: the flags of the published clients, and additional ones."""
 
 import argparse
 import os
@@ -11,13 +11,13 @@ from .machine import cpu_list
 from .token import BENCH_SECRET, sign
 from .trial import WORKLOADS
 
-# The published benchmarks look for the metrics 1000 above the port.
+# The published benchmarks expect the metrics port 1000 above the service's port.
 METRICS_OFFSET = 1000
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, checked. Durations in seconds."""
+    """The validated options. Durations are in seconds."""
 
     profile: str
     host: str
@@ -33,17 +33,17 @@ class Options:
     tiers: tuple[int, ...]
     tiers_heavy: tuple[int, ...]
     batch_size: int
-    # Processes of a flood; none: as many as the profile has.
+    # Processes of a flood; `None`: the profile's number.
     processes: int | None
     cpus: frozenset[int]
     results: Path | None
     json: bool
-    # The words after the program's name, without secrets.
+    # The arguments after the program's name, without secrets.
     words: tuple[str, ...]
 
 
 def parse(profile: str, description: str, words: Sequence[str]) -> Options:
-    """Parses the words after the program's name; prints help and mistakes itself."""
+    """Parses the arguments after the program's name; prints help or the error and exits for bad ones."""
     parser = _common(description)
     if profile == "multiprocess":
         parser.add_argument("--workers", type=_whole, default=16, help="processes, one connection each")
@@ -102,7 +102,7 @@ def _common(description: str) -> argparse.ArgumentParser:
 
 
 def _tests(text: str) -> tuple[str, ...]:
-    """Names, or the published numbers 1 to 7 (5, the encoders, is a test of its own program)."""
+    """Parses test names or the published numbers 1 to 7 (5, the encoders, has its own program)."""
     numbers = {
         "1": "connection-storm",
         "2": "ping-latency",

@@ -1,4 +1,4 @@
-"""The clocks. The monotonic one is the machine's own, so processes of one machine can agree on a moment."""
+"""Clocks. The monotonic clock is the same for all processes of a machine, so they can agree on a start time."""
 
 import time
 
@@ -10,6 +10,6 @@ unix_ns = time.time_ns
 
 
 def wait_until(moment_ns: int) -> None:
-    """Sleeps until a moment of the monotonic clock."""
+    """Sleeps until a time of the monotonic clock, in nanoseconds."""
     while (left := moment_ns - monotonic_ns()) > 0:
         time.sleep(left / NS_PER_SECOND)

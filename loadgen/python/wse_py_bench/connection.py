@@ -1,4 +1,4 @@
-"""Connections: their handshake as the protocol wants it (docs/PROTOCOL.md), their books, and how they ended."""
+"""Connections: their handshake (docs/PROTOCOL.md), their books, and the reasons for which they fail or close."""
 
 import asyncio
 import errno
@@ -19,17 +19,17 @@ HANDSHAKE_SECONDS = 15.0
 CLOSE_SECONDS = 2.0
 LARGEST_MESSAGE_BYTES = 1 << 20
 HELLO = '{"p":{"client_version":"wse-py-bench/0.1.0","protocol_version":1},"t":"client_hello"}'
-# Connections that share one source address: the kernel's default range of ports has 28 232.
+# Most connections from one source address: the kernel's default range has 28 232 ports.
 CONNECTIONS_PER_ADDRESS = 28_000
 
 
 class ConnectError(Exception):
-    """Why a connection didn't open; the text is the reason under which it is counted."""
+    """A connection didn't open; the text is the reason under which the failure is counted."""
 
 
 @dataclass
 class Connection:
-    """One connection and its books."""
+    """The state and counters of one connection."""
 
     id: str
     next: int = FIRST_SEQUENCE
@@ -38,25 +38,25 @@ class Connection:
     bytes_sent: int = 0
     bytes_received: int = 0
     open: bool = True
-    # For whoever waits for an answer: number → (when it was due, when it was sent), in nanoseconds.
+    # Pings without a reply so far: number → (due, sent), in nanoseconds of the monotonic clock.
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def offered(self) -> int:
-        """Numbered messages that were handed to the library."""
+        """Number of numbered messages that were handed to the library."""
         return self.next - FIRST_SEQUENCE
 
     def book(self, *, numbered: bool) -> WorkerBook:
-        """Its books after the drain. Numbers rise by one, so their sum follows from their count."""
+        """The connection's books after the drain. Numbers are consecutive, so their sum follows from their count."""
         sent = self.offered - self.unsent
         total = sent * FIRST_SEQUENCE + sent * (sent - 1) // 2 if numbered else 0
-        # The greeting is the one message without a number.
+        # `client_hello` is the only message without a number.
         return WorkerBook(self.id, sent, total % 2**64, unnumbered=1, replies=self.replies)
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where and as whom to connect."""
+    """The address, the token and the message format of connections."""
 
     address: str
     token: str
@@ -64,12 +64,12 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Servers encode for a connection what its query asks for."""
+        """The URL; its query selects the format in which the server sends."""
         first = "format=msgpack" if self.message.format == "msgpack" else "compression=false"
         return f"ws://{self.address}/wse?{first}&protocol_version=1"
 
     def options(self) -> dict[str, Any]:
-        """What every handshake has."""
+        """The library's options for every handshake: the token as a cookie, no compression, no automatic pings."""
         return {
             "additional_headers": {"Cookie": f"access_token={self.token}"},
             "compression": None,
@@ -82,7 +82,7 @@ class Target:
 
 
 def open_one(target: Target) -> tuple[SyncSocket, Connection]:
-    """A connection that blocks, greeted."""
+    """Opens a blocking connection, waits for `server_ready` and sends `client_hello`. Raises `ConnectError`."""
     try:
         socket: SyncSocket = connect_sync(target.url, **target.options())
         while (found := ready_id(socket.recv(HANDSHAKE_SECONDS))) is None:
@@ -94,7 +94,7 @@ def open_one(target: Target) -> tuple[SyncSocket, Connection]:
 
 
 async def open_many(target: Target, index: int, total: int) -> tuple[AsyncSocket, Connection]:
-    """A connection of an event loop, greeted. `index` is its place among `total`."""
+    """Opens connection number `index` of `total` in an event loop and sends `client_hello`. Raises `ConnectError`."""
     source: dict[str, Any] = {}
     if address := source_address(target, index, total):
         source["local_addr"] = (address, 0)
@@ -110,14 +110,14 @@ async def open_many(target: Target, index: int, total: int) -> tuple[AsyncSocket
 
 
 def source_address(target: Target, index: int, total: int) -> str | None:
-    """Loopback has many addresses, and each has its own ports."""
+    """The source address for more connections than one address has ports; loopback has many addresses."""
     if total <= CONNECTIONS_PER_ADDRESS or not target.address.startswith("127."):
         return None
     return f"127.0.0.{1 + index // CONNECTIONS_PER_ADDRESS}"
 
 
 def ready_id(data: str | bytes) -> str | None:
-    """The connection's id in a `server_ready`; older servers put `WSE` before the JSON."""
+    """The connection's id in a `server_ready`, else `None`; older servers put `WSE` before the JSON."""
     if isinstance(data, bytes):
         return None
     try:
@@ -131,7 +131,7 @@ def ready_id(data: str | bytes) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """A failure as a word that is counted under."""
+    """The reason under which a failed handshake is counted."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, InvalidStatus):
@@ -144,11 +144,11 @@ def reason(error: Exception) -> str:
 
 
 def closed_reason(code: int | None) -> str:
-    """How an end is counted; 1006 stands for one without a close frame (RFC 6455, section 7.1.5)."""
+    """The reason under which a closed connection is counted; 1006: without a Close frame (RFC 6455, section 7.1.5)."""
     return f"closed {1006 if code is None else code}"
 
 
 def frame_bytes(payload: int, *, masked: bool) -> int:
-    """Bytes of a frame: RFC 6455, section 5.2."""
+    """The size of a frame with header, in bytes (RFC 6455, section 5.2)."""
     header = 2 if payload < 126 else 4 if payload < 65_536 else 10
     return payload + header + (4 if masked else 0)

@@ -1,6 +1,6 @@
-"""The worker processes of a trial: all are forked, all open their connections, and all start at one moment.
+"""The worker processes of a trial: they are forked, open their connections, and start at a common time.
 
-This process offers no load itself: so it reads the service's counters on time.
+The parent generates no load itself, so that it can read the service's counters on time.
 """
 
 import multiprocessing
@@ -15,30 +15,30 @@ from bench_format.schemas import WorkerResult
 from .clock import NS_PER_MS, NS_PER_SECOND, monotonic_ns
 from .worker import Assignment, serve
 
-# From "all are ready" to the start: enough to tell every worker, each of which has to be woken.
+# Time from "all are ready" to the start: enough to wake and notify every worker.
 START_IN_NS = 50 * NS_PER_MS
 START_PER_WORKER_NS = NS_PER_MS // 2
-# Longest wait for a worker beyond what its assignment takes, in nanoseconds.
+# Longest wait for a worker beyond the time of its assignment, in nanoseconds.
 SPARE_NS = 60 * NS_PER_SECOND
 
 
 class WorkerError(Exception):
-    """A worker that can't take part; the text says which and why."""
+    """A worker failed; the text says which one and why."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What else happens during a trial."""
+    """Callbacks of the parent during a trial."""
 
-    # All are ready: the start on the monotonic clock, in nanoseconds, and how many connections are open.
+    # Called when all are ready: the start in nanoseconds of the monotonic clock, and the number of open connections.
     started: Callable[[int, int], None]
-    # The load of all is over and the connections are still open.
+    # Called when the load of all workers has ended, while the connections are open.
     loaded: Callable[[], None]
 
 
 def run(assignments: Sequence[Assignment], watch: Watch) -> list[WorkerResult]:
-    """One trial, a process for each assignment."""
-    # Forked: a thousand interpreters that start anew would take minutes and most of the memory.
+    """Runs one trial with a process for each assignment."""
+    # Fork: starting a thousand new interpreters would take minutes and most of the memory.
     context = multiprocessing.get_context("fork")
     workers: list[tuple[BaseProcess, Pipe]] = []
     try:
@@ -72,7 +72,7 @@ def _conduct(assignment: Assignment, pipes: Sequence[Pipe], watch: Watch) -> lis
 
 
 def _hear_all(pipes: Sequence[Pipe], kind: str, patience_ns: int) -> list[Any]:
-    """What each worker says next, which has to be of a kind."""
+    """The next message of each worker, which must be of this kind; raises `WorkerError` on failure or timeout."""
     deadline_ns = monotonic_ns() + patience_ns
     heard = []
     for worker, pipe in enumerate(pipes):

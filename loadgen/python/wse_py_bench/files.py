@@ -1,4 +1,4 @@
-"""The checkout, and files that are there whole or not at all."""
+"""The path of the checkout, and atomic writing of files."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def put(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, never half of one."""
+    """Writes a file atomically: a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.part")
     with temporary.open("w") as file:

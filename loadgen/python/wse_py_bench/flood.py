@@ -1,7 +1,7 @@
 """`throughput`, `size-matrix`, `format-comparison`: every connection sends as fast as its socket takes it.
 
-Two engines, as the published Python clients had them: one connection in a process of its own, which blocks; and many in
-one event loop. Both hand over one message per write.
+There are two implementations, as in the published Python clients: one blocking connection per process, and many
+connections in one event loop. Both send one message per write.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from .connection import Connection, frame_bytes
 from .payload import Composer, composer, payload_bytes
 from .trial import Trial
 
-# Messages between two looks at the clock: some 200 µs of sending.
+# Messages between two readings of the clock: about 200 µs of sending.
 BURST = 16
-# What the event loop's transport holds before it asks a sender to wait, in bytes: one burst of ordinary messages.
+# Bytes that the event loop's transport buffers before a sender must wait: one burst of ordinary messages.
 WRITE_LIMIT = 4096
 
 
 def flood_one(trial: Trial, socket: SyncSocket) -> None:
-    """One connection, which blocks until the kernel took a message."""
+    """Floods one connection, which blocks until the kernel accepts each message."""
     (connection,) = trial.connections
     made = composer(trial.assignment.message)
     wait_until(trial.start_ns)
@@ -42,7 +42,7 @@ def _send_until(end_ns: int, trial: Trial, connection: Connection, socket: SyncS
                 connection.next = number + 1
                 send(message, text=text)
         except (ConnectionClosed, OSError):
-            # The last one: nobody knows how much of it left.
+            # It is unknown how much of the last message was sent.
             connection.unsent += 1
             connection.open = False
         trial.writes += connection.next - first
@@ -51,7 +51,7 @@ def _send_until(end_ns: int, trial: Trial, connection: Connection, socket: SyncS
 
 
 async def flood_many(trial: Trial, sockets: list[AsyncSocket]) -> None:
-    """Many connections in one event loop."""
+    """Floods many connections in one event loop."""
     for socket in sockets:
         socket.transport.set_write_buffer_limits(high=WRITE_LIMIT)
     made = composer(trial.assignment.message)
@@ -67,7 +67,7 @@ async def flood_many(trial: Trial, sockets: list[AsyncSocket]) -> None:
     for edge_ns in (trial.window_start_ns, trial.window_end_ns):
         await asyncio.sleep(max(0, edge_ns - monotonic_ns()) / NS_PER_SECOND)
         trial.mark(waiting())
-    # A sender that waits for its socket gets the drain's time; what it then still holds is unsent.
+    # A sender that waits for its socket gets the drain time; messages that it still holds then are unsent.
     _, stuck = await asyncio.wait(senders, timeout=trial.assignment.drain_ns / NS_PER_SECOND)
     for sender in stuck:
         sender.cancel()
@@ -82,14 +82,14 @@ async def _send(trial: Trial, socket: AsyncSocket, connection: Connection, made:
                 connection.next = number + 1
                 await socket.send(message, text=made.text)
             trial.writes += BURST
-            # A send that need not wait doesn't let anybody else run.
+            # A send that doesn't wait doesn't yield to other tasks.
             await asyncio.sleep(0)
     except (ConnectionClosed, OSError):
         connection.unsent += 1
 
 
 async def _drain(trial: Trial, sockets: list[AsyncSocket]) -> None:
-    """Until the kernel took everything; what it didn't by the deadline is unsent."""
+    """Waits until the kernel has accepted everything; the rest at the deadline is unsent."""
     frame = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     for socket, connection in zip(sockets, trial.connections, strict=True):
         while (held := socket.transport.get_write_buffer_size()) and monotonic_ns() < trial.deadline_ns:

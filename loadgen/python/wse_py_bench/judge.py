@@ -1,6 +1,6 @@
-"""What a trial is worth: `ladder judge` says it, by the same rules for every client (docs/METHODOLOGY.md, "Validity").
+"""Has trials judged by `ladder judge`, by the same rules as every client (docs/METHODOLOGY.md, "Validity").
 
-A trial's folder goes in (docs/FORMAT.md) and its `result.json` comes out; this program has no rule of its own.
+It reads a trial's folder (docs/FORMAT.md) and writes `result.json` there; this program has no rules of its own.
 """
 
 import json
@@ -16,26 +16,26 @@ from bench_format.wire import FormatError, decode, to_json
 from .files import ROOT, put
 
 BUILDS = ("target/release", "target/debug")
-# How `ladder judge` ends: the trial is valid, or it is not.
+# Exit codes of `ladder judge` after which there is a result: the trial is valid, or invalid.
 JUDGED = (0, 2)
 
 
 class JudgeError(Exception):
-    """A trial that nobody judges; the text says why."""
+    """A trial could not be judged; the text says why."""
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The program `ladder`."""
+    """Runs the program `ladder` to judge trials."""
 
     program: Path
 
     def judge(self, folder: Path) -> TrialResult:
-        """The result of the trial in a folder, which is also left there."""
+        """Judges the trial in a folder; the result is returned and written there. Raises `JudgeError`."""
         command = [str(self.program), "judge", str(folder)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         path = folder / "result.json"
-        # A `ladder` that doesn't know the word ends with 2 as well, and leaves nothing.
+        # An older `ladder` without the subcommand also exits with 2, but writes no result.
         if ended.returncode not in JUDGED or not path.is_file():
             words = ended.stderr.strip() or f"it ended with {ended.returncode}"
             raise JudgeError(f"{self.program} can't judge the trial: {words}")
@@ -46,7 +46,7 @@ class Judge:
 
 
 def find_judge(checkout: Path = ROOT) -> Judge:
-    """What the checkout built goes before what is on PATH, because both sides have to know the same files."""
+    """Finds `ladder`: a build of this checkout first, because both must know the same files, else one on PATH."""
     for name in (*(str(checkout / build / "ladder") for build in BUILDS), "ladder"):
         if program := shutil.which(name):
             return Judge(Path(program))
@@ -54,7 +54,7 @@ def find_judge(checkout: Path = ROOT) -> Judge:
 
 
 def write_trial(folder: Path, trial: TrialFile, workers: Sequence[WorkerResult], service: ServiceFile) -> None:
-    """Everything that a trial is judged by."""
+    """Writes all files that a trial is judged by."""
     for worker in workers:
         put(folder / "workers" / f"{worker.worker}.json", to_json(worker))
     put(folder / "trial.json", to_json(trial))

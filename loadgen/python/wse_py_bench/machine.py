@@ -1,6 +1,6 @@
-"""What the kernel says: of the machine, of this process, and of the service's process where it runs on this machine.
+"""Reads the kernel's data on the machine, this process, and the service's process if it runs on this machine.
 
-CPU comes from exact clocks, never from sampled ticks.
+CPU times come from exact clocks, never from sampled ticks.
 """
 
 import resource
@@ -19,14 +19,14 @@ CPUCLOCK_SCHED = 2
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU and memory of a process."""
+    """CPU time and resident memory of a process."""
 
     cpu_ns: int
     rss_bytes: int
 
 
 def environment() -> Environment:
-    """The machine, as far as it shapes a result; what can't be read is left empty."""
+    """The properties of the machine that affect results; those that can't be read are empty."""
     cpuinfo = _read("/proc/cpuinfo")
 
     def net(name: str) -> str:
@@ -50,18 +50,18 @@ def environment() -> Environment:
 
 
 def raise_open_files() -> None:
-    """Raises this process' limit of open files to the highest that it may have."""
+    """Raises this process's soft limit of open files to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def peak_rss_bytes() -> int:
-    """Highest resident memory of this process so far."""
+    """Peak resident memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB
 
 
 def usage(pid: int) -> Usage | None:
-    """Reads a process; nothing when it is gone."""
+    """Reads the usage of a process; `None` when it has ended."""
     try:
         cpu_ns = time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
     except OSError:
@@ -70,7 +70,7 @@ def usage(pid: int) -> Usage | None:
 
 
 def listener_of(port: int) -> int | None:
-    """The process that listens on a port of this machine; nothing when there is none or it can't be seen."""
+    """The id of the process that listens on a local port; `None` without one, or when /proc doesn't show it."""
     rows = [line.split() for name in ("tcp", "tcp6") for line in _read(f"/proc/net/{name}").splitlines()[1:]]
     inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}") and row[3] == LISTENING}
     processes = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
@@ -78,7 +78,7 @@ def listener_of(port: int) -> int | None:
 
 
 def cpu_list(text: str) -> set[int]:
-    """The CPUs in a list such as `0-1,4`."""
+    """Parses a list of CPUs such as `0-1,4`."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -107,7 +107,7 @@ def _read(path: str) -> str:
 
 
 def _field(text: str, name: str) -> str:
-    """The value of the first `name: value` line."""
+    """The value of the first `name: value` line; empty without one."""
     lines = (line.partition(":") for line in text.splitlines())
     return next((value.strip() for key, _, value in lines if key.strip() == name), "")
 

@@ -1,4 +1,4 @@
-"""What all three programs do: find the service, climb the profile's ladders, print, keep."""
+"""The main function of all three programs: finds the service, climbs the profile's ladders, prints and saves them."""
 
 import sys
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .tables import as_json, table
 
 
 def main(profile: str, description: str, words: Sequence[str]) -> int:
-    """Runs a profile's tests; the exit code."""
+    """Runs a profile's tests and returns the exit code."""
     options = parse(profile, description, words)
     raise_open_files()
     try:

@@ -1,6 +1,6 @@
-"""The messages: the trade update of the published benchmarks in three formats, with the bytes and sizes of `wse-bench`.
+"""Messages: the trade update of the published benchmarks in three formats, with the same bytes as `wse-bench`.
 
-Each is numbered, so that the application's sum of numbers shows a drop that nobody counted.
+Each has a number, so that the application's sum of numbers reveals drops that the service didn't count.
 """
 
 import json
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import msgpack  # type: ignore[import-untyped]
 from bench_format.schemas import Message
 
-# Numbers start here: all of a connection's have as many digits, and are a uint 32 in MessagePack.
+# First number: all numbers of a connection have the same number of digits, and are a uint 32 in MessagePack.
 FIRST_SEQUENCE = 100_000_000
 FORMATS = ("json", "msgpack", "compressed")
 BASE_BYTES = 175
-# `"data":"",` around the padding, and ten bytes by which the published sizes fall short of their names.
+# `"data":"",` around the padding, and ten bytes by which the published messages are shorter than their nominal size.
 PADDING_OVERHEAD = 20
 SHORT_BYTES = 64
 
@@ -27,14 +27,14 @@ _NUMBER = re.compile(r'"client_timestamp"\s*:\s*(\d+)')
 
 @dataclass(frozen=True)
 class Composer:
-    """Makes the message with a number."""
+    """Composes the message for a number."""
 
     text: bool
     compose: Callable[[int], bytes]
 
 
 def composer(message: Message) -> Composer:
-    """For a format and a nominal size, in bytes."""
+    """Returns the composer for a format and nominal size."""
     update = _trade_update(message.size_bytes)
     if message.format == "json":
         return Composer(True, _around(_json(update), str(FIRST_SEQUENCE).encode(), b"%d"))
@@ -43,30 +43,30 @@ def composer(message: Message) -> Composer:
         head, tail = packed.split(FIRST_SEQUENCE.to_bytes(4, "big"))
         return Composer(False, lambda sequence: head + sequence.to_bytes(4, "big") + tail)
     if message.format == "compressed":
-        # One by one, because each has its own number: such a flood is bound by the generator, and says so.
+        # Each message is compressed on its own, because of its number; such a flood is bound by the generator.
         plain = _around(_json(update), str(FIRST_SEQUENCE).encode(), b"%d")
         return Composer(False, lambda sequence: b"C:" + zlib.compress(plain(sequence)))
     raise ValueError(f"there is no format {message.format!r}; known are {', '.join(FORMATS)}")
 
 
 def payload_bytes(message: Message) -> int:
-    """Bytes of one message, without the frame's header."""
+    """Size of one message in bytes, without the frame header."""
     return len(composer(message).compose(FIRST_SEQUENCE))
 
 
 def ping(number: int) -> str:
-    """A ping whose number comes back: the service echoes `p.timestamp`."""
+    """A ping with a number, which the service echoes from `p.timestamp`."""
     return f'{{"p":{{"client_timestamp":{time.time_ns() // 1_000_000},"timestamp":{number}}},"t":"ping"}}'
 
 
 def ponged(text: str) -> int | None:
-    """The number of the ping that a message answers; nothing where it is no pong."""
+    """The number of the ping that a pong answers; `None` for other messages."""
     found = _NUMBER.search(text) if _PONG.search(text) else None
     return None if found is None else int(found.group(1))
 
 
 def _trade_update(size_bytes: int) -> dict[str, object]:
-    """Keys are sorted, as the published Rust client sent them."""
+    """A trade update of a nominal size; keys are sorted, as the published Rust client sent them."""
     if size_bytes <= SHORT_BYTES:
         return {"p": {"s": "ESZ26", "seq": FIRST_SEQUENCE}, "t": "trade_update"}
     padding = max(0, size_bytes - BASE_BYTES - PADDING_OVERHEAD)

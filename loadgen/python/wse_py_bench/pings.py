@@ -1,4 +1,4 @@
-"""`connection-storm`, `ping-latency`, `sustained-hold`: loads that the service itself answers, in one event loop."""
+"""`connection-storm`, `ping-latency`, `sustained-hold`: loads answered by the service itself, in one event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,12 +12,12 @@ from .connection import ConnectError, Connection, closed_reason, frame_bytes, op
 from .payload import ping, ponged
 from .trial import Trial
 
-# Attempts in flight over all workers where the load says nothing of it.
+# Handshakes in flight over all workers when the load doesn't set a number.
 OPEN_IN_FLIGHT = 256
 
 
 async def open_all(trial: Trial, opened: Callable[[int, int], None] = lambda *_: None) -> list[AsyncSocket]:
-    """Opens all connections with a bounded number of attempts in flight; `opened` gets each duration and its end."""
+    """Opens all connections with a limit on handshakes in flight; `opened` gets each one's duration and end time."""
     assignment = trial.assignment
     model = assignment.load
     most = model.in_flight if isinstance(model, LoadClosed) else OPEN_IN_FLIGHT
@@ -45,7 +45,7 @@ async def open_all(trial: Trial, opened: Callable[[int, int], None] = lambda *_:
 
 
 async def storm(trial: Trial) -> list[AsyncSocket]:
-    """Connections are opened in the window, without pauses."""
+    """Opens connections inside the window, without pauses."""
     trial.mark()
     sockets = await open_all(trial, lambda took_ns, at_ns: trial.recorder.record("handshake_ns", took_ns, at_ns))
     trial.mark()
@@ -53,7 +53,7 @@ async def storm(trial: Trial) -> list[AsyncSocket]:
 
 
 async def ping_latency(trial: Trial, sockets: list[AsyncSocket]) -> None:
-    """So many pings on each connection, the next when the last was answered. Nobody gives up on a ping."""
+    """Sends a fixed number of pings per connection, each after the reply to the last; a ping has no timeout."""
     model = trial.assignment.load
     each = (model.messages_per_connection if isinstance(model, LoadClosed) else None) or 1
 
@@ -71,7 +71,7 @@ async def ping_latency(trial: Trial, sockets: list[AsyncSocket]) -> None:
 
 
 async def hold(trial: Trial, sockets: list[AsyncSocket]) -> None:
-    """Pings on a schedule that was fixed before the start; latency counts from when a ping was due."""
+    """Sends pings on a schedule fixed before the start; latency counts from when a ping was due."""
     model = trial.assignment.load
     every_ns = NS_PER_SECOND / model.rate_per_second if isinstance(model, LoadOpen) else 0.0
     total = int(trial.assignment.window_ns / every_ns) if sockets else 0
@@ -105,7 +105,7 @@ async def _all(
     act: Callable[[AsyncSocket, Connection], Awaitable[None]],
     seconds: float,
 ) -> None:
-    """Does the same on every connection until all are done or the time is over."""
+    """Runs `act` on every connection until all are done or `seconds` have passed."""
 
     async def one(socket: AsyncSocket, connection: Connection) -> None:
         try:
@@ -124,7 +124,7 @@ async def _all(
 
 
 async def _ping(trial: Trial, socket: AsyncSocket, connection: Connection, due_ns: int) -> bool:
-    """Sends one ping; says whether it left."""
+    """Sends one ping; returns whether it was sent."""
     number = connection.next
     connection.next += 1
     sent_ns = monotonic_ns()
@@ -151,7 +151,7 @@ async def _hear_all(trial: Trial, socket: AsyncSocket, connection: Connection) -
 
 
 def _hear(trial: Trial, connection: Connection, data: str | bytes) -> None:
-    """One message from the service."""
+    """Counts a message from the service; records the latency if it is an expected pong."""
     now_ns = monotonic_ns()
     connection.bytes_received += frame_bytes(len(data), masked=False)
     number = ponged(data) if isinstance(data, str) else None

@@ -1,4 +1,4 @@
-"""What each of the three published Python clients offers: single client, multiprocess, brutal. Pure."""
+"""The loads of the three published Python clients: single client, multiprocess, brutal. Pure."""
 
 import os
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from bench_format.schemas import Load, LoadClosed, LoadOpen, Message
 from .cli import Options
 from .payload import FORMATS
 
-# Nominal sizes, in bytes; each message is some ten bytes shorter, as published.
+# Nominal sizes in bytes; each message is about ten bytes shorter, as published.
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536)
-# A closed load with a given amount of work ends when it is done; this is only its limit.
+# Time limit of a closed load with a fixed amount of work, which normally ends when the work is done.
 LONGEST_WORK_SECONDS = 300.0
 SINGLE_CONNECTS = 20
 SINGLE_CONCURRENT = 10
@@ -19,7 +19,7 @@ SINGLE_PINGS = 100
 PINGS = 20
 CONNECTS_PER_WORKER = 5
 BRUTAL_TIERS = (100, 500, 1000)
-# Up to so many connections each has a process of its own; beyond, so many processes share them.
+# Up to this many connections each has its own process; more are shared by `SHARED_PROCESSES` processes.
 ALONE_UP_TO = 5000
 SHARED_PROCESSES = 32
 SIZE_CONNECTIONS = 64
@@ -29,23 +29,23 @@ HOLD_EVERY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Ladder:
-    """One workload in one variant, at some tiers."""
+    """One workload in one variant, with its tiers and load."""
 
     workload: str
     variant: str
     tiers: tuple[int, ...]
     load: Callable[[int], Load]
-    # Worker processes of a tier.
+    # The number of worker processes by tier.
     processes: Callable[[int], int]
     warmup_seconds: float
     window_seconds: float
-    # Whether the window's end is known before it begins. Storms and counted pings end when they are done.
+    # Whether the window has a fixed length. Storms and counted pings end when their work is done.
     fixed_window: bool
     message: Message = field(default_factory=Message)
 
 
 def single(options: Options) -> list[Ladder]:
-    """One process; connections one after the other, then one that does everything."""
+    """Ladders of one process: connections one by one and concurrently, then pings and floods on one connection."""
     return [
         _storm("one-by-one", (SINGLE_CONNECTS,), lambda _: 1, in_flight=1),
         _storm("concurrent", (SINGLE_CONCURRENT,), lambda _: 1, in_flight=SINGLE_CONCURRENT),
@@ -55,7 +55,7 @@ def single(options: Options) -> list[Ladder]:
 
 
 def multiprocess(options: Options) -> list[Ladder]:
-    """One connection in each of so many processes."""
+    """Ladders of `--workers` processes with one connection each."""
     workers = options.workers
     tiers = (workers,)
     return [
@@ -66,7 +66,7 @@ def multiprocess(options: Options) -> list[Ladder]:
 
 
 def brutal(options: Options) -> list[Ladder]:
-    """As many connections as the machine bears: one process for each that floods."""
+    """Ladders with as many connections as the machine can hold; each flooding connection has its own process."""
     tiers = options.tiers or BRUTAL_TIERS
     heavy = options.tiers_heavy or tiers
     loops = max(1, len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""Histograms: the whole window and each second of it, from 1 ns to ten minutes with three digits."""
+"""Histograms of the whole window and of each second, from 1 ns to ten minutes with three significant digits."""
 
 from bench_format.histogram import HIGHEST_NS, SIGNIFICANT_DIGITS
 from bench_format.schemas import Histogram, Interval
@@ -8,26 +8,26 @@ from .clock import NS_PER_SECOND
 
 
 class Recorder:
-    """One histogram while values are recorded into it."""
+    """A histogram that is being recorded."""
 
     def __init__(self) -> None:
         self.values = HdrHistogram(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
         self.overflow = 0
 
     def record(self, value_ns: int) -> None:
-        """Counts a value; 0 counts as 1 ns, and what lies beyond ten minutes apart."""
+        """Counts a value; 0 counts as 1 ns, values above ten minutes count as overflow."""
         if value_ns > HIGHEST_NS:
             self.overflow += 1
         else:
             self.values.record_value(max(1, value_ns))
 
     def encode(self) -> Histogram:
-        """For the wire."""
+        """Encodes the histogram for a result file."""
         return Histogram(self.values.encode().decode(), self.values.get_total_count(), self.overflow)
 
 
 class WindowRecorder:
-    """The histograms of one worker's window."""
+    """The histograms of one worker's window, whole and per second."""
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
@@ -37,7 +37,7 @@ class WindowRecorder:
         self._current = 0
 
     def record(self, name: str, value_ns: int, at_ns: int) -> None:
-        """Counts a value that was known at a moment of the monotonic clock."""
+        """Counts a value that was measured at `at_ns` of the monotonic clock."""
         second = max(0, (at_ns - self.start_ns) // NS_PER_SECOND)
         if second > self._current:
             self._close(second)
@@ -45,7 +45,7 @@ class WindowRecorder:
             recorders.setdefault(name, Recorder()).record(value_ns)
 
     def finish(self) -> dict[str, Histogram]:
-        """All values, by name."""
+        """Closes the last interval and returns the histograms of the whole window by name."""
         self._close(self._current + 1)
         return {name: recorder.encode() for name, recorder in self._whole.items()}
 

@@ -1,4 +1,4 @@
-"""The service's side: its counters from the metrics port (services/README.md), its CPU and memory from the kernel."""
+"""Reads a service: its counters from the metrics port (services/README.md), its CPU and memory from the kernel."""
 
 import json
 import os
@@ -18,21 +18,21 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
-# A service whose counters stood still for so long has settled, whatever they say.
+# A service whose counters haven't changed for this long has settled, even if messages are missing.
 STILL_NS = 1_000_000_000
 NOT_FOUND = 404
 
 
 class ServiceError(Exception):
-    """The metrics port doesn't answer by the contract; the text says which and what to look at."""
+    """The metrics port doesn't follow its contract; the text names the URL and what to check."""
 
 
 class NoSuchPathError(ServiceError):
-    """The service doesn't offer a path of the contract."""
+    """The service doesn't have this path of the contract."""
 
 
 class Service:
-    """A service's metrics port."""
+    """A client of a service's metrics port."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -40,24 +40,24 @@ class Service:
         self.url = url.rstrip("/")
         self.pid = listener_of(parts.port or 80) if here else None
         self._at_rest_bytes: int | None = None
-        # A proxy between us and a service is never meant.
+        # Never use a proxy for a service.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def cpus(self) -> frozenset[int]:
-        """CPUs on which it may run; none where that isn't known."""
+        """The CPUs on which the service may run; empty when unknown."""
         try:
             return frozenset() if self.pid is None else frozenset(os.sched_getaffinity(self.pid))
         except OSError:
             return frozenset()
 
     def read(self) -> Reading:
-        """One reading. Counters are taken between question and answer, so time and CPU are the middle of both."""
+        """Takes one reading. Time and CPU are the mean of before the request and after the response."""
         asked_ns, before = unix_ns(), self._usage()
         stats = self._get("/stats", ServiceStats)
         answered_ns, after = unix_ns(), self._usage()
         return Reading(
             unix_ns=(asked_ns + answered_ns) // 2,
-            # Nothing where it runs on another machine: nobody knows its CPU.
+            # Unknown when the service runs on another machine.
             pid=self.pid if after else None,
             cpu_ns=(before.cpu_ns + after.cpu_ns) // 2 if before and after else None,
             rss_bytes=after.rss_bytes if after else None,
@@ -67,21 +67,21 @@ class Service:
         )
 
     def at_rest(self, before: Reading) -> int | None:
-        """Its memory before its first connection, in bytes: the least that it had before any trial of this run."""
+        """The service's memory in bytes before its first connection: the lowest value before any trial of this run."""
         seen = [one for one in (self._at_rest_bytes, before.rss_bytes) if one is not None]
         self._at_rest_bytes = min(seen, default=None)
         return self._at_rest_bytes
 
     def read_at(self, moment_ns: int) -> Reading:
-        """A reading at a moment of the monotonic clock."""
+        """Takes a reading at a time of the monotonic clock, in nanoseconds."""
         wait_until(moment_ns)
         return self.read()
 
     def settled(self, before: Reading, expected: int, patience_ns: int) -> Reading:
-        """Waits until `expected` messages more than at `before` came in and reached the application's books.
+        """Waits until the service has received `expected` more messages than at `before` and all are accounted for.
 
-        What an application took from the queue it counts a moment later. It comes back, too, when the counters stand
-        still, and when the time is over.
+        An application counts a message shortly after it takes it from the queue. Also returns when the counters stop
+        changing, and after `patience_ns`.
         """
         deadline_ns = monotonic_ns() + patience_ns
         last, since_ns = None, monotonic_ns()
@@ -99,7 +99,7 @@ class Service:
             time.sleep(PAUSE_SECONDS)
 
     def connections(self) -> list[ConnectionBook] | None:
-        """The books of each connection; nothing where it keeps totals only. Closed ones are handed out once."""
+        """The books of each connection; `None` when the service has only totals. Closed ones are returned only once."""
         try:
             return self._get("/stats/connections", ConnectionBooks).connections
         except NoSuchPathError:

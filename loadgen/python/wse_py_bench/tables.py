@@ -1,4 +1,4 @@
-"""Results for a terminal and for a program. Every figure stands beside what it means."""
+"""Formats results as tables for a terminal and as JSON for programs."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ Column = tuple[str, Callable[[TrialResult], str]]
 
 
 def table(ladder: Ladder, outcomes: Sequence[Outcome]) -> str:
-    """One ladder's outcomes, with what went wrong below."""
+    """A table of one ladder's outcomes, followed by their problems."""
     columns = _columns(ladder)
     head = ["connections", "processes", *(title for title, _ in columns)]
     rows = [[f"{one.tier:,}", str(ladder.processes(one.tier)), *_cells(columns, one.result)] for one in outcomes]
@@ -32,7 +32,7 @@ def table(ladder: Ladder, outcomes: Sequence[Outcome]) -> str:
 
 
 def as_json(all_outcomes: Sequence[tuple[Ladder, Sequence[Outcome]]]) -> str:
-    """One list of results; those of the bundle's `result.json`, or the problem."""
+    """A JSON list of outcomes: each has the bundle's `result.json`, or the problem."""
     return to_json(
         [
             {
@@ -71,7 +71,7 @@ def _columns(ladder: Ladder) -> list[Column]:
 
 
 def _at_least(result: TrialResult, rate: float | None) -> str:
-    """A rate that the generator bound says only that the service does at least as much."""
+    """Formats a rate; `≥` marks one that the generator limited, which is a lower bound of the service's rate."""
     return ("≥ " if result.bound_by is BoundBy.GENERATOR and rate is not None else "") + _rate(rate)
 
 

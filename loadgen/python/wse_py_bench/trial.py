@@ -1,4 +1,4 @@
-"""What a workload has at hand during one trial in one worker process: its assignment, clocks and counts."""
+"""The state of one trial in one worker process: its assignment, connections, clocks and counters."""
 
 import time
 from collections import Counter
@@ -13,14 +13,14 @@ from .recorder import WindowRecorder
 
 @dataclass(frozen=True)
 class Workload:
-    """What kind of load it is."""
+    """The terms and counting rules of a workload."""
 
     terms: Terms
-    # Whether the application sums up the numbers of the messages; those that the service answers never reach it.
+    # Whether messages reach the application, which sums up their numbers; the service answers pings itself.
     numbered: bool = False
 
 
-# By the names of plans, in the order of the published suites.
+# Keyed by workload name, in the order of the published suites.
 WORKLOADS = {
     "connection-storm": Workload(Terms(Witness.REPLY, opens_in_window=True)),
     "ping-latency": Workload(Terms(Witness.REPLY, late_by="response")),
@@ -33,7 +33,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one worker does in one trial. Times in nanoseconds."""
+    """What one worker does in one trial. Times are in nanoseconds."""
 
     run: str
     trial: TrialId
@@ -48,23 +48,23 @@ class Assignment:
     warmup_ns: int
     window_ns: int
     drain_ns: int
-    # CPUs on which it runs; none: where it was started.
+    # CPUs on which the worker runs; empty: those of its parent.
     cpus: frozenset[int] = frozenset()
 
     @property
     def workload(self) -> Workload:
-        """By the trial's name."""
+        """The workload of the trial."""
         return WORKLOADS[self.trial.workload]
 
     @property
     def target(self) -> Target:
-        """Where and as whom to connect."""
+        """The address, token and message of the trial's connections."""
         return Target(self.address, self.token, self.message)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Counters at a moment."""
+    """Counters at an edge of the window."""
 
     at_ns: int
     offered: int
@@ -76,7 +76,7 @@ class Mark:
 
 @dataclass
 class Trial:
-    """One trial while it runs."""
+    """The state of a running trial."""
 
     assignment: Assignment
     connections: list[Connection] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Trial:
     recorder: WindowRecorder = field(default_factory=lambda: WindowRecorder(0))
 
     def begin(self, start_ns: int) -> None:
-        """The load starts at this moment of the monotonic clock."""
+        """Sets the start of the load, in nanoseconds of the monotonic clock, and the window that follows from it."""
         self.start_ns = start_ns
         self.window_start_ns = start_ns + self.assignment.warmup_ns
         self.window_end_ns = self.window_start_ns + self.assignment.window_ns
@@ -100,22 +100,22 @@ class Trial:
 
     @property
     def deadline_ns(self) -> int:
-        """When the drain has to be over."""
+        """The end of the drain, in nanoseconds of the monotonic clock."""
         return self.window_end_ns + self.assignment.drain_ns
 
     @property
     def offered(self) -> int:
-        """Messages handed to the library on all connections."""
+        """Number of messages handed to the library on all connections."""
         return sum(connection.offered for connection in self.connections)
 
     def mark(self, waiting: int = 0) -> None:
-        """Notes all counters, once at each edge of the window. `waiting`: messages that the kernel hasn't taken yet."""
+        """Records all counters, once at each edge of the window. `waiting`: messages not yet accepted by the kernel."""
         replies = sum(connection.replies for connection in self.connections)
         offered, cpu_ns = self.offered, time.process_time_ns()
         self.marks.append(Mark(monotonic_ns(), offered, offered - waiting, replies, self.writes, cpu_ns))
 
     def window(self) -> WindowCounts:
-        """What happened between the two marks."""
+        """The counts between the two marks."""
         start, end = self.marks
         replies = end.replies - start.replies
         return WindowCounts(

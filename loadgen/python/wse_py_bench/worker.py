@@ -1,4 +1,4 @@
-"""One worker process and one trial: open, wait at the gate, load, drain, close, tell."""
+"""One worker process runs one trial: opens connections, waits for the start, loads, drains, closes, reports."""
 
 import asyncio
 import contextlib
@@ -33,24 +33,24 @@ AFTER_OPENING: dict[str, Callable[[Trial, list[AsyncSocket]], Awaitable[None]]] 
 
 @dataclass(frozen=True)
 class Gate:
-    """What a worker tells its parent, and waits for."""
+    """The worker's side of the barrier with its parent."""
 
     pipe: Pipe
 
     def ready(self, opened: int) -> int:
-        """Its connections are open; gives back the start, in nanoseconds of the machine's monotonic clock."""
+        """Reports the number of open connections; returns the start in nanoseconds of the monotonic clock."""
         self.pipe.send(("ready", opened))
         start_ns: int = self.pipe.recv()
         return start_ns
 
     def loaded(self) -> None:
-        """The load is over; comes back when the service was read with the connections still open."""
+        """Reports the end of the load; returns when the parent has read the service while the connections are open."""
         self.pipe.send(("loaded", None))
         self.pipe.recv()
 
 
 def serve(assignment: Assignment, pipe: Pipe) -> None:
-    """The whole life of a worker process."""
+    """The main function of a worker process."""
     raise_open_files()
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
@@ -63,10 +63,10 @@ def serve(assignment: Assignment, pipe: Pipe) -> None:
 
 
 def carry_out(assignment: Assignment, gate: Gate) -> WorkerResult:
-    """Carries out an assignment."""
+    """Runs an assignment and returns its result."""
     trial = Trial(assignment)
     before = (time.process_time_ns(), unix_ns(), monotonic_ns())
-    # One connection that floods has a process to itself and may block; everything else is an event loop's.
+    # A single flooding connection has its process to itself and may block; all other loads use an event loop.
     if assignment.connections == 1 and assignment.trial.workload in FLOODS:
         skew_ns = _alone(trial, gate)
     else:
@@ -104,7 +104,7 @@ async def _in_event_loop(trial: Trial, gate: Gate) -> int:
         sockets = await open_all(trial)
         skew_ns = _begin(trial, gate)
         await AFTER_OPENING[trial.assignment.trial.workload](trial, sockets)
-    # Blocking: nothing else has to happen in this process meanwhile.
+    # This blocks the event loop, which has nothing else to do meanwhile.
     gate.loaded()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * CLOSE_SECONDS):
@@ -113,7 +113,7 @@ async def _in_event_loop(trial: Trial, gate: Gate) -> int:
 
 
 def _begin(trial: Trial, gate: Gate) -> int:
-    """Waits for the common start; gives back how late this process was, in nanoseconds."""
+    """Waits for the common start; returns how late this process was, in nanoseconds."""
     start_ns = gate.ready(len(trial.connections))
     wait_until(start_ns)
     skew_ns = monotonic_ns() - start_ns
@@ -144,11 +144,11 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
             program=PROGRAM,
             start_at_unix_ns=now_unix_ns - (now_ns - trial.start_ns),
             start_skew_ns=skew_ns,
-            # All processes of a run share one machine, and with it one monotonic clock.
+            # All processes of a run share one machine and its monotonic clock.
             clock_offset_ns=0,
             clock_uncertainty_ns=0,
             clock_step_ns=(now_unix_ns - wall_ns) - (now_ns - mono_ns),
-            # One thread at a time runs the Python of a process.
+            # Only one thread of a process runs Python at a time.
             cpu_limit=min(1.0, len(os.sched_getaffinity(0)), quota() or 1.0),
             cpu_seconds=(time.process_time_ns() - cpu_ns) / NS_PER_SECOND,
             throttled_periods=None,
@@ -166,7 +166,7 @@ def _messages(trial: Trial) -> MessageCounts:
     due, unsent = trial.offered, sum(connection.unsent for connection in trial.connections)
     replied = sum(connection.replies for connection in trial.connections)
     by_reply = trial.assignment.workload.terms.witness == "reply"
-    # Exact for one size of message; compressed ones and pings differ by a few bytes each.
+    # Exact when all messages have one size; compressed ones and pings differ by a few bytes each.
     each = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     counts: dict[str, Any] = {
         "due": due,

@@ -1,4 +1,4 @@
-// One trial after the other: read the service, load it, read it again, keep what all sides counted, have it judged.
+// Runs one trial after the other: reads the service, loads it, reads it again, writes all counts, has the trial judged.
 
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -23,7 +23,7 @@ import type { Ladder } from "./suite.ts";
 import type { Assignment } from "./trial.ts";
 import { WORKLOADS } from "./worker.ts";
 
-/** What a trial came to: a row, also when it failed. */
+/** The outcome of a trial, one row of a table; without a result when the trial failed. */
 export interface Outcome {
   ladder: Ladder;
   tier: number;
@@ -32,7 +32,7 @@ export interface Outcome {
   problem?: string;
 }
 
-/** What keeps an outcome from being a clean result; empty when it did what it says. */
+/** Why an outcome isn't clean; empty when the trial is valid and nothing failed. */
 export function problems(outcome: Outcome): string[] {
   const { result } = outcome;
   if (result === undefined) return [outcome.problem ?? "no result"];
@@ -47,19 +47,19 @@ export function problems(outcome: Outcome): string[] {
   return found;
 }
 
-/** Everything that a trial is made with. */
+/** What all trials of a run use: options, worker pool, service, judge and bundle. */
 export interface Equipment {
   options: Options;
   crew: Crew;
   service: Service | null;
   serviceName: string;
-  /** The program that judges: `ladder`. */
+  /** Path of the program `ladder`, which judges trials. */
   judge: string;
   bundle: Bundle | null;
   run: string;
 }
 
-/** Carries out one trial; a failure is an outcome too. */
+/** Runs one trial; a failure is returned as an outcome. */
 export async function measure(equipment: Equipment, ladder: Ladder, tier: number): Promise<Outcome> {
   const { bundle, serviceName } = equipment;
   const id = { service: serviceName, workload: ladder.test, variant: ladder.variant, tier, process: 1, repeat: 1 };
@@ -86,7 +86,7 @@ interface Loaded {
   readings: ServiceReadings;
   connections: ConnectionBook[] | null;
   openAtStart: number;
-  /** Ids of connections that the service knew before: of other clients. */
+  /** Ids of connections that the service has before the trial: they belong to other clients. */
   others: string[];
 }
 
@@ -108,7 +108,7 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
       if (service === null) return;
       start = service.readAt(startNs + warmup_ns);
       if (ladder.fixedWindow) edges = Promise.all([start, service.readAt(startNs + warmup_ns + window_ns)]);
-      // Whoever waits for it hears of a failure; until then it must not end the process.
+      // The await below reports a failure; until then an unhandled rejection must not end the process.
       start.catch(() => {});
       edges?.catch(() => {});
     },
@@ -126,7 +126,7 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
   return { results, readings, connections, openAtStart, others };
 }
 
-/** What a trial is judged by, beside what the workers and the service counted. */
+/** The content of `trial.json`: what the judge needs beside the counts of the workers and the service. */
 function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loaded: Loaded): TrialFile {
   const { service, options } = equipment;
   const { before, window_start, window_end, after } = loaded.readings;
@@ -147,7 +147,7 @@ function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loa
     load: ladder.load(assignment.trial.tier),
     message: ladder.message,
     objectives: [],
-    // Those of the judge, which are METHODOLOGY's.
+    // Empty: the judge's defaults, which are those of METHODOLOGY.
     thresholds: {},
     terms,
     keeping: service === null ? "none" : loaded.connections === null ? "totals" : "connections",
@@ -162,7 +162,7 @@ function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loa
   };
 }
 
-/** What each worker does: connections are shared without overlap, and so is a rate. */
+/** The assignment of each worker; connections and the rate are divided among them. */
 export function assignments(
   { options, run }: Pick<Equipment, "options" | "run">,
   ladder: Ladder,
@@ -195,7 +195,7 @@ export function assignments(
   });
 }
 
-/** The command line of this tier alone, without a secret that may stand in ours. */
+/** The command line that runs only this tier, without secrets. */
 function reproduce(ladder: Ladder, tier: number): string {
   const kept: string[] = [];
   const words = process.argv.slice(2);
@@ -207,7 +207,7 @@ function reproduce(ladder: Ladder, tier: number): string {
   return ["npx tsx src/main.ts", ...kept, "--test", ladder.test, "--tiers", tier].join(" ");
 }
 
-/** Whether all connections of a probe opened, lasted and answered. What else may be wrong is the generator's doing. */
+/** Whether all connections of a probe opened, lasted and answered; other problems are due to the generator. */
 export function held({ tier, result }: Outcome): boolean {
   if (result === undefined) return false;
   const { connections, messages } = result;
@@ -215,7 +215,7 @@ export function held({ tier, result }: Outcome): boolean {
   return connections.open === tier && lasted;
 }
 
-/** Whether the outcome did what it says, all books balanced. */
+/** Whether an outcome has no problems. */
 export function isClean(outcome: Outcome): boolean {
   return problems(outcome).length === 0;
 }

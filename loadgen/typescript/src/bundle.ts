@@ -1,4 +1,4 @@
-// A bundle (docs/FORMAT.md): what was told, what was seen, so that the analysis reports it as it does ladder's.
+// Writes a bundle (docs/FORMAT.md) with plan and results, so that the analysis can report it like one of `ladder`.
 
 import { execFileSync } from "node:child_process";
 import { mkdir, open, rename } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { environment } from "./machine.ts";
 import { SCHEMA, type ServiceFile, type TrialFile, type TrialId, type Validity, type WorkerResult } from "./schemas.ts";
 import type { Ladder } from "./suite.ts";
 
-/** What a run is about. */
+/** The properties of a run that `run.json` names. */
 export interface About {
   id: string;
   service: string;
@@ -18,7 +18,7 @@ export interface About {
   cpuRoles: Record<string, string>;
 }
 
-/** A folder that grows by a trial at a time. */
+/** A bundle's folder; each trial is added when it ends. */
 export class Bundle {
   readonly folder: string;
   private readonly about: About;
@@ -31,30 +31,30 @@ export class Bundle {
     this.about = about;
   }
 
-  /** Where the files of a trial belong. */
+  /** The folder of a trial's files. */
   folderOf(trial: TrialId): string {
     const place = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
     return join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
   }
 
-  /** Names a trial in `run.json`, now that all of its files are there. */
+  /** Adds a finished trial to `run.json`; its files must be in its folder already. */
   async finished(ladder: Ladder, trial: TrialId, validity: Validity): Promise<void> {
     await this.entry(ladder, trial, { state: "finished", validity, passed: null });
   }
 
-  /** Keeps the reason why there is no result. */
+  /** Adds a failed trial to `run.json`, with the reason why it has no result. */
   async fail(ladder: Ladder, trial: TrialId, reason: string): Promise<void> {
     await this.entry(ladder, trial, { state: "failed", reason });
   }
 
-  /** All trials have ended. */
+  /** Marks the run as finished in `run.json`. */
   async finish(): Promise<void> {
     await this.write("finished");
   }
 
   private async entry(ladder: Ladder, trial: TrialId, state: object): Promise<void> {
     this.trials.push({ trial, state });
-    // A ladder per tier, because a rate may follow from the tier.
+    // One ladder per tier, because the rate may depend on the tier.
     this.ladders.push({
       workload: ladder.test,
       variant: ladder.variant,
@@ -99,7 +99,7 @@ export class Bundle {
   }
 }
 
-/** Writes the files of a trial that it is judged by. */
+/** Writes the files that a trial is judged by. */
 export async function keep(
   folder: string,
   trial: TrialFile,
@@ -111,7 +111,7 @@ export async function keep(
   await put(join(folder, "service.json"), service);
 }
 
-/** A reader sees the old file or the new one, never half of one. */
+/** Writes JSON atomically: a reader sees the old content or the new, never a part. */
 async function put(path: string, value: unknown): Promise<void> {
   await mkdir(dirname(path), { recursive: true });
   const temporary = `${path}.part`;
@@ -125,14 +125,14 @@ async function put(path: string, value: unknown): Promise<void> {
   await rename(temporary, path);
 }
 
-/** The command that was given, without the secret. */
+/** The command line of this process, without the secret. */
 function commandLine(): string {
   const words = process.argv.slice(2);
   const kept = words.filter((word, at) => words[at - 1] !== "--secret" && !word.startsWith("--secret"));
   return ["npx tsx src/main.ts", ...kept].join(" ");
 }
 
-/** Commit of the checkout, marked when it has changes; empty outside one. */
+/** The commit of the checkout, marked when it has changes; empty outside a checkout. */
 function commit(): string {
   const git = (...words: string[]) =>
     execFileSync("git", words, {

@@ -1,13 +1,13 @@
-// The command line: the flags of the published benchmark, and what it lacked.
+// The command line: the flags of the published benchmark, and additional ones.
 
 import { Command, InvalidArgumentError, Option } from "commander";
 
-/** The secret of every bench server; it protects nothing. */
+/** The default secret of the bench servers; it is public and protects nothing. */
 const BENCH_SECRET = "bench-secret-key-for-testing-only";
-/** The published benchmarks look for the metrics 1000 above the port. */
+/** The published benchmarks expect the metrics port 1000 above the service's port. */
 const METRICS_OFFSET = 1000;
 
-/** What was asked for, checked. Durations in seconds. */
+/** The validated options. Durations are in seconds. */
 export interface Options {
   host: string;
   port: number;
@@ -29,7 +29,7 @@ export interface Options {
   output: "text" | "json" | "markdown";
 }
 
-/** Parses the arguments after the program's name; prints help, version and mistakes itself. */
+/** Parses the arguments after the program's name; prints help, version or errors and exits then. */
 export function parse(words: string[]): Options {
   const program = command();
   program.parse(words, { from: "user" });
@@ -37,7 +37,7 @@ export function parse(words: string[]): Options {
   const { host, port } = given;
   return {
     ...given,
-    // Better given in the environment: command lines are visible to everybody on a machine.
+    // The environment is safer than a flag: all users of a machine can see command lines.
     secret: given.secret ?? (process.env.WSE_BENCH_SECRET || BENCH_SECRET),
     statsUrl: given.statsUrl ?? `http://${host}:${port + METRICS_OFFSET}`,
   };
@@ -76,7 +76,7 @@ function command(): Command {
       new Option("--output <kind>", "how results are printed").choices(["text", "json", "markdown"]).default("text"),
     )
     .exitOverride((error) => {
-      // Commander has printed; help and version are no mistakes.
+      // Commander has printed the message; help and version are not errors.
       process.exit(error.exitCode === 0 ? 0 : 2);
     });
 }

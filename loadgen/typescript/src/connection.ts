@@ -1,4 +1,4 @@
-// One connection: its handshake as the protocol wants it (docs/PROTOCOL.md), its books, and how it ended.
+// One connection: its handshake (docs/PROTOCOL.md), its books, and the reason for which it fails or closes.
 
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
@@ -11,23 +11,23 @@ const CLOSE_MS = 2_000;
 const LARGEST_MESSAGE_BYTES = 1 << 20;
 const HELLO = '{"p":{"client_version":"wse-ts-bench/0.1.0","protocol_version":1},"t":"client_hello"}';
 
-/** Where and as whom to connect. */
+/** The address, query and token of connections. */
 export interface Target {
   address: string;
   query: string;
   token: string;
 }
 
-/** Why a connection didn't open; the message is the reason under which it is counted. */
+/** A connection didn't open; the message is the reason under which the failure is counted. */
 export class ConnectError extends Error {}
 
-/** What a workload hears of its connections. */
+/** Events of connections that a workload receives. */
 export interface Listener {
   message(connection: Connection, data: Buffer, binary: boolean): void;
   closed(connection: Connection, reason: string): void;
 }
 
-/** An open connection. */
+/** An open connection with its counters. */
 export class Connection {
   readonly index: number;
   readonly id: string;
@@ -37,7 +37,7 @@ export class Connection {
   next = FIRST_SEQUENCE;
   sequenceSum = 0n;
   replies = 0;
-  /** Messages whose write failed: the connection ended under them. */
+  /** Messages whose write failed because the connection closed. */
   unsent = 0;
   bytesReceived = 0;
   open = true;
@@ -56,21 +56,21 @@ export class Connection {
     return this.socket.bytesWritten - this.bytesBefore;
   }
 
-  /** Numbered messages that were handed to the socket, or wait in this process to be. */
+  /** Number of numbered messages that were handed to the socket or wait in this process. */
   get offered(): number {
     return this.next - FIRST_SEQUENCE;
   }
 
-  /** The books after the drain. Numbers rise by one, so their sum follows from their count. */
+  /** The connection's books after the drain. Numbers are consecutive, so their sum follows from their count. */
   book(numbered: boolean): WorkerBook {
     const sent = this.offered - this.unsent;
     const [count, first] = [BigInt(sent), BigInt(FIRST_SEQUENCE)];
     const sum = numbered ? count * first + (count * (count - 1n)) / 2n : 0n;
-    // The greeting is the one message without a number.
+    // `client_hello` is the only message without a number.
     return { id: this.id, sent, sequence_sum: BigInt.asUintN(64, sum), unnumbered: 1, replies: this.replies };
   }
 
-  /** Closes and waits for the other side, but not for ever. */
+  /** Closes the connection and waits for the other side, with a time limit. */
   async close(): Promise<void> {
     if (!this.open) return;
     this.open = false;
@@ -91,7 +91,7 @@ interface Upgraded {
   bytesWritten: number;
 }
 
-/** Connects, waits until the service says that it is ready, and greets it. */
+/** Connects, waits for `server_ready` and sends `client_hello`. Rejects with `ConnectError`. */
 export function connect(
   target: Target,
   index: number,
@@ -144,12 +144,12 @@ export function connect(
   });
 }
 
-/** Bytes of a frame from a server: RFC 6455, section 5.2. */
+/** The size of an unmasked frame with header, in bytes (RFC 6455, section 5.2). */
 export function frameBytes(payload: number): number {
   return payload + (payload < 126 ? 2 : payload < 65_536 ? 4 : 10);
 }
 
-/** The connection's id in a `server_ready`; older servers put `WSE` before the JSON. */
+/** The connection's id in a `server_ready`, else undefined; older servers put `WSE` before the JSON. */
 export function readyId(data: Buffer, binary: boolean): string | undefined {
   if (binary) return undefined;
   const text = data.toString();

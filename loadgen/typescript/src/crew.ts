@@ -1,5 +1,5 @@
-// The worker processes, started once and used for every trial. This process offers no load itself: so it reads the
-// service's counters on time while the workers' event loops are full.
+// The worker pool: processes that are started once and used for all trials. The parent generates no load itself, so it
+// can read the service's counters on time while the workers' event loops are busy.
 
 import { type ChildProcess, fork } from "node:child_process";
 import { availableParallelism } from "node:os";
@@ -9,7 +9,7 @@ import type { WorkerResult } from "./schemas.ts";
 import type { Assignment } from "./trial.ts";
 import { carryOut, type Gate } from "./worker.ts";
 
-/** From "all are ready" to the start: enough to tell every worker, each of which may have to be woken. */
+/** Time from "all are ready" to the start: enough to wake and notify every worker. */
 const START_IN_MS = 50;
 
 type ToWorker =
@@ -23,15 +23,15 @@ type FromWorker =
   | { kind: "result"; result: WorkerResult }
   | { kind: "failed"; reason: string };
 
-/** What else happens during a trial. */
+/** Callbacks of the parent during a trial. */
 export interface Watch {
-  /** All are ready: the load starts at this moment of the monotonic clock, in nanoseconds. */
+  /** Called when all are ready: the start in nanoseconds of the monotonic clock, and the number of open connections. */
   started(startNs: number, open: number): void;
-  /** The load of all is over and the connections are still open; they are closed when this is done. */
+  /** Called when the load of all workers has ended; connections are closed after it resolves. */
   loaded(): Promise<void>;
 }
 
-/** The processes that offer the load. */
+/** The worker processes that generate the load. */
 export class Crew {
   private readonly workers: ChildProcess[];
 
@@ -39,7 +39,7 @@ export class Crew {
     this.workers = workers;
   }
 
-  /** Starts so many workers, on these CPUs where any are named (needs `taskset`). */
+  /** Starts `count` workers, pinned to `cpus` if given (needs `taskset`). */
   static async start(count: number, cpus: string | undefined): Promise<Crew> {
     const main = fileURLToPath(new URL("./main.ts", import.meta.url));
     const pinned =
@@ -47,7 +47,7 @@ export class Crew {
     const crew = new Crew([]);
     try {
       while (crew.workers.length < count) {
-        // As many at a time as the machine has CPUs: each compiles this program anew.
+        // Starts as many at a time as the machine has CPUs, because each compiles this program.
         const batch = Array.from({ length: Math.min(availableParallelism(), count - crew.workers.length) }, () =>
           fork(main, ["--as-worker"], { ...pinned, serialization: "advanced", stdio: ["ignore", 2, 2, "ipc"] }),
         );
@@ -61,7 +61,7 @@ export class Crew {
     return crew;
   }
 
-  /** One trial, an assignment for each worker: they start together once all are ready. */
+  /** Runs one trial with an assignment for each worker; they start together when all are ready. */
   async run(assignments: Assignment[], secret: string, watch: Watch): Promise<WorkerResult[]> {
     const pairs = assignments.map((assignment, place) => ({ assignment, worker: this.at(place) }));
     const ready = pairs.map(async ({ assignment, worker }) => {
@@ -80,7 +80,7 @@ export class Crew {
     return Promise.all(results);
   }
 
-  /** Ends all workers. */
+  /** Kills all workers. */
   stop(): void {
     for (const worker of this.workers) worker.kill();
   }
@@ -96,7 +96,7 @@ function tell(worker: ChildProcess, message: ToWorker): void {
   worker.send(message);
 }
 
-/** The worker's next message, which has to be of a kind; its failure or its end is an error. */
+/** The worker's next message, which must be of this kind; rejects when the worker fails or exits. */
 function heard<K extends FromWorker["kind"]>(worker: ChildProcess, kind: K): Promise<Extract<FromWorker, { kind: K }>> {
   return new Promise((resolve, reject) => {
     const settle = (act: () => void) => {
@@ -118,7 +118,7 @@ function heard<K extends FromWorker["kind"]>(worker: ChildProcess, kind: K): Pro
   });
 }
 
-/** The other side: what a worker process does until its parent ends. */
+/** The main function of a worker process, which serves its parent until that exits. */
 export function serve(): void {
   const say = (message: FromWorker) => process.send?.(message);
   let start: (atNs: number) => void = () => {};

@@ -1,8 +1,8 @@
-// JSON in which whole numbers keep all of their digits: sums of sequence numbers use 64 bits, and a double has 53.
+// JSON in which integers keep all digits: sums of sequence numbers use 64 bits, and a double has 53.
 
 const MARK = "\u0000";
 
-/** JSON in which a bigint is a plain number with all of its digits. */
+/** Converts to JSON; a bigint is written as a number with all of its digits. */
 export function toJson(value: unknown): string {
   const marked = JSON.stringify(
     value,
@@ -12,9 +12,9 @@ export function toJson(value: unknown): string {
   return marked.replace(/"\\u0000(\d+)\\u0000"/g, "$1");
 }
 
-/** The other way: a whole number that a double can't hold is a bigint. */
+/** Parses JSON; an integer that a double can't represent becomes a bigint. */
 export function fromJson<T>(text: string): T {
-  // Strings are matched, too, so that digits inside one are left alone.
+  // Strings are matched as well, so that digits inside them stay unchanged.
   const marked = text.replace(/"(?:[^"\\]|\\.)*"|(?<![\w.+-])\d{16,}(?![\w.])/g, (token) =>
     token.startsWith('"') ? token : `"\\u0000${token}"`,
   );

@@ -1,4 +1,4 @@
-// The judge: `ladder judge FOLDER` reads what a trial left and writes its `result.json`. No rule stands in this program.
+// Has trials judged: `ladder judge FOLDER` reads a trial's files and writes `result.json`. This program has no rules.
 
 import { execFile } from "node:child_process";
 import { accessSync, constants, statSync } from "node:fs";
@@ -12,7 +12,7 @@ const CHECKOUT = fileURLToPath(new URL("../../..", import.meta.url));
 /** Exit codes of `ladder judge` after which there is a result: the trial is valid, or invalid. */
 const JUDGED: unknown[] = [0, 2];
 
-/** The program that judges: of this checkout (an optimised build first), else on PATH; an error that says how to build it. */
+/** Finds `ladder`: a build of this checkout (optimised first), else on PATH; throws with the command that builds it. */
 export function findLadder(checkout = CHECKOUT, path = process.env.PATH ?? ""): string {
   const built = ["release", "debug"].map((profile) => join(checkout, "target", profile));
   const folders = [...built, ...path.split(delimiter).filter((folder) => folder !== "")];
@@ -24,20 +24,20 @@ export function findLadder(checkout = CHECKOUT, path = process.env.PATH ?? ""): 
   );
 }
 
-/** Judges the trial in a folder; gives back the `result.json` that is there then. */
+/** Judges the trial in a folder and returns its `result.json`; throws when it can't be judged. */
 export async function judge(ladder: string, folder: string): Promise<TrialResult> {
   const { code, stderr } = await run(ladder, "judge", folder);
   if (JUDGED.includes(code)) {
     const text = await readFile(join(folder, "result.json"), "utf8").catch(() => undefined);
     if (text !== undefined) return fromJson<TrialResult>(text);
   }
-  // A `ladder` from before `judge` ends with 2 as well: for it that is bad usage.
+  // An older `ladder` without `judge` also exits with 2, for bad usage.
   const said = stderr.trim().replace(/^ladder: /, "") || `it ended with ${code}`;
   throw new Error(`failed to judge the trial with ${ladder}: ${said}`);
 }
 
 interface Ended {
-  /** Exit code, or the name of what kept the program from starting or ended it. */
+  /** Exit code, or the name of the signal or error that ended the program or prevented its start. */
   code: unknown;
   stderr: string;
 }

@@ -1,20 +1,20 @@
-// `connection-limit`: double the connections until some fail, then halve the distance between what held and what didn't.
+// `connection-limit`: doubles the connections until a probe fails, then bisects between it and the last that held.
 
 const FIRST_PROBE = 1000;
-/** The bracket's width at which the search ends, in connections. */
+/** Width of the bracket at which the search ends, in connections. */
 const WIDTH = 1000;
 /** Probes between the bounds are multiples of this. */
 const STEP = 500;
 
-/** What a search found. */
+/** The result of a search. */
 export interface Limit {
-  /** The most connections that all opened, lasted and answered; 0 when not even the first probe did. */
+  /** The most connections of a probe that held; 0 when no probe did. */
   held: number;
-  /** The fewest that didn't; nothing when nothing that could be offered failed. */
+  /** The fewest connections of a probe that failed; null when none failed. */
   failed: number | null;
 }
 
-/** Searches up to `most`; `probe` says whether so many connections held. */
+/** Searches up to `most` connections; `probe` returns whether that many connections opened, lasted and answered. */
 export async function searchLimit(most: number, probe: (connections: number) => Promise<boolean>): Promise<Limit> {
   let held = 0;
   let failed: number | null = null;

@@ -1,6 +1,6 @@
-// What the kernel says: of the machine, of this process, and of the service's process where it runs on this machine.
+// Reads the kernel's data on the machine, this process, and the service's process if it runs on this machine.
 //
-// CPU comes from exact clocks (getrusage, the scheduler's own nanoseconds), never from sampled ticks.
+// CPU times come from exact clocks (getrusage, the scheduler's nanoseconds), never from sampled ticks.
 
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { NS_PER_SECOND } from "./clock.ts";
@@ -19,13 +19,13 @@ function read(path: string): string {
   }
 }
 
-/** The value of the first `name: value` line. */
+/** The value of the first `name: value` line; empty without one. */
 function field(text: string, name: string): string {
   const line = text.split("\n").find((one) => one.split(":")[0]?.trim() === name);
   return line?.slice(line.indexOf(":") + 1).trim() ?? "";
 }
 
-/** The machine, as far as it shapes a result; what can't be read is left empty. */
+/** The properties of the machine that affect results; those that can't be read are empty. */
 export function environment(): Environment {
   const [cpuinfo, status] = [read("/proc/cpuinfo"), read("/proc/self/status")];
   const files = /^Max open files\s+\S+\s+(\S+)/m.exec(read("/proc/self/limits"));
@@ -51,7 +51,7 @@ function kibibytes(text: string): number {
   return (Number(text.split(" ")[0]) || 0) * BYTES_PER_KIB;
 }
 
-/** The CPUs in a list such as `0-1,4`. */
+/** Parses a list of CPUs such as `0-1,4`. */
 export function cpuList(list: string): number[] {
   return list.split(",").flatMap((part) => {
     const [from, to] = part.split("-").map(Number);
@@ -65,29 +65,29 @@ export function allowedCpus(pid: number | "self"): number[] {
   return cpuList(field(read(`/proc/${pid}/status`), "Cpus_allowed_list"));
 }
 
-/** CPU that this process used since its start, kernel included, in nanoseconds. */
+/** CPU time of this process since its start, in user and kernel mode, in nanoseconds. */
 export function ownCpuNs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) * NS_PER_US;
 }
 
-/** Write system calls of this process so far; 0 where the kernel doesn't tell. */
+/** Number of write system calls of this process; 0 when the kernel doesn't report it. */
 export function ownWrites(): number {
   return Number(field(read("/proc/self/io"), "syscw")) || 0;
 }
 
-/** Highest resident memory of this process so far, in bytes. */
+/** Peak resident memory of this process in bytes. */
 export function peakRssBytes(): number {
   return kibibytes(field(read("/proc/self/status"), "VmHWM"));
 }
 
-/** CPU and memory of another process. */
+/** CPU time and resident memory of another process. */
 export interface Usage {
   cpuNs: number;
   rssBytes: number;
 }
 
-/** Reads a process; nothing when it is gone. */
+/** Reads the usage of a process; undefined when it has ended. */
 export function usage(pid: number): Usage | undefined {
   let threads: string[];
   try {
@@ -95,7 +95,7 @@ export function usage(pid: number): Usage | undefined {
   } catch {
     return undefined;
   }
-  // The first number: nanoseconds on a CPU.
+  // The first number of schedstat is the time on a CPU in nanoseconds.
   const cpuNs = threads.reduce(
     (sum, id) => sum + (Number(read(`/proc/${pid}/task/${id}/schedstat`).split(" ")[0]) || 0),
     0,
@@ -103,7 +103,7 @@ export function usage(pid: number): Usage | undefined {
   return { cpuNs, rssBytes: kibibytes(field(read(`/proc/${pid}/status`), "VmRSS")) };
 }
 
-/** The process that listens on a port of this machine; nothing when there is none or it can't be seen. */
+/** The id of the process that listens on a local port; undefined without one, or when /proc doesn't show it. */
 export function listenerOf(port: number): number | undefined {
   const hex = port.toString(16).toUpperCase().padStart(4, "0");
   const inodes = ["tcp", "tcp6"]
@@ -132,7 +132,7 @@ function openFiles(pid: number): string[] {
   }
 }
 
-/** Seconds from nanoseconds. */
+/** Converts nanoseconds to seconds. */
 export function seconds(ns: number): number {
   return ns / NS_PER_SECOND;
 }

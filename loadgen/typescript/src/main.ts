@@ -1,7 +1,7 @@
-// wse-ts-bench: what a Node.js application gets out of a WSE service through npm ws.
+// wse-ts-bench: measures a WSE service from Node.js clients that use npm `ws`.
 //
-//   cli.ts → suite.ts (what to offer) → crew.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
-//          → service.ts (the other side's counters) → bundle.ts (what both left) → judge.ts (`ladder judge`) → print.ts
+//   cli.ts → suite.ts (the loads) → crew.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
+//          → service.ts (the service's counters) → bundle.ts (both sides' files) → judge.ts (`ladder judge`) → print.ts
 
 import { createRequire } from "node:module";
 import { type Equipment, held, isClean, measure, type Outcome } from "./bench.ts";
@@ -75,7 +75,7 @@ async function climb(equipment: Equipment, ladder: Ladder, most: number): Promis
   return outcomes;
 }
 
-/** A probe that fails is what a search of the limit looks for; elsewhere it is a failure. */
+/** Whether a ladder succeeded. The search for the limit expects probes to fail; other tests don't. */
 function clean(ladder: Ladder, outcomes: Outcome[]): boolean {
   return ladder.test === "connection-limit" ? outcomes.some(held) : outcomes.every(isClean);
 }
@@ -96,7 +96,7 @@ async function checkConnectivity(options: Options): Promise<void> {
   }
 }
 
-/** Without the service's own counters there is no witness: sent messages are then nobody's throughput. */
+/** Finds the service's metrics port. Without it there is no witness, so sent messages give no throughput. */
 async function findService(options: Options): Promise<Service | null> {
   try {
     return await Service.find(options.statsUrl);

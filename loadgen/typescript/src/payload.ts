@@ -1,5 +1,5 @@
-// The messages: the trade update of the published benchmarks in three formats, numbered, so that the application's sum
-// of numbers shows a drop that nobody counted. Bytes and sizes are those of `wse-bench`.
+// Messages: the trade update of the published benchmarks in three formats, with the same bytes as `wse-bench`. Each has
+// a number, so that the application's sum of numbers reveals drops that the service didn't count.
 
 import { deflateSync } from "node:zlib";
 import { encode } from "@msgpack/msgpack";
@@ -7,26 +7,26 @@ import type { Message } from "./schemas.ts";
 
 export type Format = "json" | "msgpack" | "compressed";
 
-/** A message of WSE, nothing left to a default. */
+/** A message of WSE with all fields set. */
 export interface WseMessage extends Required<Message> {
   format: Format;
 }
 
-/** Numbers start here: all of a connection's have as many digits, and are a uint 32 in MessagePack. */
+/** First number: all numbers of a connection have the same number of digits, and are a uint 32 in MessagePack. */
 export const FIRST_SEQUENCE = 100_000_000;
 const DIGITS = String(FIRST_SEQUENCE).length;
 const BASE_BYTES = 175;
-/** `"data":"",` around the padding, and ten bytes by which the published sizes fall short of their names. */
+/** `"data":"",` around the padding, and ten bytes by which published messages are shorter than their nominal size. */
 const PADDING_OVERHEAD = 20;
 const SHORT_BYTES = 64;
 
-/** Makes one message after the other. The buffer is only valid until the next one is made. */
+/** Composes messages. The returned buffer is valid only until the next call. */
 export interface Composer {
   readonly binary: boolean;
   compose(sequence: number): Buffer;
 }
 
-/** A composer of trade updates. */
+/** Returns the composer of trade updates for a format and size. */
 export function composer(message: WseMessage): Composer {
   switch (message.format) {
     case "json":
@@ -41,7 +41,7 @@ export function composer(message: WseMessage): Composer {
 /** The formats in the published order. */
 export const FORMATS: readonly Format[] = ["json", "msgpack", "compressed"];
 
-/** Keys are sorted, as the published Rust client sent them. */
+/** A trade update of a nominal size; keys are sorted, as the published Rust client sent them. */
 function tradeUpdate(sizeBytes: number): object {
   if (sizeBytes <= SHORT_BYTES) return { p: { s: "ESZ26", seq: FIRST_SEQUENCE }, t: "trade_update" };
   const padding = Math.max(0, sizeBytes - BASE_BYTES - PADDING_OVERHEAD);
@@ -90,7 +90,7 @@ class Msgpack implements Composer {
 
   constructor(value: object) {
     this.bytes = Buffer.concat([Buffer.from("M:"), encode(value)]);
-    // `seq` as a string of three bytes, then the mark of a uint 32.
+    // `seq` as a string of three bytes, then the type byte of a uint 32.
     const key = Buffer.from([0xa3, 0x73, 0x65, 0x71, 0xce]);
     this.at = this.bytes.indexOf(key) + key.length;
   }
@@ -101,7 +101,7 @@ class Msgpack implements Composer {
   }
 }
 
-/** Compresses each message, because each has its own number: such a flood is bound by the generator, and says so. */
+/** Compresses each message on its own, because of its number; such a flood is bound by the generator. */
 class Compressed implements Composer {
   readonly binary = true;
   private static readonly prefix = Buffer.from("C:");
@@ -116,12 +116,12 @@ class Compressed implements Composer {
   }
 }
 
-/** A ping whose number comes back: the service echoes `p.timestamp`. */
+/** A ping with a number, which the service echoes from `p.timestamp`. */
 export function ping(sequence: number): string {
   return `{"p":{"client_timestamp":${Date.now()},"timestamp":${sequence}},"t":"ping"}`;
 }
 
-/** The number of the ping that a message answers; nothing where it is no pong. */
+/** The number of the ping that a pong answers; undefined for other messages. */
 export function ponged(text: string): number | undefined {
   if (!/"t"\s*:\s*"pong"/i.test(text)) return undefined;
   const found = /"client_timestamp"\s*:\s*(\d+)/.exec(text);

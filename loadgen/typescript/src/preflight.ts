@@ -1,21 +1,21 @@
-// What this machine allows, said before it is hit.
+// The limits of this machine, reported before a test runs into them.
 
 import { environment } from "./machine.ts";
 import { CONNECTIONS_PER_ADDRESS } from "./trial.ts";
 
-/** Files of a worker beside its connections. */
+/** Open files of a worker other than its connections. */
 const OTHER_FILES = 64;
 /** Source addresses of loopback that are used: 127.0.0.1 to 127.0.0.254. */
 const ADDRESSES = 254;
 
-/** Connections that so many workers can hold to a service on this machine. */
+/** The most connections that the workers can hold to a service on this machine. */
 export function mostConnections(processes: number, maxConnections: number): number {
   // Node.js raises its own limit of open files to the hard one.
   const files = (environment().open_files - OTHER_FILES) * processes;
   return Math.min(maxConnections, files, CONNECTIONS_PER_ADDRESS * ADDRESSES);
 }
 
-/** What may get in the way of so many connections, in words. */
+/** Sentences about limits that may prevent that many connections. */
 export function remarks(most: number, processes: number): string[] {
   const { open_files, somaxconn } = environment();
   const words: string[] = [];

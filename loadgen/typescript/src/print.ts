@@ -1,4 +1,4 @@
-// Results for a terminal, for a document, and for a program. Every figure stands beside what it means.
+// Formats results as tables for a terminal or as Markdown, and as JSON for programs.
 
 import { type Outcome, problems } from "./bench.ts";
 import { toJson } from "./json.ts";
@@ -64,7 +64,7 @@ function columns(ladder: Ladder): Column[] {
   }
 }
 
-/** A table of one ladder's outcomes, with what went wrong below it. */
+/** A table of one ladder's outcomes, followed by their problems. */
 export function tables(ladder: Ladder, outcomes: Outcome[], markdown: boolean): string {
   const shown = columns(ladder);
   const head = ["connections", ...shown.map((column) => column.title)];
@@ -87,7 +87,7 @@ function aligned(rows: string[][], markdown: boolean): string[] {
   return [lines[0] ?? "", rule, ...lines.slice(1)].map((line) => `| ${line} |`);
 }
 
-/** The published benchmark's JSON; what it lacked is in `extra`. */
+/** The JSON of the published benchmark; additional data is in `extra`. */
 export function json(all: { ladder: Ladder; outcomes: Outcome[] }[]): string {
   return toJson(
     all.map(({ ladder, outcomes }) => ({
@@ -111,7 +111,7 @@ export function json(all: { ladder: Ladder; outcomes: Outcome[] }[]): string {
   );
 }
 
-/** In milliseconds; `null` where the samples can't carry a percentile. */
+/** Latency percentiles in milliseconds; a percentile without enough samples is `null`. */
 function publishedLatency(result: TrialResult): Record<string, number | null> | null {
   const found = result.percentiles.response_ns ?? result.percentiles.handshake_ns;
   if (found === undefined) return null;
@@ -127,7 +127,7 @@ function latency(name: string): Column[] {
   }));
 }
 
-/** A rate that the generator bound says only that the service does at least as much. */
+/** Formats a rate; `≥` marks one that the generator limited, which is a lower bound of the service's rate. */
 function atLeast(result: TrialResult, perSecond: number | null | undefined): string {
   return (result.bound_by === "generator" && typeof perSecond === "number" ? "≥ " : "") + rate(perSecond);
 }
@@ -155,11 +155,11 @@ function megabytes(result: TrialResult): string {
 }
 
 function payloadBytes(message: TrialResult["message"]): number {
-  // The format is one of those that this program sent.
+  // The format is one that this program sends.
   return composer(message as WseMessage).compose(FIRST_SEQUENCE).length;
 }
 
-/** All counts of a kind together. */
+/** The sum of all counts. */
 function total(counts: Record<string, number>): number {
   return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }

@@ -1,20 +1,20 @@
-// Histograms: the whole window and each second of it. From 1 ns to ten minutes, three digits, as everywhere in ws-ladder.
+// Histograms of the whole window and of each second, from 1 ns to ten minutes with three significant digits.
 
 import { deflateSync, inflateSync } from "node:zlib";
 import * as hdr from "hdr-histogram-js";
 import { NS_PER_SECOND } from "./clock.ts";
 import type { Histogram, Interval } from "./schemas.ts";
 
-/** Largest value that a histogram holds: ten minutes, in nanoseconds. What lies beyond is counted as overflow. */
+/** Largest value of a histogram in nanoseconds (ten minutes); larger ones count as overflow. */
 export const HIGHEST_NS = 600_000_000_000;
 const DIGITS = 3;
-/** Of a deflated V2 histogram: its cookie and the length of what follows, in bytes. */
+/** Bytes of the outer header of a compressed V2 histogram: a cookie and the length of the rest. */
 const OUTER_HEADER = 8;
-/** Where a V2 histogram has the offset of its first bucket, and the ratio by which values in it were scaled. */
+/** Positions in a V2 histogram of the offset of its first bucket, and of the ratio by which its values are scaled. */
 const OFFSET_AT = 8;
 const RATIO_AT = 32;
 
-/** One histogram while values are recorded into it. */
+/** A histogram that is being recorded. */
 export class Recorder {
   private readonly values = hdr.build({
     lowestDiscernibleValue: 1,
@@ -45,8 +45,8 @@ export class Recorder {
 }
 
 /**
- * The same histogram with the header that the format asks for. `hdr-histogram-js` writes offset 1 and the whole number 1 as
- * ratio, reads neither, and is understood by libraries that read neither; strict ones expect 0 and the double 1.
+ * Corrects the header of a V2 histogram. `hdr-histogram-js` writes offset 1 and the integer 1 as ratio and reads
+ * neither; libraries that read them expect 0 and the double 1.
  */
 function standard(v2: string): string {
   const outer = Buffer.from(v2, "base64");
@@ -58,7 +58,7 @@ function standard(v2: string): string {
   return Buffer.concat([outer.subarray(0, OUTER_HEADER), deflated]).toString("base64");
 }
 
-/** The histograms of one worker's window, whole and second by second. */
+/** The histograms of one worker's window, whole and per second. */
 export class WindowRecorder {
   readonly intervals: Interval[] = [];
   private readonly whole = new Map<string, Recorder>();
@@ -66,12 +66,12 @@ export class WindowRecorder {
   private readonly startNs: number;
   private current = 0;
 
-  /** `startNs`: the window's start on the monotonic clock. */
+  /** `startNs` is the window's start in nanoseconds of the monotonic clock. */
   constructor(startNs: number) {
     this.startNs = startNs;
   }
 
-  /** Counts `valueNs`, which was known at `atNs`. */
+  /** Counts a value that was measured at `atNs` of the monotonic clock. */
   record(name: string, valueNs: number, atNs: number): void {
     const second = Math.max(0, Math.floor((atNs - this.startNs) / NS_PER_SECOND));
     if (second > this.current) this.next(second);
@@ -85,7 +85,7 @@ export class WindowRecorder {
     }
   }
 
-  /** All values, by name. */
+  /** Closes the last interval and returns the histograms of the whole window by name. */
   finish(): Record<string, Histogram> {
     this.next(this.current + 1);
     return encodeAll(this.whole);

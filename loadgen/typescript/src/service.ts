@@ -1,4 +1,4 @@
-// The service's side: its counters from the metrics port (services/README.md), its CPU and memory from the kernel.
+// Reads a service: its counters from the metrics port (services/README.md), its CPU and memory from the kernel.
 
 import { monotonicNs, NS_PER_MS, unixNs, until } from "./clock.ts";
 import { fromJson, toJson } from "./json.ts";
@@ -7,10 +7,10 @@ import type { ConnectionBook, Reading, ServiceStats } from "./schemas.ts";
 
 const PATIENCE_MS = 10_000;
 const PAUSE_NS = 20 * NS_PER_MS;
-/** A service whose counters stood still for so long has settled, whatever they say. */
+/** A service whose counters haven't changed for this long has settled, even if messages are missing. */
 const STILL_NS = 1000 * NS_PER_MS;
 
-/** A service's metrics port. */
+/** A client of a service's metrics port. */
 export class Service {
   private readonly url: string;
   private readonly pid: number | undefined;
@@ -21,7 +21,7 @@ export class Service {
     this.pid = pid;
   }
 
-  /** Finds the metrics port of a service; an error that says how where there is none. */
+  /** Connects to a service's metrics port; throws an error that says what to check when it doesn't answer. */
   static async find(url: string): Promise<Service> {
     const { hostname, port } = new URL(url);
     const here = ["127.0.0.1", "localhost", "[::1]"].includes(hostname);
@@ -30,12 +30,12 @@ export class Service {
     return service;
   }
 
-  /** CPUs on which the service may run; none where that isn't known. */
+  /** The CPUs on which the service may run; empty when unknown. */
   cpus(): number[] {
     return this.pid === undefined ? [] : allowedCpus(this.pid);
   }
 
-  /** One reading. Its counters are taken somewhere between question and answer, so time and CPU are the middle of both. */
+  /** Takes one reading. Time and CPU are the mean of before the request and after the response. */
   async read(): Promise<Reading> {
     const [askedNs, before] = [unixNs(), this.pid === undefined ? undefined : usage(this.pid)];
     const stats = await this.get<ServiceStats>("/stats");
@@ -52,23 +52,23 @@ export class Service {
     };
   }
 
-  /** Its memory before its first connection, in bytes: the least that it had before any trial of this run. */
+  /** The service's memory in bytes before its first connection: the lowest value before any trial of this run. */
   atRest(before: Reading): number | undefined {
     const seen = [this.atRestBytes, before.rss_bytes].filter((one) => typeof one === "number");
     if (seen.length > 0) this.atRestBytes = Math.min(...seen);
     return this.atRestBytes;
   }
 
-  /** A reading at a moment of the monotonic clock. */
+  /** Takes a reading at a time of the monotonic clock, in nanoseconds. */
   async readAt(momentNs: number): Promise<Reading> {
     await until(momentNs);
     return this.read();
   }
 
   /**
-   * Waits until `expected` messages more than at `before` came in and reached the application's books, at most
-   * `patienceNs`. What an application took from the queue it counts a moment later. Counters that stand still are waited
-   * for no longer.
+   * Waits until the service has received `expected` more messages than at `before` and all are accounted for. An
+   * application counts a message shortly after it takes it from the queue. Also returns when the counters stop
+   * changing, and after `patienceNs`.
    */
   async settled(before: Reading, expected: number, patienceNs: number): Promise<Reading> {
     const deadlineNs = monotonicNs() + patienceNs;
@@ -86,7 +86,7 @@ export class Service {
     }
   }
 
-  /** The books of each connection; nothing where the service keeps totals only. Closed ones are handed out once. */
+  /** The books of each connection; null when the service has only totals. Closed ones are returned only once. */
   async connections(): Promise<ConnectionBook[] | null> {
     const answer = await this.get<{ connections: ConnectionBook[] } | null>("/stats/connections", 404);
     return answer?.connections ?? null;

@@ -1,10 +1,10 @@
-// The seven tests of the published suite: what each offers, at which tiers, for how long. Pure.
+// The seven tests of the published suite: load, tiers and duration of each. Pure.
 
 import type { Options } from "./cli.ts";
 import { FORMATS, type WseMessage } from "./payload.ts";
 import type { Offered } from "./trial.ts";
 
-/** Tests by the names of --test, in the suite's order. */
+/** The names of tests for --test, in the suite's order. */
 export const TESTS = [
   "connection-storm",
   "ping-latency",
@@ -19,20 +19,20 @@ export type Test = (typeof TESTS)[number];
 const DEFAULT_TIERS = [100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000];
 const STORM_TIERS = [...DEFAULT_TIERS, 75_000, 100_000];
 const FORMAT_TIERS = [100, 1000, 5000, 10_000];
-/** Nominal sizes of the matrix, in bytes; each message is some ten bytes shorter, as published. */
+/** Nominal sizes of `size-matrix` in bytes; each message is about ten bytes shorter, as published. */
 const SIZES = [64, 256, 1024, 4096, 16_384, 65_536];
 const BASE: WseMessage = { format: "json", size_bytes: 175, coalesce: 1 };
-/** Longest window of a cell of the matrix and of a format, in seconds: the published bursts. */
+/** Longest window of `size-matrix` and `format-comparison` in seconds, as published. */
 const BURST_SECONDS = 5;
 const PINGS_PER_CONNECTION = 50;
-/** Seconds between the pings of a connection that is held. */
+/** Seconds between the pings of a connection in `sustained-hold`. */
 const PING_EVERY_SECONDS = 5;
-/** A closed load with a given amount of work ends when it is done; this is only its limit, in seconds. */
+/** Time limit in seconds of a closed load with a fixed amount of work, which normally ends when the work is done. */
 const LONGEST_WORK_SECONDS = 300;
-/** How long the connections of a probe have to last, in seconds; each is pinged once meanwhile. */
+/** Seconds that the connections of a probe must last; each is pinged once in that time. */
 const PROBE_SECONDS = 3;
 
-/** One ladder: a test in one variant. */
+/** One test in one variant, with its tiers and load. */
 export interface Ladder {
   test: Test;
   variant: string;
@@ -40,12 +40,12 @@ export interface Ladder {
   tiers: number[];
   warmupSeconds: number;
   windowSeconds: number;
-  /** Whether the window's end is known before it begins. Storms and counted pings end when they are done. */
+  /** Whether the window has a fixed length. Storms and counted pings end when their work is done. */
   fixedWindow: boolean;
   load: (tier: number) => Offered;
 }
 
-/** What a test climbs. `most`: connections that this machine can hold. */
+/** The ladders of a test. `most` is the number of connections that this machine can hold. */
 export function ladders(test: Test, options: Options, most: number): Ladder[] {
   const tiers = (published: number[]) => options.tiers ?? published.filter((tier) => tier <= most);
   const closed = (messages_per_connection: number | null) => (): Offered => {
@@ -103,7 +103,7 @@ export function ladders(test: Test, options: Options, most: number): Ladder[] {
   }
 }
 
-/** Tests that --test names: one of them, or all. */
+/** The tests that --test selects: one, or `all`. */
 export function chosen(name: string): readonly Test[] {
   if (name === "all") return TESTS;
   const test = TESTS.find((one) => one === name);

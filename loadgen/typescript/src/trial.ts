@@ -1,4 +1,4 @@
-// What a workload has at hand during one trial in one worker process: its connections, its clocks, its counts.
+// The state of one trial in one worker process: its assignment, connections, clocks and counters.
 
 import { monotonicNs } from "./clock.ts";
 import { ConnectError, type Connection, connect, type Listener, type Target } from "./connection.ts";
@@ -8,26 +8,26 @@ import { WindowRecorder } from "./recorder.ts";
 import type * as schemas from "./schemas.ts";
 import type { ConnectionCounts, LoadClosed, LoadOpen, Terms } from "./schemas.ts";
 
-/** How this program offers load: never at the pace of sessions, and nothing left to a default. */
+/** The load models of this program, with all fields set; it has no sessions. */
 export type Offered = Required<LoadOpen> | Required<LoadClosed>;
 
-/** What one worker process does in one trial. */
+/** What one worker process does in one trial. Times are in nanoseconds. */
 export interface Assignment extends schemas.Assignment {
   load: Offered;
   message: WseMessage;
 }
 
-/** A kind of load. */
+/** The implementation of a workload. */
 export interface Workload {
-  /** On which terms it is judged. */
+  /** The terms by which the workload is judged. */
   readonly terms: Terms;
-  /** Whether the application sums up the numbers of the messages; those that the service answers never reach it. */
+  /** Whether messages reach the application, which sums up their numbers; the service answers pings itself. */
   readonly numbered: boolean;
-  /** Offers the load from the start until the window ends or the work is done, marks the window's edges, and drains. */
+  /** Generates the load until the window ends or the work is done, marks the window's edges, and drains. */
   run(trial: Trial): Promise<void>;
 }
 
-/** Counters at a moment. */
+/** Counters at an edge of the window. */
 export interface Mark {
   atNs: number;
   due: number;
@@ -37,7 +37,7 @@ export interface Mark {
   cpuNs: number;
 }
 
-/** Connections that share one address of this machine: the kernel's default range of ports has 28 232. */
+/** Most connections from one source address: the kernel's default range has 28 232 ports. */
 export const CONNECTIONS_PER_ADDRESS = 28_000;
 
 export class Trial implements Listener {
@@ -50,9 +50,9 @@ export class Trial implements Listener {
   windowEndNs = 0;
   recorder = new WindowRecorder(0);
   replies = 0;
-  /** Pongs that answer no ping that waits. */
+  /** Pongs without a waiting ping. */
   duplicates = 0;
-  /** Messages handed to sockets by now; floods know better than what was offered. */
+  /** Number of messages handed to sockets; floods replace it by a more exact count than `offered`. */
   written: () => number = () => this.offered();
   onMessage: (connection: Connection, data: Buffer, binary: boolean) => void = () => {};
   private readonly target: Target;
@@ -62,7 +62,7 @@ export class Trial implements Listener {
     this.target = { address: assignment.address, query: query(assignment.message), token };
   }
 
-  /** The load starts at this moment of the monotonic clock. */
+  /** Sets the start of the load, in nanoseconds of the monotonic clock, and the window that follows from it. */
   begin(startNs: number): void {
     this.startNs = startNs;
     this.windowStartNs = startNs + this.assignment.warmup_ns;
@@ -78,12 +78,12 @@ export class Trial implements Listener {
     count(this.counts.closed_early, reason);
   }
 
-  /** Messages offered on all connections. */
+  /** Number of messages offered on all connections. */
   offered(): number {
     return this.connections.reduce((sum, one) => sum + one.offered, 0);
   }
 
-  /** Notes all counters: once at the window's start, once at its end. */
+  /** Records all counters, once at each edge of the window. */
   mark(): void {
     this.marks.push({
       atNs: monotonicNs(),
@@ -95,7 +95,7 @@ export class Trial implements Listener {
     });
   }
 
-  /** Opens all connections of the assignment, with a bounded number of attempts in flight; `opened` gets each duration. */
+  /** Opens all connections with a limit on handshakes in flight; `opened` gets each one's duration and end time. */
   async openAll(opened: (durationNs: number, atNs: number) => void = () => {}): Promise<void> {
     const { load, connections, workers } = this.assignment;
     const all = load.model === "closed" ? load.in_flight : OPEN_IN_FLIGHT;
@@ -128,10 +128,10 @@ export class Trial implements Listener {
   }
 }
 
-/** Attempts in flight over all workers where the load says nothing of it. */
+/** Handshakes in flight over all workers when the load doesn't set a number. */
 const OPEN_IN_FLIGHT = 256;
 
-/** Adds one under a reason. */
+/** Increments the count of a reason. */
 export function count(counts: Record<string, number>, reason: string): void {
   counts[reason] = (counts[reason] ?? 0) + 1;
 }
@@ -141,7 +141,7 @@ function query(message: WseMessage): string {
   return `${format}&protocol_version=1`;
 }
 
-/** The source address of a connection: loopback has many, and each has its own ports. */
+/** The source address for more connections than one address has ports; loopback has many addresses. */
 export function localAddress(assignment: Assignment, index: number): string | undefined {
   const total = assignment.trial.tier;
   if (total <= CONNECTIONS_PER_ADDRESS || !assignment.address.startsWith("127.")) return undefined;

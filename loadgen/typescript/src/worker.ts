@@ -1,4 +1,4 @@
-// One worker process and one trial: open, wait at the gate, load, drain, close, tell.
+// One worker process runs one trial: opens connections, waits for the start, loads, drains, closes, reports.
 
 import { monotonicNs, unixNs, until, wallNs } from "./clock.ts";
 import { allowedCpus, environment, ownCpuNs, peakRssBytes, seconds } from "./machine.ts";
@@ -12,10 +12,10 @@ import { hold } from "./workloads/hold.ts";
 import { pings } from "./workloads/pings.ts";
 import { storm } from "./workloads/storm.ts";
 
-/** What this program calls itself in results. */
+/** Name and version of this program in results. */
 export const PROGRAM = "wse-ts-bench 0.1.0";
 
-/** By the names of plans and flags, in the order of the published suite. */
+/** The workloads, keyed by the names of plans and flags, in the order of the published suite. */
 export const WORKLOADS: Record<string, Workload> = {
   "connection-storm": storm,
   "ping-latency": pings,
@@ -26,15 +26,15 @@ export const WORKLOADS: Record<string, Workload> = {
   "connection-limit": hold,
 };
 
-/** What a worker tells whoever started it, and waits for. */
+/** The worker's side of the barrier with its parent. */
 export interface Gate {
-  /** Its connections are open; the answer is the start, in nanoseconds of the machine's monotonic clock. */
+  /** Reports the number of open connections; resolves with the start in nanoseconds of the monotonic clock. */
   ready(open: number): Promise<number>;
-  /** The load is over; the answer comes when the service was read with the connections still open. */
+  /** Reports the end of the load; resolves when the parent has read the service while the connections are open. */
   loaded(): Promise<void>;
 }
 
-/** Carries out an assignment. */
+/** Runs an assignment and returns its result. */
 export async function carryOut(assignment: Assignment, secret: string, gate: Gate): Promise<WorkerResult> {
   const workload = WORKLOADS[assignment.trial.workload];
   if (workload === undefined) throw new Error(`there is no workload "${assignment.trial.workload}"`);
@@ -54,7 +54,7 @@ export async function carryOut(assignment: Assignment, secret: string, gate: Gat
     program: PROGRAM,
     start_at_unix_ns: startedUnixNs,
     start_skew_ns: Math.round(skewNs),
-    // All processes of a run share one machine, and with it one monotonic clock.
+    // All processes of a run share one machine and its monotonic clock.
     clock_offset_ns: 0,
     clock_uncertainty_ns: 0,
     clock_step_ns: Math.round(wallNs() - before.wallNs - (monotonicNs() - before.monotonicNs)),
@@ -110,7 +110,7 @@ function result(trial: Trial, workload: Workload, evidence: WorkerEvidence): Wor
   };
 }
 
-/** What happened between the two marks. */
+/** The counts between the two marks. */
 function window(trial: Trial): WorkerResult["window"] {
   const [start, end] = trial.marks;
   if (start === undefined || end === undefined) throw new Error("the window's edges were not marked");

@@ -8,7 +8,7 @@ import { findLadder, judge } from "../src/judge.ts";
 const FOLDER = mkdtempSync(join(tmpdir(), "wse-ts-bench-"));
 after(() => rmSync(FOLDER, { recursive: true }));
 
-/** A program of that name in a folder of its own; `$2` is the folder that it shall judge. */
+/** Writes a shell script named `ladder` into a folder; its `$2` is the folder to judge. */
 function ladder(folder: string, script: string): string {
   const path = join(FOLDER, folder, "ladder");
   mkdirSync(join(FOLDER, folder), { recursive: true });
@@ -17,7 +17,7 @@ function ladder(folder: string, script: string): string {
   return path;
 }
 
-/** A trial's folder without anything in it. */
+/** An empty folder for a trial. */
 function trial(): string {
   return mkdtempSync(join(FOLDER, "trial-"));
 }

@@ -73,7 +73,7 @@ test("a ping carries its number where the service looks for it", () => {
 });
 
 test("a token is signed with HS256 over the published claims", () => {
-  // RFC 7515, A.1, has this shape; the value was computed with Python's hmac.
+  // The form is that of RFC 7515, A.1; the value was computed with Python's hmac.
   const [header, claims, signature] = token("bench-secret-key-for-testing-only", 1000).split(".");
   assert.deepEqual(JSON.parse(Buffer.from(header ?? "", "base64url").toString()), { alg: "HS256", typ: "JWT" });
   assert.equal(JSON.parse(Buffer.from(claims ?? "", "base64url").toString()).exp, 4600);

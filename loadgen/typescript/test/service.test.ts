@@ -1,4 +1,4 @@
-// The whole program against real services: what it prints, what it leaves, and what it must not believe.
+// The whole program against real services: its output, its bundles, and faults that it must detect.
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -18,7 +18,7 @@ after(() => {
   rmSync(FOLDER, { recursive: true });
 });
 
-/** Starts a service on ports of the kernel's choice; gives back the flags that find it. */
+/** Starts a service on ports that the kernel chooses; returns the flags that point to it. */
 async function start(command: string, ...flags: string[]): Promise<string[]> {
   const service = spawn(join(ROOT, command), flags, { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"] });
   started.push(service);
@@ -42,7 +42,7 @@ const wse = (delivery: string) =>
   );
 const flawed = (flaw: string) => start("target/release/self-test-service", "--flaw", flaw, "--every", "50");
 
-/** Runs the program to its end. */
+/** Runs the program until it exits. */
 async function bench(...words: string[]): Promise<{ status: number | null; out: string; err: string }> {
   const main = fileURLToPath(new URL("../src/main.ts", import.meta.url));
   const child = spawn(process.execPath, ["--import", "tsx", main, ...words], { stdio: ["ignore", "pipe", "pipe"] });
@@ -69,7 +69,7 @@ function assertSchema(name: string, file: string): void {
   assert.ok(validate(JSON.parse(readFileSync(file, "utf8"))), `${file}: ${JSON.stringify(validate.errors)}`);
 }
 
-/** The machine of a test is shared, and its processes may wake up late; its books have no excuse. */
+/** Asserts that the books balance; other reasons for invalidity may come from a busy machine. */
 function assertAccounted({ validity }: { validity: { reasons?: { kind: string; detail: string }[] } }): void {
   const unbalanced = (validity.reasons ?? []).filter((one) => one.kind === "unaccounted");
   assert.deepEqual(unbalanced, []);

@@ -1,9 +1,9 @@
 // Checks rendered manifests against the Go types of Kubernetes, Flux and the Prometheus operator, whose schemas
-// kubeconform has no copy of: unknown fields, fields given twice and wrong types are mistakes.
+// kubeconform doesn't have: unknown fields, duplicate fields and wrong types are errors.
 //
 //	manifests FILE…              every object decodes strictly
 //	manifests -plan FILE         prints the plan that the chart put into its ConfigMap
-//	manifests -fits 1050m FILE   what runs at once during the dearest tier requests no more CPU than that
+//	manifests -fits 1050m FILE   the pods of the tier with the highest CPU requests request no more than that in total
 package main
 
 import (
@@ -111,7 +111,7 @@ func decode(file string) ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// Comments alone are no object.
+// A document that has only comments is empty.
 func isEmpty(document []byte) bool {
 	for _, line := range bytes.Split(document, []byte("\n")) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("---")) {
@@ -131,7 +131,7 @@ func printPlan(objects []runtime.Object) error {
 	return errors.New("no ConfigMap has a plan.yaml")
 }
 
-// The operator, one service, the workers of one tier, and a pod of `helm test` that waits for them.
+// Sums the CPU requests of the operator, one service, the workers of one tier, and a pod of `helm test`.
 func atOnce(objects []runtime.Object) resource.Quantity {
 	var operator, service, workers, test resource.Quantity
 	for _, object := range objects {

@@ -1,7 +1,7 @@
 // `throughput`, `size-matrix`, `format-comparison`: every connection sends as fast as its socket takes it.
 //
-// A connection has one burst in this process at most: the next follows when the kernel took the last. So what was
-// counted is what was sent, and not what waits in a buffer here.
+// A connection has at most one burst in this process: the next follows when the kernel has accepted the last. So the
+// counters show what was sent, and not what waits in a buffer of this process.
 
 import { monotonicNs, NS_PER_MS } from "../clock.ts";
 import type { Connection } from "../connection.ts";
@@ -10,7 +10,7 @@ import type { Trial, Workload } from "../trial.ts";
 
 const BURST_MESSAGES = 64;
 const BURST_BYTES = 65_536;
-/** Longest turn without a look at timers and sockets: half a hundredth of the shortest window that makes sense. */
+/** Longest turn without handling timers and sockets: 0.5 % of the shortest reasonable window. */
 const TURN_NS = 5 * NS_PER_MS;
 
 export const flood: Workload = {
@@ -25,7 +25,7 @@ class Flood {
   private readonly burst: number;
   private readonly coalesce: number;
   private readonly ready: Connection[];
-  /** Messages of each connection that the kernel has not taken yet, as far as this process knows. */
+  /** Messages of each connection that the kernel has not accepted yet, as far as this process knows. */
   private readonly pending = new Map<Connection, number>();
   private wake: () => void = () => {};
 
@@ -53,7 +53,7 @@ class Flood {
   private async pumpUntil(endNs: number): Promise<void> {
     while (monotonicNs() < endNs) {
       const turnEndsNs = Math.min(endNs, monotonicNs() + TURN_NS);
-      // Each connection that is ready gets its burst before any gets its second.
+      // Each ready connection gets its first burst before any gets its second.
       for (let left = this.ready.length; left > 0 && monotonicNs() < turnEndsNs; left--) {
         const connection = this.ready.shift();
         if (connection?.open) this.send(connection);
@@ -79,7 +79,7 @@ class Flood {
     }
   }
 
-  /** The kernel took a burst, or the connection ended under it: what had not left this process by then never will. */
+  /** The kernel accepted a burst, or the connection closed: messages that are still in this process are then unsent. */
   private taken(connection: Connection, error: Error | null | undefined): void {
     const count = this.pending.get(connection) ?? 0;
     this.pending.delete(connection);
@@ -105,7 +105,7 @@ class Flood {
   }
 }
 
-/** Messages of a burst that are still in this process, the one that has left in part included. */
+/** Messages of a burst that are still in this process, including one that was sent in part. */
 function waiting(connection: Connection, burst: number): number {
   const perMessage = connection.bytesSent / Math.max(1, connection.offered);
   return Math.min(burst, Math.ceil(connection.ws.bufferedAmount / perMessage));

@@ -1,5 +1,5 @@
-// `sustained-hold` and each probe of `connection-limit`: connections are held, and each is pinged on a schedule that was
-// fixed before the start, whatever the service does. Latency counts from when a ping was due.
+// `sustained-hold` and the probes of `connection-limit`: connections are held open, and each is pinged on a schedule
+// that is fixed before the start and independent of the service. Latency counts from when a ping was due.
 
 import { monotonicNs, NS_PER_SECOND, until } from "../clock.ts";
 import type { Connection } from "../connection.ts";
@@ -36,7 +36,7 @@ class Hold {
     const everyNs = NS_PER_SECOND / rate;
     await until(trial.windowStartNs);
     trial.mark();
-    // Message n goes to connection n modulo their number: each is pinged once in a round.
+    // Message n goes to connection n modulo their number, so each is pinged once per round.
     const total = trial.connections.length === 0 ? 0 : Math.floor(trial.assignment.window_ns / everyNs);
     for (let n = 0; n < total; n++) {
       const dueNs = trial.windowStartNs + n * everyNs;

@@ -1,5 +1,5 @@
-// `ping-latency`: so many pings on each connection, the next when the last was answered, all connections at once.
-// Nobody gives up on a ping before the trial's own limit: a slow answer counts with its whole time.
+// `ping-latency`: a fixed number of pings on each connection, each sent after the reply to the last, all connections at
+// once. A ping has no timeout but the trial's limit, so a slow reply counts with its whole time.
 
 import { monotonicNs, until } from "../clock.ts";
 import type { Connection } from "../connection.ts";
@@ -53,7 +53,7 @@ function answered(trial: Trial, connection: Connection, text: string): void {
   waiting.delete(connection);
   connection.replies++;
   trial.replies++;
-  // Closed: a ping is due when it is sent.
+  // In a closed loop a ping is due when it is sent.
   trial.recorder.record("response_ns", nowNs - expected.sentNs, nowNs);
   trial.recorder.record("service_ns", nowNs - expected.sentNs, nowNs);
   connection.ws.removeListener("close", expected.resolve);

@@ -1,5 +1,5 @@
-// `connection-storm`: connections are opened inside the window, with a bounded number of attempts in flight and no
-// pauses. An attempt lasts from its first SYN until the service said that it is ready and was greeted.
+// `connection-storm`: opens connections inside the window, with a limit on handshakes in flight and without pauses. A
+// handshake lasts from its first SYN until `server_ready` was received and `client_hello` sent.
 
 import type { Workload } from "../trial.ts";
 

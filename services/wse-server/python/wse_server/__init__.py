@@ -1,7 +1,7 @@
-"""A WebSocket engine in Rust, driven from Python, and what its applications need beside it.
+"""A WebSocket server engine in Rust for Python applications, with utilities that such applications need.
 
-Everything is in the compiled module `_wse_accel`, whose contract is `_wse_accel.pyi`; this package only gives it its
-public name.
+Everything is in the compiled module `_wse_accel`, documented in `_wse_accel.pyi`; this package only re-exports it under
+its public name.
 """
 
 from wse_server._wse_accel import (

@@ -1,16 +1,16 @@
-"""The contract of the compiled module: what it takes, what it gives, what it raises.
+"""The interface of the compiled module: arguments, return values and errors.
 
-The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1, so that its applications run
-unchanged. Arguments after the first of these are keywords only, so that no
-position means something else here.
+The names and defaults of `RustWSEServer` are those of PyPI `wse-server` 2.5.1 (the reference), so that its applications
+run unchanged. Additional arguments are keyword-only, so that no position has another meaning here.
 
-Differences that an application can see, all of them deliberate:
+Deliberate differences that an application can observe:
 
 - `start()` raises when the address cannot be bound, and binds before it returns.
 - Inbound `M:` and `C:` messages are decoded. MessagePack keeps bytes as `bytes`, NaN as `float('nan')` and map keys
   as they are.
-- `send()` and its kin say whether the connection was known, `send_event()` with 0.
-- A full inbound queue stops reading from sockets (`inbound_overflow="backpressure"`) instead of losing messages.
+- `send()` and `send_bytes()` return whether the connection exists; `send_event()` returns 0 if not.
+- When the inbound queue is full, the server stops reading from sockets instead of losing messages
+  (`inbound_overflow="backpressure"`).
 """
 
 import os
@@ -20,114 +20,116 @@ from typing import Any, Literal, TypeAlias, final
 __version__: str
 
 JwtAlgorithm: TypeAlias = Literal["HS256", "RS256", "ES256"]
-"""How a token is signed."""
+"""The algorithm that signs a token."""
 
 ApplicationCounts: TypeAlias = tuple[int, int, int]
-"""Delivered messages, the sum of their sequence numbers modulo 2**64, and how many carried none."""
+"""Number of delivered messages, sum of their sequence numbers modulo 2**64, number of messages without one."""
 
 Kind: TypeAlias = Literal[
     "connect", "auth_connect", "msg", "raw", "bin", "disconnect", "presence_join", "presence_leave"
 ]
-"""What an entry is, in the words of the reference's `drain_inbound()`."""
+"""The kind of an entry, with the names of the reference's `drain_inbound()`."""
 
 Event: TypeAlias = tuple[Kind, Any, Any]
-"""A kind, a connection id and the data: `connect` a cookie header, `auth_connect` a user id, `msg` a decoded object,
-`raw` a text that is no JSON object, `bin` bytes, `disconnect` None. `presence_join` and `presence_leave` have None for
-an id, and a dict of `topic`, `user_id` and `data`."""
+"""Kind, connection id and data. The data of `connect` is the cookie header, of `auth_connect` a user id, of `msg` a
+decoded object, of `raw` a text that is not a JSON object, of `bin` bytes, of `disconnect` None. `presence_join` and
+`presence_leave` have None as id, and a dict with `topic`, `user_id` and `data`."""
 
 @final
 class Message:
-    """One entry of a batch: a view that copies nothing until it is asked.
+    """One entry of a batch: a view that copies data only on access.
 
-    It keeps the whole batch alive, and with it the memory that the server reads into: take what you need and let go
-    of it. `memoryview(message)` and every other reader of buffers see its data without a copy.
+    It keeps the whole batch alive, and with it the memory into which the server reads: copy what you need and drop the
+    view. `memoryview(message)` and other users of the buffer protocol read the data without a copy.
     """
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
+        """The kind of the entry: connection, disconnection or message."""
     @property
     def connection(self) -> int:
-        """The connection's key: an integer that the server never gives to another connection."""
+        """The connection's key: an integer that is never reused for another connection of the server."""
     @property
     def connection_id(self) -> str:
-        """The connection's id, as the client was told; one object per connection, not one per message.
+        """The connection's id, as sent to the client. All messages of a connection share one string object.
 
         Raises:
-            LookupError: the server no longer knows the connection.
+            LookupError: the server doesn't have the connection any more.
         """
     @property
     def type(self) -> str | None:
-        """The message's top-level `t` (else `type`) where it is a string."""
+        """The message's top-level `t` (else `type`) if it is a string."""
     @property
     def data(self) -> bytes:
-        """The payload, copied: JSON text without its prefix, MessagePack without its prefix, or what came."""
+        """A copy of the payload: JSON text or MessagePack without its prefix, or the message as received."""
     def json(self) -> Any:
-        """The payload as Python objects, parsed now; JSON and MessagePack alike.
+        """Parses the payload (JSON or MessagePack) to Python objects, on each call.
 
         Top-level `type` and `payload` are renamed to `t` and `p` as in `drain_inbound()`, but integers below 2**64
         stay exact.
 
         Raises:
-            ValueError: it is neither JSON nor MessagePack; the server counts a `msg` that fails here as malformed.
+            ValueError: the payload is neither JSON nor MessagePack; the server counts such a `msg` as malformed.
         """
     def __len__(self) -> int:
-        """The payload's size in bytes."""
+        """The size of the payload in bytes."""
     def __buffer__(self, flags: int, /) -> memoryview:
-        """The payload, read-only."""
+        """A read-only view of the payload."""
     def __release_buffer__(self, buffer: memoryview, /) -> None:
-        """Let go of a view."""
+        """Releases a view of the payload."""
 
 @final
 class MessageBatch:
-    """Messages on memory that they share with the server.
+    """Messages in memory that is shared with the server.
 
-    The batch holds that memory until it and all its views are dropped. A server out of memory for messages stops
-    reading from its sockets, so an application that keeps batches slows its clients down and loses nothing.
+    The batch holds that memory until it and all its views are dropped. When the memory for messages is used up, the
+    server stops reading from sockets, so an application that keeps batches slows its clients down but loses nothing.
     """
 
     def __len__(self) -> int:
-        """How many entries, connections and disconnections included."""
+        """The number of entries, including connections and disconnections."""
     def __iter__(self) -> Iterator[Message]:
-        """Views of all entries in the order of their arrival."""
+        """Iterates over views of all entries, in order of arrival."""
     def __getitem__(self, index: int, /) -> Message:
-        """The view of one entry; negative indexes count from the end.
+        """Returns the view of one entry; negative indexes count from the end.
 
         Raises:
-            IndexError: there is no such entry.
+            IndexError: the index is out of range.
         """
     def tuples(self) -> list[tuple[int, str | None, bytes]]:
-        """All messages as (connection key, type, data).
+        """Returns all messages as (connection key, type, data).
 
-        Connections and disconnections are left out: see `events()`. Equal neighbours share their key and type objects.
+        Connections and disconnections are left out, see `events()`. Adjacent messages with the same key and type share
+        these objects.
         """
     def runs(self) -> list[tuple[int, str | None, list[bytes]]]:
-        """All messages in runs: neighbours of one connection and one type, as (connection key, type, data of each).
+        """Returns all messages in runs (adjacent messages of one connection and type), as (connection key, type, data).
 
         Cheaper than `tuples()` for a flood, where a connection's messages come in long runs.
         """
     def packed(self) -> list[tuple[int, str | None, bytes, bytes]]:
-        """All messages in runs, as (connection key, type, data of all back to back, where each ends in it).
+        """Returns all messages in runs, as (connection key, type, concatenated data, end offsets).
 
-        The ends are unsigned 32-bit integers in native order: `memoryview(ends).cast("I")`, NumPy's `frombuffer`, or,
-        after a leading 0, the offsets of an Arrow binary array. The fastest way to read every message of a flood,
-        because no object is made for any of them. Neighbouring runs may be of one connection and type.
+        The ends are unsigned 32-bit integers in native byte order: use `memoryview(ends).cast("I")`, NumPy's
+        `frombuffer`, or, after a leading 0, the offsets of an Arrow binary array. The fastest method to read all
+        messages of a flood, because no object is created per message. Adjacent runs may have the same connection and
+        type.
         """
     def events(self) -> list[tuple[Kind, int, str, str]]:
-        """Connections and disconnections only, as (kind, connection key, connection id, detail).
+        """Returns only connections and disconnections, as (kind, connection key, connection id, detail).
 
-        The detail of `connect` is a cookie header, of `auth_connect` a user id, of `disconnect` "".
+        The detail of `connect` is the cookie header, of `auth_connect` the user id, of `disconnect` "".
 
-        A connection's first event comes before its messages, its last one after them; handle `connect` and
-        `auth_connect` before and `disconnect` after the messages of the same batch.
+        A connection's first event precedes its messages, its last one follows them: handle `connect` and `auth_connect`
+        before and `disconnect` after the messages of the same batch.
         """
 
 @final
 class RustWSEServer:
     """A WebSocket server of the WSE protocol.
 
-    Nothing runs until `start()`. Methods may be called from any thread; those that wait let other threads run and
-    wake for signals.
+    Nothing runs until `start()`. Methods may be called from any thread; those that wait release the GIL and are
+    interrupted by signals.
     """
 
     def __new__(
@@ -175,182 +177,182 @@ class RustWSEServer:
         presence_max_data_size: int = 4096,
         presence_max_members: int = 0,
     ) -> RustWSEServer:
-        """Check and keep the configuration.
+        """Validates and stores the configuration.
 
         Args:
             host: Address to listen on: an IP address or `localhost`.
-            port: TCP port; 0 lets the kernel pick.
-            max_connections: Connections beyond it are refused.
-            jwt_secret: The secret of HS256, at least 32 bytes; the issuer's public key as PEM for RS256 (2048 bits or
-                more) and ES256. Without it and without `jwt_keys` the application authenticates its clients.
+            port: TCP port; 0 lets the kernel choose one.
+            max_connections: Most connections; further ones are refused.
+            jwt_secret: The secret of HS256, at least 32 bytes; or the issuer's public key as PEM for RS256 (2048 bits
+                or more) and ES256. Without it and without `jwt_keys` the application must authenticate clients.
             jwt_issuer: Required `iss`.
             jwt_audience: Required `aud`.
             jwt_cookie_name: Cookie that carries the token; None means `access_token`.
-            jwt_previous_secret: The one before the last rotation, of the same algorithm: its tokens pass whatever
-                `kid` they name.
-            jwt_key_id: `kid` that tokens verified with `jwt_secret` must name.
-            jwt_algorithm: How they are signed; None means HS256. No token is verified with another algorithm.
-            jwt_private_key: Checked to be the other half of `jwt_secret`, then forgotten: a server only verifies.
-            jwt_keys: A JSON Web Key Set (RFC 7517) as issuers publish it, beside or instead of `jwt_secret`. A token is
-                verified with the key whose `kid` it names and whose algorithm its header gives; one without `kid` with
-                those keys that have none. Keys for encryption and for other algorithms are left out.
-            max_inbound_queue_size: Messages that may wait for the application.
-            max_message_size: Bytes, after decompression.
+            jwt_previous_secret: The secret before the last rotation, for the same algorithm: its tokens are accepted
+                with any `kid`.
+            jwt_key_id: `kid` that tokens verified with `jwt_secret` must have.
+            jwt_algorithm: Algorithm of tokens; None means HS256. Tokens with another algorithm are rejected.
+            jwt_private_key: Only checked to match `jwt_secret`, then discarded: a server only verifies tokens.
+            jwt_keys: A JSON Web Key Set (RFC 7517) as issuers publish it, in addition to or instead of `jwt_secret`. A
+                token is verified with the key that has its `kid` and the algorithm of its header; a token without `kid`
+                with the keys without one. Keys for encryption and for other algorithms are ignored.
+            max_inbound_queue_size: Most messages that wait for the application.
+            max_message_size: Largest inbound message in bytes, after decompression.
             ping_interval: Seconds between the server's pings.
             idle_timeout: Seconds without a message after which a connection is closed.
-            max_outbound_queue_bytes: Bytes that may wait for one slow receiver; 0 means no limit.
-            max_outbound_bytes: Bytes that may wait for all slow receivers together.
-            max_partial_bytes: Bytes promised to large messages that are not whole yet; connections beyond it wait.
-            rate_limit_capacity: Events that `send_event()` may send to one connection at once, at least 1.
-            rate_limit_refill: Events per second that it may send to it from then on.
-            handshake_timeout: Seconds that a client may take to send its request.
-            max_handshakes: Connections that have not been let in yet: one more, and the oldest of them is closed.
-            max_handshakes_per_peer: How many of these one address may have; 0 means no limit, as behind a proxy.
-            inbound_overflow: What a full queue does: stop reading, or drop and count.
-            delivery: `discard` parses and counts messages, and hands none to the application; `echo` sends each back as
-                it came, without a look at what it means.
-            share_port: Let other processes of this user listen on the port too: the kernel spreads connections.
+            max_outbound_queue_bytes: Most bytes that wait for one slow receiver; 0 means no limit.
+            max_outbound_bytes: Most bytes that wait for all slow receivers together.
+            max_partial_bytes: Most bytes reserved for incomplete large messages; connections that need more wait.
+            rate_limit_capacity: Events that `send_event()` may send to one connection in a burst, at least 1.
+            rate_limit_refill: Events per second that it may send to one connection after a burst.
+            handshake_timeout: Seconds within which a client must send its request.
+            max_handshakes: Most pending handshakes; when another client connects, the oldest pending one is closed.
+            max_handshakes_per_peer: Most pending handshakes of one address; 0 means no limit, as needed behind a proxy.
+            inbound_overflow: When the inbound queue is full: stop reading, or drop messages and count them.
+            delivery: `discard` parses and counts messages, and hands none to the application; `echo` sends each back
+                unchanged, without parsing it.
+            share_port: Let other processes of the same user listen on the port; the kernel distributes connections.
             shards: Threads that serve connections; None means one per CPU that the process may use.
             metrics_port: Port for `/metrics`, `/stats`, `/healthz`, `/readyz`; 0: any port, None: no metrics.
-            metrics_host: Address for it.
-            max_subscriptions_per_connection: Topics and patterns that a connection may have; 0 means no limit.
-            max_publish_backlog_bytes: Bytes of publications that may be in memory, because not every listener has taken
-                them, before `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest listener sets
-                the pace; one that takes nothing for two pings is closed. 0 means that they never wait, and what a slow
-                listener has no room for (`max_outbound_queue_bytes`) is dropped and counted.
-            send_buffer_bytes: What is on its way to a client at once, at most; a share of it where thousands are there.
-                Clients that are far away get so much per round trip.
-            recovery_enabled: Stamp what is published to topics (`tp`, `e`, `o`) and keep the last of it for clients
-                that come back.
+            metrics_host: Address for the metrics port.
+            max_subscriptions_per_connection: Most topics and patterns of a connection; 0 means no limit.
+            max_publish_backlog_bytes: Most bytes of publications in memory that some subscriber has not received yet;
+                above it `broadcast()` and `broadcast_all()` wait. So nothing is lost and the slowest subscriber sets
+                the pace; one that accepts nothing for two pings is closed. With 0 they never wait, and messages that
+                don't fit into a slow subscriber's queue (`max_outbound_queue_bytes`) are dropped and counted.
+            send_buffer_bytes: Most bytes in flight to one client; with thousands of clients, a share of it. It limits
+                how much a distant client receives per round trip.
+            recovery_enabled: Stamp publications to topics (`tp`, `e`, `o`) and keep the latest for clients that
+                reconnect.
             recovery_buffer_size: Messages kept per topic: at least 16, rounded up to a power of two.
-            recovery_ttl: Seconds for which a topic is remembered that nobody publishes to.
-            recovery_max_messages: Messages that one recovery replays at most.
-            recovery_memory_budget: Bytes kept for all topics; beyond it, those used longest ago are given up.
-            presence_enabled: Keep account of who is in a topic.
-            presence_max_data_size: Bytes of JSON that a user may say about itself.
-            presence_max_members: Users that a topic may have; 0 means no limit.
+            recovery_ttl: Seconds after the last publication for which a topic's messages are kept.
+            recovery_max_messages: Most messages that one recovery replays.
+            recovery_memory_budget: Most bytes kept for all topics; above it, the least recently used are dropped.
+            presence_enabled: Keep track of the users of each topic.
+            presence_max_data_size: Most bytes of JSON of a user's presence data.
+            presence_max_members: Most users of a topic; 0 means no limit.
 
         Raises:
-            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is too
-                weak, of another kind than `jwt_algorithm`, or none.
+            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is invalid, too
+                weak, or doesn't fit `jwt_algorithm`.
         """
     def start(self) -> None:
-        """Bind and serve, in threads of the server's own.
+        """Binds the ports and serves connections in the server's own threads.
 
         Raises:
             OSError: an address could not be bound.
-            RuntimeError: it is running already.
+            RuntimeError: the server is running already.
         """
     def stop(self) -> None:
-        """Close every connection with 1001, flush for up to two seconds, and join all threads. Twice is once.
+        """Closes all connections with 1001, flushes for up to two seconds, and joins all threads. May be called twice.
 
-        What was received and not yet drained can still be drained afterwards.
+        Messages that were received but not drained can still be drained afterwards.
         """
     def is_running(self) -> bool:
-        """Whether it serves."""
+        """Whether the server is running."""
     def drain(self, close_code: int = 4300, close_reason: str = "", timeout: int = 30) -> None:
-        """Let nobody in any more, and tell all clients to go, behind what waits for them. Returns at once.
+        """Accepts no further clients, and sends a Close frame to all clients after the messages that wait for them.
 
-        Further clients are answered 503, and `/readyz` too. Call `stop()` when all have gone, or when you have waited
-        long enough.
+        Returns at once. Further clients, and `/readyz`, get status 503. Call `stop()` when all clients have
+        disconnected, or when you have waited long enough.
 
         Args:
-            close_code: What the close frame says: 1000, 1001, 1008, 1011, 1012, 1013, or 3000 to 4999.
-            close_reason: 123 bytes at most.
-            timeout: Seconds after which a client that has not gone is cut off.
+            close_code: Code of the Close frame: 1000, 1001, 1008, 1011, 1012, 1013, or 3000 to 4999.
+            close_reason: Reason of the Close frame, at most 123 bytes.
+            timeout: Seconds after which a client that is still connected is disconnected.
 
         Raises:
-            ValueError: a code or a reason that no close frame can carry. Nothing has happened then.
+            ValueError: a code or a reason that a Close frame can't carry. Nothing has changed then.
             RuntimeError: the server was never started.
         """
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens; None before `start()`."""
+        """The address and port on which the server listens; None before `start()`."""
     @property
     def port(self) -> int:
-        """The port it listens on; the configured one before `start()`."""
+        """The port on which the server listens; the configured one before `start()`."""
     @property
     def metrics_port(self) -> int | None:
-        """The port of the metrics, if there are any; the configured one before `start()`."""
+        """The metrics port; None without metrics, the configured one before `start()`."""
     @property
     def cluster_port(self) -> int | None:
-        """The cluster port, as bound; `None` without one."""
+        """The bound cluster port; None without one."""
     def set_callbacks(
         self,
         on_connect: Callable[[str, str], object],
         on_message: Callable[[str, Any], object],
         on_disconnect: Callable[[str], object],
     ) -> None:
-        """Have one thread of the server's call these, in order, instead of draining.
+        """Sets callbacks, which one thread of the server calls in order; they replace draining.
 
         Args:
-            on_connect: Gets the connection id and the cookie header, or the user id where the server checked a token.
-            on_message: Gets the connection id and a decoded object, a `str` that is no JSON object, or `bytes`.
+            on_connect: Gets the connection id and the cookie header, or the user id if the server verified a token.
+            on_message: Gets the connection id and a decoded object, a `str` that is not a JSON object, or `bytes`.
             on_disconnect: Gets the connection id.
 
-        What a callback raises goes to `sys.unraisablehook`; the next message is handled all the same.
+        An exception of a callback goes to `sys.unraisablehook`; the next message is handled nevertheless.
 
         Raises:
-            RuntimeError: the server runs, or drain mode is on.
+            RuntimeError: the server is running, or drain mode is on.
         """
     def enable_drain_mode(self) -> None:
-        """Declare that the application drains. The queue exists without it; this only rules out callbacks.
+        """Declares that the application drains the queue. The queue exists anyway; this only forbids callbacks.
 
         Raises:
             RuntimeError: callbacks are set.
         """
     def drain_inbound(self, max_count: int = 256, timeout_ms: int = 50) -> list[Event]:
-        """Wait for the first event, then take what is ready, decoded, in the reference's shape.
+        """Waits for the first event, then returns all that are ready, decoded, in the reference's format.
 
-        Integers beyond 64 signed bits become floats, as there. A malformed message comes as `raw` and is counted.
+        Integers beyond 64 signed bits become floats, as in the reference. A malformed message is returned as `raw` and
+        counted.
 
         Raises:
             RuntimeError: callbacks are set, or the server was never started.
         """
     def drain_batch(self, max_count: int = 4096, timeout_ms: int = 50) -> MessageBatch:
-        """Wait for the first entry, then take what is ready, undecoded; empty at the timeout or after a stop.
+        """Waits for the first entry, then returns all that are ready, undecoded; empty on timeout or after `stop()`.
 
         Raises:
             RuntimeError: callbacks are set, or the server was never started.
         """
     def send(self, connection_id: str, message: str) -> bool:
-        """Send a text message. False: no such connection."""
+        """Sends a text message. Returns False if there is no such connection."""
     def send_bytes(self, connection_id: str, message: bytes) -> bool:
-        """Send a binary message. False: no such connection."""
+        """Sends a binary message. Returns False if there is no such connection."""
     def send_event(self, connection_id: str, event: dict[str, Any], compression_threshold: int = 1024) -> int:
-        """Send an event in the connection's own format, as one binary message.
+        """Sends an event in the connection's format, as one binary message.
 
-        What is missing in the envelope is added: `id` (a UUID of version 7), `seq` (counted for the whole process),
-        `ts` (RFC 3339, milliseconds). `c` always follows from `t`, and `v` is 1. Keys are sorted, at every level.
-        Then it is JSON; with `C:` and a zlib stream in front of it where it is longer than the threshold; `M:` and
-        MessagePack on a `format=msgpack` connection; `E:` and ciphertext where a key was exchanged (never
-        compressed).
+        Missing fields of the envelope are added: `id` (a UUID of version 7), `seq` (counted for the whole process),
+        `ts` (RFC 3339, milliseconds). `c` is always derived from `t`, and `v` is 1. Keys are sorted at every level. The
+        event is encoded as JSON; as `C:` and a zlib stream if the JSON is longer than the threshold; as `M:` and
+        MessagePack on a `format=msgpack` connection; as `E:` and ciphertext if a key was exchanged (never compressed).
 
-        An event whose `id` is a string goes to a connection once, as long as it is among the last 50 000 of all
-        connections that had one. More than the rate limit allows are dropped, and the client is told so at most once
-        a second; below a fifth of its capacity it is warned as often. `pri` (1, 3, 5, 8, 10; else 5) is the event's
-        level: where a client doesn't keep up, higher ones overtake lower ones and the lowest are dropped first.
+        An event whose `id` is a string is sent to a connection only once, as long as the id is among the last 50 000 of
+        all connections. Events above the rate limit are dropped, and the client is notified at most once a second;
+        below a fifth of the capacity it is warned, also at most once a second. `pri` (1, 3, 5, 8, 10; else 5) is the
+        event's level: for a slow client, higher levels overtake lower ones and the lowest are dropped first.
 
-        `bytes`, `bytearray` and `memoryview` become hexadecimal text; what has `isoformat()` becomes what that says;
+        `bytes`, `bytearray` and `memoryview` become hexadecimal text; an object with `isoformat()` becomes its result;
         NaN and infinities become null, as JSON has neither; integers beyond 64 signed bits become text; tuples become
         lists, and keys text; half a surrogate pair becomes U+FFFD; anything else becomes its `str()`.
 
         Args:
-            connection_id: Who gets it.
-            event: The envelope, as far as the application fills it in.
-            compression_threshold: Bytes of JSON beyond which it is compressed; 0 means never.
+            connection_id: The connection that receives it.
+            event: The envelope; the application may leave out fields.
+            compression_threshold: Bytes of JSON above which it is compressed; 0 means never.
 
         Returns:
-            The payload's size in bytes; 0 if nothing was sent: no such connection, a duplicate, or one too many.
+            The payload's size in bytes; 0 if nothing was sent: no such connection, a duplicate, or rate limited.
 
         Raises:
-            ValueError: it nests more than 128 deep, or the threshold is negative. Whatever `isoformat()` and `str()`
-                raise is raised too. The event was not sent then, and may come again.
+            ValueError: the event is nested more than 128 deep, or the threshold is negative. Exceptions of
+                `isoformat()` and `str()` are raised, too. The event was not sent then, and may be sent again.
         """
     def broadcast_all(self, message: str) -> None:
-        """Send a text message to every connection."""
+        """Sends a text message to every connection."""
     def broadcast_all_bytes(self, message: bytes) -> None:
-        """Send a binary message to every connection."""
+        """Sends a binary message to every connection."""
     def subscribe_connection(
         self,
         connection_id: str,
@@ -358,25 +360,25 @@ class RustWSEServer:
         presence_data: dict[str, Any] | None = None,
         queue_group: str | None = None,
     ) -> list[str]:
-        """Send a connection what is published to these topics from now on.
+        """Subscribes a connection to topics.
 
         Args:
-            connection_id: Whose subscriptions.
-            topics: Names, or patterns: `*` stands for any run of characters, dots included, `?` for any one. A message
-                is sent once to a connection, however many of its topics fit.
-            presence_data: Say that the connection's user is there, and this about it: see `presence()`.
-            queue_group: Share the messages with the other members of this group: each goes to one of them, in turn, and
-                to the next if that one is gone or takes no more. A topic that the connection has already changes to the
-                new way.
+            connection_id: The subscribing connection.
+            topics: Names or patterns: `*` matches any run of characters, including dots, `?` any one character. A
+                message is sent only once to a connection, even if several of its topics match.
+            presence_data: Mark the connection's user as present, with this data: see `presence()`.
+            queue_group: Share the messages with the other members of this group: each message goes to one of them, in
+                turn, and to the next one if that member is gone or accepts no more. A topic that the connection has
+                already changes to the new mode.
 
         Returns:
-            Those of the topics that its rules permit; none if there is no such connection.
+            The topics that the connection's rules permit; empty if there is no such connection.
 
         Raises:
-            ValueError: a topic is empty, longer than 512 bytes, or holds control characters; the data is no JSON or
-                more than `presence_max_data_size`.
-            RuntimeError: it would have more than `max_subscriptions_per_connection`, or presence is off. Nothing has
-                changed then.
+            ValueError: a topic is empty, longer than 512 bytes, or has control characters; the data is not JSON or
+                larger than `presence_max_data_size`.
+            RuntimeError: the connection would exceed `max_subscriptions_per_connection`, or presence is off. Nothing
+                has changed then.
         """
     def subscribe_with_recovery(
         self,
@@ -386,57 +388,57 @@ class RustWSEServer:
         epoch: str | None = None,
         offset: int | None = None,
     ) -> dict[str, Any]:
-        """Subscribe a connection, and send it what it missed, before anything new.
+        """Subscribes a connection and sends it the messages that it missed, before any new ones.
 
         Args:
-            connection_id: Whose subscriptions.
-            topics: As for `subscribe_connection()`. Patterns have no past of their own.
-            recover: Whether to send what came after `offset` in `epoch`, the client's last stamp; in each topic.
+            connection_id: The subscribing connection.
+            topics: As for `subscribe_connection()`. Patterns have no history of their own.
+            recover: Whether to send, in each topic, the messages after `offset` in `epoch`, the client's last stamp.
             epoch: 8 hexadecimal digits, the `e` of a stamp.
             offset: The `o` of a stamp; -1 before the first message.
 
         Returns:
-            `recovered`, whether all topics were, and by topic `epoch` and `offset` (where it stands now),
-            `recoverable`, `recovered` and `count` (messages sent). A topic is not recovered if its epoch is another
-            one, or if the client missed more than is kept or than `recovery_max_messages`: then it starts anew from
-            where the topic is.
+            `recovered` (whether all topics were recovered), and by topic `epoch` and `offset` (its current position),
+            `recoverable`, `recovered` and `count` (messages sent). A topic is not recovered if its epoch differs, or if
+            the client missed more than is kept or more than `recovery_max_messages`: the client then starts at the
+            topic's current position.
 
         Raises:
-            ValueError: as for `subscribe_connection()`, or an epoch that is none.
-            RuntimeError: as for `subscribe_connection()`; topics before the one too many stay subscribed.
+            ValueError: as for `subscribe_connection()`, or the epoch is invalid.
+            RuntimeError: as for `subscribe_connection()`; topics before the one that exceeds the limit stay subscribed.
         """
     def unsubscribe_connection(self, connection_id: str, topics: list[str] | None = None) -> int:
-        """End these subscriptions, or all of them. Returns how many that were."""
+        """Ends these subscriptions, or all of them. Returns their number."""
     def set_topic_acl(self, connection_id: str, allow: list[str] | None = None, deny: list[str] | None = None) -> bool:
-        """Set what a connection may subscribe to, in place of what its token said (`wse_topics`).
+        """Sets the topics that a connection may subscribe to, in place of its token's claim `wse_topics`.
 
-        A denial wins; without `allow` everything else is allowed. Rules are names or patterns. A pattern may be
-        subscribed to if everything that it stands for may. Subscriptions that break the new rules end.
+        `deny` takes precedence; without `allow` everything else is allowed. Rules are names or patterns. A pattern may
+        be subscribed to if every topic that it matches may be. Subscriptions that violate the new rules end.
 
         Returns:
             Whether there is such a connection.
 
         Raises:
-            ValueError: there are more than 1024 rules, or one that no topic could fit.
+            ValueError: there are more than 1024 rules, or a rule that no topic can match.
         """
     def broadcast(self, topic: str, message: str) -> None:
-        """Send a text message to the topic's subscribers, those of connected servers too.
+        """Sends a text message to the topic's subscribers, including those of connected servers.
 
-        Waits first, if `max_publish_backlog_bytes` says so.
+        Waits first while the backlog is above `max_publish_backlog_bytes`.
         """
     def broadcast_many(self, topic: str, messages: list[str]) -> None:
-        """Send text messages to the topic's subscribers, each as `broadcast()` does, for less than each would cost.
+        """Sends text messages to the topic's subscribers, like `broadcast()` but at a lower cost per message.
 
-        What is published together is written together.
+        Messages that are published together are written together.
         """
     def broadcast_all_many(self, messages: list[str]) -> None:
-        """Send text messages to every connection, each as `broadcast_all()` does, for less than each would cost."""
+        """Sends text messages to every connection, like `broadcast_all()` but at a lower cost per message."""
     def broadcast_local(self, topic: str, message: str) -> None:
-        """Send a text message to the topic's subscribers of this server alone."""
+        """Sends a text message only to the topic's subscribers of this server."""
     def get_topic_interest(self, topic: str) -> int:
-        """How many other servers want what is published to the topic, as far as is known. May wait for an answer.
+        """Returns the known number of other servers with subscriptions to the topic. May wait for a reply from Redis.
 
-        Redis knows of those that have subscribed to it by its name, and not of those with a pattern that it fits.
+        Redis counts servers that are subscribed to the topic by name, but not those with a pattern that matches it.
         """
     def connect_cluster(
         self,
@@ -448,150 +450,151 @@ class RustWSEServer:
         seeds: list[str] | None = None,
         cluster_addr: str | None = None,
     ) -> None:
-        """Become part of a cluster: publications go to every server whose clients want them, and come from there.
+        """Joins a cluster: publications are exchanged with all servers whose clients subscribe to them.
 
-        Returns when the cluster port is bound; peers are dialled in the background, now and whenever a link is gone.
-        Once in a server's life, after `start()`.
+        Returns when the cluster port is bound; the server connects to peers in the background, and again whenever a
+        link is lost. May be called once in a server's life, after `start()`.
 
         Args:
-            peers: Cluster ports of the others, `HOST:PORT`; names are looked up each time they are dialled.
-            tls_cert: This server's certificate with its chain, PEM. Both ends of a link verify each other. All three
-                files or none; without any, `WSE_CLUSTER_TLS_CERT`, `_KEY` and `_CA` name them.
-            tls_key: Its key.
-            tls_ca: The certificates of the authorities that sign the servers'.
-            cluster_port: The port to be reached at, on the server's `host`; 0 lets the kernel pick. Without it this
-                server only dials. It is a port of its own: cluster links are not accepted on the WebSocket port.
+            peers: Cluster ports of other servers, `HOST:PORT`; names are resolved before each connection attempt.
+            tls_cert: This server's certificate with its chain, PEM. Both sides of a link verify each other. Give all
+                three files or none; without them, `WSE_CLUSTER_TLS_CERT`, `_KEY` and `_CA` name the files.
+            tls_key: The private key of the certificate.
+            tls_ca: The certificates of the authorities that sign the servers' certificates.
+            cluster_port: The port for other servers, on the server's `host`; 0 lets the kernel choose one. Without it
+                this server only connects to others. Cluster links are not accepted on the WebSocket port.
             seeds: Instead of `peers`: some servers that know the others.
-            cluster_addr: Where others reach the cluster port, to be passed on; a host alone, or port 0, stands for the
-                bound port. Who gives one also dials those that it hears of.
+            cluster_addr: The address at which others reach the cluster port, which is passed on to them; a host alone,
+                or port 0, stands for the bound port. A server that sets it also connects to servers that it learns of.
 
         Raises:
-            RuntimeError: it is connected already, not started, or seeds come without `cluster_addr`.
-            ValueError: an address that is none, files that are refused or incomplete, or nobody to dial and no port.
+            RuntimeError: the server is connected already or not started, or `seeds` are given without `cluster_addr`.
+            ValueError: an invalid address, rejected or incomplete files, or neither an address nor a port.
             OSError: the port can't be bound.
         """
     def cluster_connected(self) -> bool:
-        """Whether there is a link with any other server."""
+        """Whether there is a link to at least one other server."""
     def cluster_peers_count(self) -> int:
-        """How many servers there is a link with."""
+        """The number of servers with a link to this one."""
     def cluster_info(self) -> list[dict[str, Any]]:
-        """Each of these: `address`, `instance_id`, `capabilities` (bits) and `connected_at` (milliseconds)."""
+        """The linked servers: `address`, `instance_id`, `capabilities` (bits) and `connected_at` (milliseconds)."""
     def reload_cluster_tls(
         self, cert: str | os.PathLike[str], key: str | os.PathLike[str], ca: str | os.PathLike[str]
     ) -> None:
-        """Secure new links with other files. Links that there are stay.
+        """Uses other files for new links. Existing links are kept.
 
         Raises:
-            RuntimeError: there is no cluster, or it is a plain one.
-            ValueError: the files are refused; the old ones stay.
+            RuntimeError: there is no cluster, or it doesn't use TLS.
+            ValueError: the files are rejected; the old ones stay in use.
         """
     def get_cluster_dlq_entries(self) -> list[dict[str, str]]:
-        """Take the last publications (1000 at most) that a peer didn't get.
+        """Removes and returns the latest publications (at most 1000) that a peer didn't receive.
 
         Each has `topic`, `payload`, `peer_addr` and `error`: `overflow`, `gone`, `too_big` or `stopped`.
         """
     def connect_redis(self, url: str) -> None:
-        """Publish to topics of other servers too, and get what they publish, through Redis Pub/Sub.
+        """Exchanges publications with other servers through Redis Pub/Sub.
 
-        A topic is the channel `wse:<topic>`. What others publish there in plain text comes as it is; what this server
-        publishes it does not get twice. Returns at once: two connections are made, and made again, in the background. A
-        publication that finds none for 0.3 seconds is given up: see `get_dlq_entries()`.
+        A topic is the channel `wse:<topic>`. Plain text that other programs publish there is delivered unchanged; this
+        server doesn't receive its own publications again. Returns at once: two connections are opened, and reopened, in
+        the background. A publication that finds no connection for 0.3 seconds is given up: see `get_dlq_entries()`.
 
         Args:
-            url: `redis://[[user]:password@]host[:port][/database]`, with `%XX` for what is special in a password.
+            url: `redis://[[user]:password@]host[:port][/database]`, with `%XX` for special characters in a password.
 
         Raises:
-            ValueError: it is no such URL, or one with TLS (`rediss://`). The message holds nothing of it.
-            RuntimeError: the server is not running, or has a Redis already.
+            ValueError: the URL is invalid, or has TLS (`rediss://`). The message contains no part of it.
+            RuntimeError: the server is not running, or is connected to a Redis already.
         """
     def redis_connected(self) -> bool:
-        """Whether there is a Redis, and both connections to it, now."""
+        """Whether Redis is configured and both connections to it are open."""
     def get_dlq_entries(self) -> list[dict[str, str]]:
-        """The last 1000 publications that Redis did not get, each once: `channel`, `payload` and `error`.
+        """Removes and returns the latest 1000 publications that Redis did not receive: `channel`, `payload`, `error`.
 
-        As soon as there is a connection they are put into Redis as well, for `replay_dlq()` of any server: into the
-        list `wse:dlq:<topic>`, of 1000 at most, for seven days.
+        When a connection is available, they are also written to Redis for `replay_dlq()` of any server: to the list
+        `wse:dlq:<topic>`, at most 1000, for seven days.
         """
     def replay_dlq(self, topic: str, limit: int = 1000) -> int:
-        """Publish the topic's dead letters again that Redis keeps, of whatever server, the oldest first.
+        """Publishes the topic's dead letters in Redis again, from all servers, the oldest first.
 
-        They go to all servers but the one that published them first: its own subscribers had them. Redis then keeps
-        them no longer.
+        They go to all servers except the one that published them originally, whose subscribers have received them. They
+        are then removed from Redis.
 
         Returns:
-            How many.
+            The number of publications.
 
         Raises:
-            RuntimeError: there is no Redis, or no answer from it. If the connection broke, some may come again.
+            RuntimeError: no Redis is connected, or it doesn't answer. If the connection broke, some may be sent twice.
         """
     def get_topic_subscriber_count(self, topic: str) -> int:
-        """How many connections have this name, or this pattern as it is written; members of queue groups too."""
+        """The number of connections subscribed to exactly this name or pattern, including members of queue groups."""
     def get_queue_group_info(self, topic: str) -> dict[str, int]:
-        """The topic's queue groups, each with its number of members."""
+        """The number of members of each queue group of the topic."""
     def presence(self, topic: str) -> dict[str, Any]:
-        """The users of a topic: `data` and the number of `connections` of each, by user id.
+        """The users of a topic by user id: `data` and the number of `connections` of each.
 
-        The user is that of the connection's token; without tokens it is the connection itself. It joins with its first
-        connection and leaves with its last; both are told to the topic's subscribers (`presence_join`,
-        `presence_leave`) and drained.
+        The user is that of the connection's token; without tokens it is the connection itself. A user joins with its
+        first connection and leaves with its last; both are sent to the topic's subscribers (`presence_join`,
+        `presence_leave`) and are drained as events.
 
         Raises:
             RuntimeError: the server was never started.
         """
     def presence_stats(self, topic: str) -> dict[str, int]:
-        """`num_users` and `num_connections` of a topic."""
+        """The number of users (`num_users`) and of their connections (`num_connections`) in a topic."""
     def update_presence(self, connection_id: str, data: dict[str, Any]) -> bool:
-        """Say something else about a connection's user, in all topics where the connection is.
+        """Replaces the presence data of a connection's user, in all topics of the connection.
 
-        Subscribers are told with `presence_update` if it is new. Returns whether there is such a connection.
+        Subscribers get a `presence_update` if the data has changed. Returns whether there is such a connection.
 
         Raises:
-            ValueError: the data is no JSON, or more than `presence_max_data_size`.
+            ValueError: the data is not JSON, or larger than `presence_max_data_size`.
             RuntimeError: presence is off.
         """
     def publish_backlog(self) -> int:
-        """Bytes of publications, as framed, that are in memory because not every listener has taken them."""
+        """Bytes of publications, with frame headers, in memory that some subscriber has not received yet."""
     def disconnect(self, connection_id: str) -> bool:
-        """Close a connection. False: no such connection."""
+        """Closes a connection. Returns False if there is no such connection."""
     def get_connection_count(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
     def get_connections(self) -> list[str]:
         """The ids of all open connections."""
     def inbound_dropped_count(self) -> int:
-        """Messages lost to a full queue so far; only `inbound_overflow="drop"` loses any."""
+        """Messages dropped because the queue was full; always 0 unless `inbound_overflow="drop"`."""
     def inbound_queue_depth(self) -> int:
-        """Messages waiting for the application."""
+        """The number of messages that wait for the application."""
     def health_snapshot(self) -> dict[str, Any]:
-        """Counters for a health check, by the reference's names.
+        """Counters for a health check, with the reference's names.
 
-        Beside them `connection_quality`: how many connections are `excellent`, `good`, `fair` and `poor`, as
-        `get_connection_quality()` judges them. A shard that does not answer within a second is left out of it.
+        In addition `connection_quality`: the numbers of connections that are `excellent`, `good`, `fair` and `poor` by
+        `get_connection_quality()`. A shard that does not answer within a second is left out.
         """
     def get_connection_quality(self, connection_id: str) -> dict[str, Any] | None:
-        """How good a connection is; None: no such connection.
+        """Rates the quality of a connection; None if there is no such connection.
 
         Returns:
             `score`, from 100 down to 0, and `grade`: `excellent` (from 90), `good` (from 70), `fair` (from 40) or
-            `poor`. What it is judged by: `sent` and `dropped` (messages to it), `backlog_bytes` (waiting for it),
-            `allowance` (the part of `rate_limit_capacity` that is left), `round_trip_ms` and `jitter_ms` (the
-            kernel's; None where it doesn't tell). And what it lost for each, in `penalties`: `loss` up to 40 (all of
-            them at 10 % dropped), `backlog` up to 25 (at half of `max_outbound_queue_bytes`), `latency` up to 20 (from
-            50 ms, all at 500), `pace` up to 10 (below a fifth, all at none), `jitter` up to 5 (from 10 ms, all at 100).
+            `poor`. The inputs: `sent` and `dropped` (messages to the connection), `backlog_bytes` (waiting for it),
+            `allowance` (the remaining share of `rate_limit_capacity`), `round_trip_ms` and `jitter_ms` (from the
+            kernel; None if it doesn't report them). The deductions in `penalties`: `loss` up to 40 (all at 10 %
+            dropped), `backlog` up to 25 (all at half of `max_outbound_queue_bytes`), `latency` up to 20 (from 50 ms,
+            all at 500), `pace` up to 10 (allowance below a fifth, all at none), `jitter` up to 5 (from 10 ms, all at
+            100).
 
         Raises:
             RuntimeError: the server was never started.
         """
     def prometheus_metrics(self) -> str:
-        """The text of `/metrics`."""
+        """The metrics in Prometheus text format, as served at `/metrics`."""
     def set_jwt_keys(self, keys: str | bytes) -> None:
-        """Verify tokens with the keys of this JSON Web Key Set alone, from the next handshake on.
+        """Verifies tokens only with the keys of this JSON Web Key Set, from the next handshake on.
 
-        This is how keys are rotated without a restart: first a set with the old and the new key, and when the last
-        token of the old one has expired, one with the new key. Open connections stay. If the set is refused, the keys
-        stay what they were.
+        Use it to rotate keys without a restart: first set the old and the new key, and when the last token of the old
+        one has expired, only the new key. Open connections are kept. If the set is rejected, the keys don't change.
 
         Raises:
-            ValueError: it is no set, none of its keys can be used, two have one `kid`, or the server checks no tokens.
+            ValueError: the set is invalid, none of its keys can be used, two have the same `kid`, or the server doesn't
+                verify tokens.
             RuntimeError: the server was never started.
         """
     def set_application_stats(
@@ -599,218 +602,222 @@ class RustWSEServer:
         totals: Callable[[], ApplicationCounts] | None,
         connections: Callable[[], Mapping[str, ApplicationCounts]] | None,
     ) -> None:
-        """Give `/stats` and `/stats/connections` the application's own books.
+        """Adds the application's books to `/stats` and `/stats/connections`.
 
         Args:
             totals: Called for every reading of `/stats`.
-            connections: Called for every reading of `/stats/connections`; by connection id.
+            connections: Called for every reading of `/stats/connections`; returns counts by connection id.
 
-        They run on a thread of the server's; what they raise goes to `sys.unraisablehook` and that reading is left out.
+        They run on a thread of the server; their exceptions go to `sys.unraisablehook`, and the reading then has no
+        application counts.
         """
 
-# What applications need beside the server. Names, defaults and behaviour are those of PyPI `wse-server` 2.5.1; what
-# differs is said where it does. A value that can't be used raises ValueError, one of another type TypeError.
+# Utilities for applications. Names, defaults and behaviour are those of PyPI `wse-server` 2.5.1 (the reference), unless
+# noted otherwise. An invalid value raises ValueError, a value of another type TypeError.
 
 @final
 class RustCircuitBreaker:
-    """Whether something that keeps failing is worth another call.
+    """A circuit breaker: stops calls to an operation that keeps failing.
 
-    Closed, calls go through. After `failure_threshold` failures in a row it is open, and they don't. After
-    `reset_timeout` seconds it is half open: `success_threshold` calls go through, and if all of them succeed it is
-    closed; if one fails, it is open for as long again.
+    When closed, calls are allowed. After `failure_threshold` failures in a row it opens and rejects calls. After
+    `reset_timeout` seconds it is half open: it allows `success_threshold` calls and closes if all of them succeed; if
+    one fails, it is open for `reset_timeout` again.
     """
 
     def __new__(
         cls, failure_threshold: int = 5, reset_timeout: float = 60.0, success_threshold: int = 3
     ) -> RustCircuitBreaker:
-        """A closed one.
+        """Creates a closed circuit breaker.
 
         Raises:
-            ValueError: a threshold is not from 1 to 2**32 - 1, or the time is negative or no number.
+            ValueError: a threshold is not from 1 to 2**32 - 1, or the time is negative or NaN.
         """
     def allow(self) -> bool:
-        """Whether to call now. Whoever is told so says how it ended."""
+        """Whether a call is allowed now. After an allowed call, record its success or failure."""
     def record_success(self) -> None:
-        """A call succeeded."""
+        """Records that a call succeeded."""
     def record_failure(self) -> None:
-        """A call failed."""
+        """Records that a call failed."""
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
-        """What it thinks now."""
+        """The current state of the breaker."""
 
 @final
 class RustTokenBucket:
-    """Tokens that refill with time, up to a capacity: how often something may happen."""
+    """A token bucket for rate limits: tokens refill with time, up to a capacity."""
 
     def __new__(cls, capacity: float, refill_rate: float, initial_tokens: float | None = None) -> RustTokenBucket:
-        """A bucket of `capacity` that gets `refill_rate` tokens a second; full unless `initial_tokens` says less.
+        """Creates a bucket that gains `refill_rate` tokens per second; full unless `initial_tokens` is less.
 
         Raises:
-            ValueError: a number is negative or no number at all (here and in `acquire()`; the reference takes them).
+            ValueError: a number is negative or NaN (here and in `acquire()`; the reference accepts these).
         """
     def acquire(self, tokens: float) -> bool:
-        """Take so many tokens, if there are as many; otherwise none."""
+        """Takes `tokens` if that many are available, otherwise none. Returns whether it took them."""
     @property
     def tokens(self) -> float:
-        """How many there are now."""
+        """The number of tokens that are available now."""
     def reset(self) -> None:
-        """Fill it."""
+        """Fills the bucket."""
 
 @final
 class RustSequencer:
-    """Sequence numbers from 1, and a memory of the latest `window_size` ids."""
+    """Sequence numbers from 1, and detection of duplicates among the latest `window_size` ids."""
 
     def __new__(cls, window_size: int) -> RustSequencer:
-        """A sequencer that remembers so many ids.
+        """Creates a sequencer that remembers `window_size` ids.
 
         Raises:
-            ValueError: the window holds nothing, or more than ten million.
+            ValueError: the window size is 0 or more than ten million.
         """
     def next_seq(self) -> int:
-        """The next number."""
+        """Returns the next number."""
     def get_current_seq(self) -> int:
         """The number that was given last; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
-        """Whether the id is remembered. If not, it is from now on, in the place of the oldest where there is no room.
+        """Whether the id is remembered. If not, it is added; the oldest id is dropped when the window is full.
 
         Raises:
-            ValueError: it has more than 1024 bytes.
+            ValueError: the id has more than 1024 bytes.
         """
     def cleanup(self, max_age_secs: float) -> None:
-        """Forget ids that came longer ago."""
+        """Drops ids that are older than `max_age_secs` seconds."""
     def seen_count(self) -> int:
-        """How many ids are remembered."""
+        """The number of remembered ids."""
 
 @final
 class RustEventSequencer:
-    """Numbered events of topics, put back in order."""
+    """Restores the order of numbered events, topic by topic."""
 
     def __new__(cls, window_size: int = 10000, max_out_of_order: int = 100) -> RustEventSequencer:
-        """A sequencer that remembers `window_size` ids and lets an event be `max_out_of_order` ahead of its turn.
+        """Creates a sequencer that remembers `window_size` ids and holds events up to `max_out_of_order` ahead.
 
         Raises:
-            ValueError: one of them is out of bounds.
+            ValueError: one of them is out of range.
         """
     def next_seq(self) -> int:
-        """The next number for what goes out, from 1."""
+        """Returns the next number for outbound events, from 1."""
     def get_current_sequence(self) -> int:
         """The number that was given last; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
-        """As `RustSequencer.is_duplicate()`, counted."""
+        """As `RustSequencer.is_duplicate()`; duplicates are counted in the statistics."""
     def process_sequenced_event(self, topic: str, sequence: int, event: Any) -> list[Any] | None:
-        """Take an event, and give those that can be delivered, in order.
+        """Adds an event and returns the events that can now be delivered, in order; None if there are none.
 
-        A topic begins with its first event. One whose turn it is comes out with those behind it that waited. One ahead
-        waits (None), one too far ahead is delivered and everything before it given up, one behind is dropped (None).
+        The first event of a topic sets its position. The next event in sequence is returned with the waiting ones that
+        follow it. An event ahead of its turn waits; one too far ahead is delivered, and all missing ones before it are
+        given up; one behind is dropped.
 
         Raises:
-            ValueError: the number is negative, or too many topics (100 000) or waiting events (a million) are followed.
+            ValueError: the number is negative, or there are too many topics (100 000) or waiting events (a million).
         """
     def cleanup(self) -> None:
-        """Drop events that waited for more than five minutes, and forget topics that were idle for an hour."""
+        """Drops events that have waited for more than five minutes, and topics without events for an hour."""
     def reset_sequence(self, topic: str | None = None) -> None:
-        """Forget one topic, or all. Numbers and ids stay."""
+        """Drops the state of one topic, or of all. The sequence number and the ids are kept."""
     def get_buffer_stats(self) -> dict[str, Any]:
-        """What waits, by topic."""
+        """Statistics of waiting events by topic."""
     def get_sequence_stats(self) -> dict[str, Any]:
-        """What went wrong so far, and how far topics are.
+        """Counts of duplicates, gaps and drops so far, and the positions of topics.
 
-        `gaps` are all missing numbers below the highest that waits (the reference leaves out the first of them).
+        `gaps` has all missing numbers below the highest waiting one (the reference leaves out the first of them).
         """
 
 @final
 class RustPriorityQueue:
-    """The highest number first; of equals the one that came first."""
+    """A priority queue: the highest number first, equal ones in order of arrival."""
 
     def __new__(cls, max_size: int) -> RustPriorityQueue:
-        """A queue for so many messages, ten million at most."""
+        """Creates a queue for `max_size` messages, at most ten million."""
     def push(self, priority: int, message: Any) -> bool:
-        """Add a message. False: it is full."""
+        """Adds a message. Returns False if the queue is full."""
     def pop(self) -> Any | None:
-        """Take out the most urgent message; None if there is none."""
+        """Removes and returns the most urgent message; None if the queue is empty."""
     def drain(self, max_count: int) -> list[Any]:
-        """Take out at most so many, the most urgent first."""
+        """Removes and returns at most `max_count` messages, the most urgent first."""
     def len(self) -> int:
-        """How many wait."""
+        """The number of waiting messages."""
     def is_full(self) -> bool:
         """Whether no further message is taken."""
     def clear(self) -> None:
-        """Drop all."""
+        """Removes all messages."""
 
 @final
 class RustPriorityMessageQueue:
-    """Five levels (10, 8, 5, 3, 1), each first in, first out; the least urgent give way when it is full."""
+    """A queue with five levels (10, 8, 5, 3, 1), each first in, first out; when full, the least urgent are dropped."""
 
     def __new__(cls, max_size: int = 1000, batch_size: int = 10) -> RustPriorityMessageQueue:
-        """A queue for `max_size` messages that come out `batch_size` at a time."""
+        """Creates a queue for `max_size` messages, which are dequeued in batches of `batch_size`."""
     def enqueue(self, message: Any, priority: int = 5) -> bool:
-        """Add a message at the level nearest to `priority`; of two as near, the more urgent.
+        """Adds a message at the level nearest to `priority`; of two equally near, the more urgent.
 
-        When full, the oldest of level 1, else 3, else 5 is dropped for it, even if it is less urgent. False: only
-        levels 10 and 8 wait, so this one is dropped.
+        When the queue is full, the oldest message of level 1, else 3, else 5 is dropped for the new one, even if the
+        new one is less urgent. Returns False, and drops the new one, if only messages of levels 10 and 8 wait.
         """
     def dequeue_batch(self) -> list[tuple[int, Any]]:
-        """Take out the next batch, the most urgent first, each with its level."""
+        """Removes and returns the next batch as (level, message), the most urgent first."""
     @property
     def size(self) -> int:
-        """How many wait."""
+        """The number of waiting messages."""
     def clear(self) -> None:
-        """Drop all. What was counted stays."""
+        """Removes all messages; counters are kept."""
     def get_stats(self) -> dict[str, Any]:
-        """Depths and drops by level, `backpressure` above 80 %, the age of the oldest message in seconds."""
+        """Depths and drops by level, `backpressure` (more than 80 % full), the age of the oldest message in seconds."""
 
 @final
 class RustCompressionManager:
-    """zlib and MessagePack, with statistics of the former. Any thread may use it."""
+    """zlib compression with statistics, and MessagePack. May be used by any thread."""
 
     def __new__(cls, threshold: int = 1024, compression_level: int = 6) -> RustCompressionManager:
-        """What is longer than `threshold` bytes is worth compressing, at level 1 (the fastest) to 9 (the smallest)."""
+        """Sets the size above which data should be compressed, and the level: 1 (fastest) to 9 (smallest)."""
     def should_compress(self, data: bytes) -> bool:
-        """Whether it is longer than the threshold."""
+        """Whether the data is longer than the threshold, in bytes."""
     def compress(self, data: bytes, level: int | None = None) -> bytes:
-        """As `rust_compress()`, at the manager's level unless another is given."""
+        """As `rust_compress()`, at the manager's level unless `level` is given."""
     def decompress(self, data: bytes) -> bytes:
-        """As `rust_decompress()`."""
+        """As `rust_decompress()`, with the same errors."""
     def pack_msgpack(self, data: dict[Any, Any]) -> bytes:
-        """MessagePack. What it has no kind for becomes text, times in ISO 8601.
+        """Encodes as MessagePack. Values of types that it doesn't have become text, times in ISO 8601.
 
         Raises:
-            ValueError: an integer is beyond 64 bits (the reference writes text), or it is nested more than 64 deep.
+            ValueError: an integer is beyond 64 bits (the reference writes text), or the data is nested more than 64
+                deep.
         """
     def unpack_msgpack(self, data: bytes) -> Any:
-        """The value of MessagePack; extensions are lists of their type and their bytes.
+        """Decodes MessagePack; an extension becomes a list of its type and its bytes.
 
         Raises:
-            ValueError: it is not exactly one value, nested at most 64 deep (the reference raises RuntimeError, and
-                ignores what is behind the value).
+            ValueError: the data is not exactly one value, nested at most 64 deep (the reference raises RuntimeError,
+                and ignores data after the value).
         """
     def pack_event(self, event: dict[Any, Any], use_msgpack: bool = True) -> bytes:
-        """MessagePack, or JSON: there bytes become hexadecimal text, what is no number null, and keys text."""
+        """Encodes as MessagePack, or as JSON with bytes as hexadecimal text, NaN as null, and keys as text."""
     def unpack_event(self, data: bytes, is_msgpack: bool = True) -> Any:
-        """The value of MessagePack or, where it is none, of JSON.
+        """Decodes MessagePack or, if the data isn't MessagePack, JSON.
 
         Raises:
-            ValueError: it is neither (the reference gives a dict with `_decode_error` for bytes that are no JSON).
+            ValueError: the data is neither (the reference returns a dict with `_decode_error` for bytes that aren't
+                JSON).
         """
     def get_stats(self) -> dict[str, Any]:
-        """Streams made and read, failures of both, and bytes saved."""
+        """Numbers of streams compressed and decompressed, failures of both, and bytes saved."""
     def reset_stats(self) -> None:
-        """Start counting again."""
+        """Resets all counters to 0."""
 
 def rust_jwt_encode(
     claims: dict[str, Any], secret: bytes, algorithm: JwtAlgorithm = "HS256", key_id: str | None = None
 ) -> str:
-    """A signed token.
+    """Creates a signed token.
 
     Args:
-        claims: What it says.
+        claims: The claims of the token.
         secret: The secret of HS256, at least 32 bytes; a private key as PEM for RS256 and ES256.
-        algorithm: How it is signed.
-        key_id: Its header's `kid`.
+        algorithm: The algorithm that signs the token.
+        key_id: The `kid` of the token's header.
 
     Raises:
-        ValueError: the algorithm is unknown, the key too weak or of another kind (the reference: RuntimeError), or the
-            token would be longer than the 8192 bytes that are read.
+        ValueError: the algorithm is unknown, the key is too weak or doesn't fit it (the reference: RuntimeError), or
+            the token would be longer than the limit of 8192 bytes for decoding.
     """
 
 def rust_jwt_decode(
@@ -822,82 +829,83 @@ def rust_jwt_decode(
     previous_secret: bytes | None = None,
     key_id: str | None = None,
 ) -> dict[str, Any] | None:
-    """The claims of a token; None if it isn't good.
+    """Verifies a token and returns its claims; None if it is invalid.
 
-    `exp` is required and `nbf` respected, with 30 seconds of leeway. `issuer` and `audience` are required where they
-    are given (the reference lets tokens without them pass). `key_id` must be named by tokens signed with `secret`, not
-    by those signed with `previous_secret`.
+    `exp` is required and `nbf` respected, with 30 seconds of leeway. If `issuer` or `audience` is given, the token must
+    have it (the reference accepts tokens without). If `key_id` is given, tokens signed with `secret` must have it as
+    `kid`, but not those signed with `previous_secret`.
 
     Raises:
-        ValueError: the algorithm is unknown, or a key too weak or of another kind (the reference gives None).
+        ValueError: the algorithm is unknown, or a key is too weak or doesn't fit it (the reference returns None).
     """
 
 def rust_hmac_sha256(key: bytes, data: bytes) -> bytes:
-    """The 32 bytes of HMAC-SHA256."""
+    """HMAC-SHA256 of `data`, 32 bytes."""
 
 def rust_sha256(data: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """SHA-256 of `data` as 64 hexadecimal digits."""
 
 def rust_sign_message(payload_json: str, secret: bytes) -> str:
     """HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
 
 def rust_transform_event(event: dict[str, Any], sequence: int, event_type_map: dict[str, str]) -> dict[str, Any]:
-    """The envelope of an application's event.
+    """Wraps an application's event in an envelope.
 
-    An event that has `v`, `t`, `p`, `id` and `ts` is one: it is given back itself, with `seq` added if it had none.
-    Otherwise a new dict is made, with values that JSON can hold: bytes as text, ids and times as text, enumerations as
-    their values, tuples and sets as lists, objects as dicts of their attributes, keys as text.
+    An event that has `v`, `t`, `p`, `id` and `ts` is an envelope already: the same dict is returned, with `seq` added
+    if it is missing. Otherwise a new dict is created, with values that JSON has: bytes as text, ids and times as text,
+    enumerations as their values, tuples and sets as lists, objects as dicts of their attributes, keys as text.
 
     Raises:
-        ValueError: it is nested more than 64 deep, or contains itself.
+        ValueError: the event is nested more than 64 deep, or contains itself.
     """
 
 def rust_match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
-    """Whether an event meets criteria: `{"p.price": {"$gt": 5}, "t": "trade"}`.
+    """Whether an event meets criteria such as `{"p.price": {"$gt": 5}, "t": "trade"}`.
 
     Operators: `$eq $ne $gt $lt $gte $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and `$or`
-    take lists of criteria. An unknown operator never holds. Values without an order are neither greater nor less (the
-    reference raises). Patterns match from the start of a text, in linear time, without look-around or references back.
+    take lists of criteria. An unknown operator is never met. Values without an order are neither greater nor less (the
+    reference raises). Patterns match from the start of a text, in linear time, without look-around or backreferences.
 
     Raises:
-        ValueError: a pattern can't be used, or the criteria are nested more than 32 deep.
-        TypeError: an operator got an operand of another type than it takes, or a key is no text.
+        ValueError: a pattern is invalid, or the criteria are nested more than 32 deep.
+        TypeError: an operand has the wrong type for its operator, or a key is not text.
     """
 
 def rust_compress(data: bytes, level: int) -> bytes:
-    """The zlib stream, at level 1 (the fastest) to 9 (the smallest).
+    """Compresses to a zlib stream at level 1 (fastest) to 9 (smallest).
 
     Raises:
-        ValueError: there is no such level.
+        ValueError: the level is out of range.
     """
 
 def rust_decompress(data: bytes) -> bytes:
-    """What a zlib stream inflates to.
+    """Decompresses a zlib stream.
 
     Raises:
-        ValueError: it is not exactly one whole stream, or inflates to more than 10 MiB (the reference raises
-            RuntimeError, and gives what it got of a torn stream).
+        ValueError: the data is not exactly one complete stream, or inflates to more than 10 MiB (the reference raises
+            RuntimeError, and returns the first part of a truncated stream).
     """
 
 def rust_should_compress(data: bytes, threshold: int) -> bool:
-    """Whether it is longer than the threshold."""
+    """Whether the data is longer than the threshold, in bytes."""
 
 def rust_aes_gcm_encrypt(key: bytes, plaintext: bytes) -> bytes:
-    """A 12-byte random IV, the ciphertext of AES-256-GCM and its 16-byte tag. The key has 32 bytes."""
+    """Encrypts with AES-256-GCM. Returns a random IV (12 bytes), ciphertext and tag (16). The key has 32 bytes."""
 
 def rust_aes_gcm_decrypt(key: bytes, data: bytes) -> bytes:
-    """What was sealed with the key.
+    """Decrypts the output of `rust_aes_gcm_encrypt()`.
 
     Raises:
-        ValueError: it was sealed with another key, changed, or too short (the reference: RuntimeError for a forgery).
+        ValueError: it was encrypted with another key, modified, or is too short (the reference raises RuntimeError for
+            a forgery).
     """
 
 def rust_ecdh_generate_keypair() -> tuple[bytes, bytes]:
-    """A new private key of P-256 (32 bytes) and its public one (65 bytes, uncompressed)."""
+    """Generates a P-256 key pair: the private key (32 bytes) and the public key (65 bytes, uncompressed)."""
 
 def rust_ecdh_derive_shared_secret(private_key: bytes, peer_public_key: bytes) -> bytes:
-    """The 32-byte key that both ends derive: HKDF-SHA256, without salt, of what ECDH gives.
+    """Derives the 32-byte key that both sides share: HKDF-SHA256 of the ECDH secret, without salt.
 
     Raises:
-        ValueError: one of them is no key of P-256 in that form.
+        ValueError: one of them is not a P-256 key in the form of `rust_ecdh_generate_keypair()`.
     """
