@@ -1,4 +1,4 @@
-//! The application's books, as Python callables that the engine asks.
+//! The application's own counters, which the engine reads by calling Python functions.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use service_contract::ApplicationStats;
 use wse_engine::ApplicationSource;
 
-/// Delivered, sum of sequence numbers, unnumbered.
+/// The counters `delivered`, `sequence_sum` and `unnumbered` of [`ApplicationStats`], in this order.
 type Counts = (u64, u64, u64);
 
-/// What the application gave us to ask; nothing yet at first.
+/// The Python functions that return the counters. Both are `None` until the application sets them.
 #[derive(Default)]
 pub(crate) struct Application {
     totals: Mutex<Option<Py<PyAny>>>,
@@ -23,13 +23,14 @@ impl Application {
     pub(crate) fn set(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
         for (place, callable) in [(&self.totals, totals), (&self.connections, connections)] {
             let before = std::mem::replace(&mut *place.lock().unwrap_or_else(PoisonError::into_inner), callable);
-            // After the lock: dropping a callable can run Python.
+            // Dropped after the lock is released, because dropping a callable can run Python code.
             drop(before);
         }
     }
 }
 
-/// Calls it; what it raises goes to `sys.unraisablehook`. `None` too where the interpreter is shutting down.
+/// Calls a Python function. `None` if there is none, if it raises (the exception goes to `sys.unraisablehook`), or if
+/// the interpreter is shutting down.
 fn ask<T>(place: &Mutex<Option<Py<PyAny>>>) -> Option<T>
 where
     T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,

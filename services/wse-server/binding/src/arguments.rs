@@ -1,11 +1,12 @@
-//! The constructor's arguments, checked: Python's words and integers into the engine's configuration.
+//! Checks the constructor's arguments and converts Python's strings and integers into types of the engine. Each error
+//! names the argument, its value and what is allowed.
 
 use std::{net::IpAddr, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use wse_engine::{Delivery, InboundOverflow};
 
-/// An address: `localhost` is the only name.
+/// An IP address. `localhost` means 127.0.0.1; other host names are refused.
 pub(crate) fn address(name: &str, value: &str) -> PyResult<IpAddr> {
     let literal = if value == "localhost" { "127.0.0.1" } else { value };
     literal
@@ -13,12 +14,12 @@ pub(crate) fn address(name: &str, value: &str) -> PyResult<IpAddr> {
         .map_err(|_| PyValueError::new_err(format!("{name} is {value:?}: give an IP address or 'localhost'")))
 }
 
-/// A TCP port; 0 means any.
+/// A TCP port. With 0 the kernel chooses a free one.
 pub(crate) fn port(name: &str, value: i64) -> PyResult<u16> {
     u16::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} is {value}: give 0 to 65535")))
 }
 
-/// A count or a number of bytes.
+/// A count or a number of bytes; it must not be negative.
 pub(crate) fn size(name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} is {value}: it must not be negative")))
 }
@@ -33,7 +34,7 @@ pub(crate) fn milliseconds(name: &str, value: i64) -> PyResult<Duration> {
     Ok(Duration::from_millis(size(name, value)? as u64))
 }
 
-/// What a full queue does.
+/// The policy for a full inbound queue: `backpressure` or `drop`.
 pub(crate) fn overflow(value: &str) -> PyResult<InboundOverflow> {
     match value {
         "backpressure" => Ok(InboundOverflow::Backpressure),
@@ -42,7 +43,7 @@ pub(crate) fn overflow(value: &str) -> PyResult<InboundOverflow> {
     }
 }
 
-/// Where messages go.
+/// The destination of inbound messages: `queue`, `discard` or `echo`.
 pub(crate) fn delivery(value: &str) -> PyResult<Delivery> {
     match value {
         "queue" => Ok(Delivery::Queue),

@@ -1,4 +1,5 @@
-//! `MessageBatch`: thousands of messages on memory shared with the engine, handed over by tuples or by views.
+//! `MessageBatch`: many messages in memory that the engine and Python share. Python takes them out as lists of tuples
+//! or as views of single messages.
 
 mod message;
 
@@ -15,7 +16,8 @@ use wse_engine::{Batch, ConnectionKey, Entry, Kind, Segment};
 pub(crate) use self::message::Message;
 use crate::{events::kind_name, running::Running};
 
-/// Messages on memory that they share with the server.
+/// A batch of messages and connection events, as `drain_batch` returns it. It shares its memory with the server and
+/// frees it when the batch and all views of it are gone.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct MessageBatch {
     batch: Batch,
@@ -37,7 +39,7 @@ impl MessageBatch {
 }
 
 impl Drop for MessageBatch {
-    /// The ids of connections whose last entry was in here are of no use any more.
+    /// Forgets the ids of the connections whose disconnect event is in this batch, because no later entry names them.
     fn drop(&mut self) {
         let entries = self.batch.segments().iter().flat_map(|segment| &segment.entries);
         let mut gone = entries.filter(|entry| entry.kind == Kind::Disconnect).map(|entry| entry.connection).peekable();
@@ -79,7 +81,7 @@ impl MessageBatch {
     fn tuples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut rows = Vec::with_capacity(self.batch.len());
         self.running.with_names(|names| {
-            // What the last message had, because a connection's messages come in runs and are of few types.
+            // Consecutive messages mostly have the same connection and type, so the last Python objects are reused.
             let mut key = (None, py.None().into_bound(py));
             let mut name: (&[u8], _) = (b"", py.None().into_bound(py));
             for segment in self.batch.segments() {
@@ -107,7 +109,8 @@ impl MessageBatch {
             let mut run = Vec::new();
             let mut hand_over = |of: (Option<ConnectionKey>, &[u8]), run: &mut Vec<Bound<'py, PyBytes>>| {
                 let (Some(key), false) = (of.0, run.is_empty()) else { return Ok(()) };
-                // A type that is no UTF-8 is none; the scan has checked it, so this only finds the empty one.
+                // The engine has checked that the type is UTF-8, so this filters only the empty one, which means no
+                // type.
                 let text = std::str::from_utf8(of.1).ok().filter(|text| !text.is_empty());
                 runs.append((key.as_u64(), text.map(|text| names.get(py, text)), PyList::new(py, run.drain(..))?))
             };
@@ -161,7 +164,7 @@ impl MessageBatch {
     }
 }
 
-/// The data of messages back to back, and where each ends in it as 32-bit integers in native order.
+/// The data of messages back to back, and the end offset of each as a 32-bit integer in native byte order.
 fn pack<'py>(py: Python<'py>, blob: &[u8], run: &[Entry]) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let length = run.iter().map(|entry| (entry.end - entry.start) as usize).sum();
     let mut ends = Vec::with_capacity(run.len());
@@ -184,7 +187,7 @@ fn pack<'py>(py: Python<'py>, blob: &[u8], run: &[Entry]) -> PyResult<(Bound<'py
     Ok((data, ends))
 }
 
-/// Walks a batch.
+/// The iterator over the messages of a batch.
 #[pyclass(module = "wse_server")]
 pub(crate) struct Messages {
     batch: Py<MessageBatch>,

@@ -1,4 +1,4 @@
-//! Callback mode: one thread that drains and calls, in order.
+//! Callback mode: one thread drains the inbox and calls the application's functions in the order of the events.
 
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
@@ -6,26 +6,26 @@ use pyo3::{prelude::*, types::PyString};
 
 use crate::{events, running::Running};
 
-/// Few enough that other threads get the interpreter in between.
+/// Few enough that other threads get the interpreter between two batches.
 const MESSAGES_PER_TURN: usize = 256;
-/// Only a stop needs it, and a stop wakes it.
+/// How long one wait for messages takes at most. A stop also wakes the thread earlier.
 const TURN: Duration = Duration::from_millis(500);
 
-/// What to call.
+/// The application's functions.
 pub(crate) struct Callbacks {
     pub(crate) on_connect: Py<PyAny>,
     pub(crate) on_message: Py<PyAny>,
     pub(crate) on_disconnect: Py<PyAny>,
 }
 
-/// Starts the thread; it ends when the server has stopped and all that it received was handled.
+/// Starts the dispatcher thread. It ends when the server has stopped and everything that it received is handled.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system can't start a thread.
 pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("wse-callbacks".into()).spawn(move || {
         loop {
-            // Asked before draining: what is queued until then is not missed.
+            // Read before draining, so that events queued before the stop are not missed.
             let finished = running.is_finished();
             let batch = running.server.drain_batch(MESSAGES_PER_TURN, TURN);
             if batch.is_empty() {
@@ -36,7 +36,8 @@ pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std:
             }
             let attached = Python::try_attach(|py| {
                 for (kind, id, data) in events::decode(py, &running, batch) {
-                    // Who is there is asked for, or drained; there is no callback for it.
+                    // Presence events have no connection id and no callback. Applications request the members or drain
+                    // the events.
                     if let Some(id) = id {
                         callbacks.call(py, &kind, id, data);
                     }
@@ -50,7 +51,7 @@ pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std:
 }
 
 impl Callbacks {
-    /// What the callback raises goes to `sys.unraisablehook`: the next message is not to suffer from it.
+    /// Calls the function for one event. An exception goes to `sys.unraisablehook` and doesn't affect the next event.
     fn call(&self, py: Python<'_>, kind: &Bound<'_, PyString>, id: Bound<'_, PyString>, data: Bound<'_, PyAny>) {
         let (callback, result) = if kind == "connect" || kind == "auth_connect" {
             (&self.on_connect, self.on_connect.bind(py).call1((id, data)))

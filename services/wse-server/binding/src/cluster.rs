@@ -1,4 +1,4 @@
-//! The cluster of `RustWSEServer`.
+//! The methods of `RustWSEServer` that connect it with the other processes of its cluster.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{arguments, server::RustWSEServer};
 
 #[pymethods]
 impl RustWSEServer {
-    // The list of arguments is the reference's.
+    // The arguments and their order are the reference's.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (
         peers, tls_cert = None, tls_key = None, tls_ca = None, cluster_port = None, seeds = None, cluster_addr = None,
@@ -86,7 +86,8 @@ fn environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// What was given is wrong, or the state of the server is, as in the reference, or the kernel refuses.
+/// The Python exception for a cluster error: `OSError` from the kernel, `RuntimeError` where the server's state is
+/// wrong, `ValueError` where an argument is. The reference raises the same classes.
 fn refused(error: ClusterError) -> PyErr {
     let text = error.to_string();
     match &error {

@@ -1,4 +1,4 @@
-//! Batches as the reference's events: (kind, connection id, decoded data).
+//! Converts batches into events as the reference has them: tuples of kind, connection id and decoded data.
 
 use pyo3::{
     intern,
@@ -14,10 +14,10 @@ use crate::{
     values::{Decoder, Integers},
 };
 
-/// One event: its name, the connection's id if it is a connection's, and what the name says.
+/// One event: its kind, the connection's id (`None` for presence events) and its data.
 pub(crate) type Event<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyString>>, Bound<'py, PyAny>);
 
-/// The reference's word for it.
+/// The name of an event's kind, as the reference has it. Both JSON and MessagePack messages are `msg`.
 pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
     let name = match kind {
         Kind::Connect => intern!(py, "connect"),
@@ -32,12 +32,12 @@ pub(crate) fn kind_name(py: Python<'_>, kind: Kind) -> Bound<'_, PyString> {
     name.clone()
 }
 
-/// Decodes a whole batch and gives its memory back.
+/// Decodes a whole batch and frees its memory.
 pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> Vec<Event<'py>> {
     let mut events = Vec::with_capacity(batch.len());
     running.with_names(|names| {
         running.with_shapes(|shapes| {
-            // A connection's messages come in runs.
+            // Consecutive messages mostly belong to one connection, so its id is looked up once for each run.
             let mut last = None;
             for message in batch.iter() {
                 if matches!(message.kind, Kind::PresenceJoin | Kind::PresenceLeave) {
@@ -62,7 +62,8 @@ pub(crate) fn decode<'py>(py: Python<'py>, running: &Running, batch: Batch) -> V
     events
 }
 
-/// The event's data, and what it turned out to be: a malformed message is raw.
+/// The data of an event, and its final kind: a message that can't be decoded becomes `raw` (JSON) or `bin`
+/// (MessagePack).
 fn decode_one<'py>(
     py: Python<'py>,
     running: &Running,
@@ -81,7 +82,7 @@ fn decode_one<'py>(
         },
         Kind::MessagePack => match decoder.messagepack(message.data) {
             Ok(value) => value,
-            // Valid, but no Python object: a map with a key that can't be hashed.
+            // Valid MessagePack that Python can't represent: a map with a key that isn't hashable.
             Err(_) => return (Kind::Binary, PyBytes::new(py, message.data).into_any()),
         },
         Kind::Binary => PyBytes::new(py, message.data).into_any(),

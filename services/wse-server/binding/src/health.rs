@@ -1,4 +1,4 @@
-//! How a server and its connections are, as `RustWSEServer` tells it.
+//! The methods of `RustWSEServer` that report the state of the server and of its connections.
 
 use pyo3::prelude::*;
 

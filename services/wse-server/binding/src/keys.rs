@@ -1,9 +1,9 @@
-//! The constructor's keys: the reference's arguments and sets of keys, into the engine's.
+//! Converts the constructor's JWT arguments (a secret, its predecessor, a JSON Web Key Set) into keys of the engine.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use wse_engine::{JwtAlgorithm, JwtKey, KeyError};
 
-/// A JSON Web Key Set as Python has it.
+/// A JSON Web Key Set, as a Python `str` or `bytes`.
 #[derive(FromPyObject)]
 pub(crate) enum Document {
     Text(String),
@@ -20,7 +20,7 @@ impl Document {
     }
 }
 
-/// What the constructor was told of keys.
+/// The arguments of the constructor that concern keys.
 pub(crate) struct Given<'a> {
     pub(crate) secret: Option<Vec<u8>>,
     pub(crate) previous_secret: Option<Vec<u8>>,
@@ -31,7 +31,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The keys; `None` if tokens aren't to be looked at.
+    /// All keys, checked. `None` if there are none: tokens are then not checked.
     pub(crate) fn keys(self) -> PyResult<Option<Vec<JwtKey>>> {
         let name = self.algorithm.unwrap_or("HS256");
         let algorithm = JwtAlgorithm::named(name).ok_or_else(|| {
@@ -49,7 +49,8 @@ impl Given<'_> {
                 }
                 keys.push(key.with_id(self.key_id));
                 if let Some(previous) = &self.previous_secret {
-                    // As in the reference, the old key passes whatever id the token names.
+                    // As in the reference, the previous key is tried for every token, regardless of the key id in the
+                    // token.
                     let previous = JwtKey::for_algorithm(algorithm, previous);
                     keys.push(previous.map_err(refused("jwt_previous_secret"))?);
                 }
@@ -59,7 +60,7 @@ impl Given<'_> {
         Ok((!keys.is_empty()).then_some(keys))
     }
 
-    /// Nothing may be given that belongs to a secret, without one: it would look as if tokens were checked.
+    /// An argument that belongs to a secret is an error without one. Otherwise it would look as if tokens were checked.
     fn is_complete(&self) -> PyResult<()> {
         let given = [
             ("jwt_previous_secret", self.previous_secret.is_some()),

@@ -1,11 +1,16 @@
-//! The WSE engine for Python: types in, types out, the interpreter released while the engine works. No logic.
+//! The WSE engine as a Python extension module. It converts types and errors, and it detaches from the interpreter
+//! while the engine works. It has no logic of its own.
 //!
-//! [`server`] is the class that applications start, with what it publishes in [`topics`]; [`arguments`] and [`keys`] check
-//! what it is given; [`running`] is what it starts, [`cluster`] and [`redis`] what it does with others. Messages leave by
-//! [`batch`] (as views), by [`events`] (decoded, the reference's shape) or by [`callbacks`]; [`values`] decodes with the
-//! strings of [`names`], [`shapes`] what looks like a message before, and [`outgoing`] writes the events that go to clients. [`application`] asks Python for its
-//! books, [`health`] tells those of the engine. [`utilities`] are what applications need beside the server. The typed contract is
-//! `python/wse_server/_wse_accel.pyi`.
+//! [`server`] is the class that applications start, [`topics`] its methods for topics and [`health`] those for its
+//! state. [`arguments`] and [`keys`] check the constructor's arguments. [`running`] is a started server; [`cluster`]
+//! and [`redis`] connect it with other processes. Messages reach the application through [`batch`] (as views),
+//! [`events`] (decoded, with the data format of the reference implementation) or [`callbacks`]. [`values`] decodes them
+//! with the strings of [`names`], and [`shapes`] speeds up messages that resemble an earlier one. [`outgoing`] encodes
+//! the events that go to clients, and [`application`] reads the application's own counters from Python. [`utilities`]
+//! has functions and classes that applications use beside the server.
+//!
+//! The typed interface is `python/wse_server/_wse_accel.pyi`. "The reference" in this crate is the original WSE server,
+//! whose names, defaults and data format this one keeps.
 
 mod application;
 mod arguments;
@@ -25,7 +30,7 @@ mod topics;
 mod utilities;
 mod values;
 
-/// The module; the package `wse_server` gives its classes their public names.
+/// The extension module. The package `wse_server` exports its classes and functions under their public names.
 #[pyo3::pymodule]
 mod _wse_accel {
     #[pymodule_export]

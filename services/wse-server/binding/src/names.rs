@@ -1,25 +1,25 @@
-//! Strings that come again and again (keys of objects, message types, words), kept as Python strings.
+//! A cache of short strings that occur often (keys of objects, message types, common values), kept as Python strings.
 //!
-//! A small table that forgets: a new string takes the place of the one that shares its slot. It must stay small enough
-//! to live in the first-level cache.
+//! The table has a fixed size. A new string replaces the one in its slot. The table must stay small enough for the
+//! first-level CPU cache.
 
 use pyo3::{prelude::*, types::PyString};
 
-/// A power of two; with 40 bytes a slot, 20 KiB.
+/// A power of two. With 40 bytes a slot the table takes 20 KiB.
 const SLOTS: usize = 512;
-/// Longer strings are made anew each time: they are rare as keys, and comparing them costs what making them costs.
+/// Longer strings are created each time. They are rare as keys, and comparing one costs as much as creating it.
 const LONGEST_BYTES: usize = 30;
-/// Values up to this length are words of a vocabulary more often than not; longer ones are times, ids and texts.
+/// String values up to this length are mostly from a small vocabulary. Longer ones are mostly times, ids and free text.
 const LONGEST_WORD_BYTES: usize = 16;
 
-/// One remembered string.
+/// A cached string, with its UTF-8 bytes for the comparison.
 struct Slot {
     bytes: [u8; LONGEST_BYTES],
     length: u8,
     text: Option<Py<PyString>>,
 }
 
-/// The table.
+/// The table of cached strings.
 pub(crate) struct Names {
     slots: Vec<Slot>,
 }
@@ -32,7 +32,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The Python string for `text`, the same object as last time where the table still has it.
+    /// The Python string for `text`. It is the same object as in the last call if the table still holds it.
     pub(crate) fn get<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
         let bytes = text.as_bytes();
         if bytes.len() > LONGEST_BYTES {
@@ -53,13 +53,13 @@ impl Names {
     }
 }
 
-/// The string of a value: from the table if it is short.
+/// The Python string for a value, from the table if it is short.
 pub(crate) fn value<'py>(names: &mut Names, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
     if text.len() > LONGEST_WORD_BYTES { PyString::new(py, text) } else { names.get(py, text) }
 }
 
-/// One of `slots` (a power of two) from the length and both ends: names that differ only in the middle share one, and
-/// take turns.
+/// The slot of a string among `slots` (a power of two), computed from its length and both ends. Names that differ only
+/// in the middle share a slot and replace each other.
 pub(crate) fn slot_of(bytes: &[u8], slots: usize) -> usize {
     let (head, tail) = if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
         (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))

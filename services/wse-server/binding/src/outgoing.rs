@@ -1,6 +1,7 @@
-//! Python objects into JSON and MessagePack, with no tree in between: how an event leaves an application.
+//! Encodes Python objects as JSON and MessagePack without an intermediate tree, for the events that an application
+//! sends.
 //!
-//! What an object becomes is what it becomes in the reference, but where that would lose something without a word.
+//! Each object is encoded as in the reference, except where that would lose data without an error.
 
 use std::{borrow::Cow, cell::RefCell};
 
@@ -20,10 +21,11 @@ use wse_engine::{
     events::{Event, Value, sort_members},
 };
 
-/// How deep an event may nest, itself included: as deep as the usual parsers read.
+/// The most containers within one another, the event included. Common parsers read this depth.
 const MAXIMAL_DEPTH: usize = 128;
 
-/// Sends an event to one connection; the interpreter is held only while its objects are read. Returns the payload's size.
+/// Sends an event to one connection. The interpreter is held only while Python objects are read. Returns the size of
+/// the payload in bytes, or 0 if nothing was sent.
 pub(crate) fn send(
     py: Python<'_>,
     server: &Server,
@@ -40,18 +42,18 @@ pub(crate) fn send(
     }
 }
 
-/// What Python raised while an object was written.
+/// The exception that Python raised while an object was written.
 type Raised = RefCell<Option<PyErr>>;
 
-/// An object that is to be written.
+/// A Python object that is being written.
 struct Object<'a, 'py> {
     object: Bound<'py, PyAny>,
-    /// How many containers it lies in.
+    /// The number of containers around it.
     depth: usize,
     raised: &'a Raised,
 }
 
-/// A name of a member: mostly the string that Python holds.
+/// The name of a member: the string that Python holds, or a converted one.
 enum Name {
     Held(PyBackedStr),
     Made(String),
@@ -66,12 +68,12 @@ impl AsRef<str> for Name {
     }
 }
 
-/// Text of Python's. Half of a surrogate pair, which is no text, becomes U+FFFD.
+/// The text of a Python string. An unpaired surrogate, which UTF-8 can't represent, becomes U+FFFD.
 fn text<'a>(string: &'a Bound<'_, PyString>) -> Cow<'a, str> {
     string.to_string_lossy()
 }
 
-/// A key: text as it is, anything else as `str()` has it.
+/// The text of a key: a string is kept, anything else is converted with `str()`.
 fn name(key: &Bound<'_, PyAny>) -> PyResult<Name> {
     match key.cast::<PyString>() {
         Ok(string) => match PyBackedStr::try_from(string.clone()) {
@@ -82,26 +84,26 @@ fn name(key: &Bound<'_, PyAny>) -> PyResult<Name> {
     }
 }
 
-/// The members of a mapping, in its order.
+/// The members of a dict, in its order.
 fn members<'a, 'py>(
     dict: &Bound<'py, PyDict>,
     depth: usize,
     raised: &'a Raised,
 ) -> PyResult<Vec<(Name, Object<'a, 'py>)>> {
-    // All of them first: to make a key text can run Python, which may change the mapping.
+    // All items are collected first, because converting a key to text can run Python code that changes the dict.
     let items: Vec<_> = dict.iter().collect();
     items.into_iter().map(|(key, object)| Ok((name(&key)?, Object { object, depth, raised }))).collect()
 }
 
 impl<'a, 'py> Object<'a, 'py> {
-    /// Ends the writing with what Python raised.
+    /// Keeps the exception that Python raised, and returns the serializer error that ends the encoding.
     fn fail<E: serde::ser::Error>(&self, error: PyErr) -> E {
         let told = E::custom(&error);
         *self.raised.borrow_mut() = Some(error);
         told
     }
 
-    /// The depth of what is inside.
+    /// The depth of the objects inside this one.
     fn deeper<E: serde::ser::Error>(&self) -> Result<usize, E> {
         if self.depth < MAXIMAL_DEPTH {
             return Ok(self.depth + 1);
@@ -125,7 +127,7 @@ impl<'a, 'py> Object<'a, 'py> {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let depth = self.deeper()?;
-        // All of them first, as above.
+        // All items are collected first, because writing one can run Python code that changes the list.
         let items: Vec<_> = items.map(|object| Object { object, depth, raised: self.raised }).collect();
         let mut sequence = serializer.serialize_seq(Some(items.len()))?;
         for item in &items {
@@ -134,7 +136,7 @@ impl<'a, 'py> Object<'a, 'py> {
         sequence.end()
     }
 
-    /// An integer beyond 64 signed bits is text: as a number it would come out as another one.
+    /// An integer beyond 64 signed bits is written as text, because it would lose digits as a number.
     fn integer<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.object.extract::<i64>() {
             Ok(integer) => serializer.serialize_i64(integer),
@@ -142,7 +144,7 @@ impl<'a, 'py> Object<'a, 'py> {
         }
     }
 
-    /// A time by its `isoformat()`, anything else by its `str()`.
+    /// Writes the `isoformat()` of an object that has that method, such as a date or time, or else its `str()`.
     fn other<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let py = self.object.py();
         let method = self.object.getattr_opt(intern!(py, "isoformat")).map_err(|error| self.fail(error))?;
@@ -160,7 +162,7 @@ impl<'a, 'py> Object<'a, 'py> {
         serializer.serialize_str(&text(&told))
     }
 
-    /// The bytes of whatever has a buffer that Python calls binary.
+    /// The content of `bytes`, `bytearray` and `memoryview` objects; `None` for other types.
     fn bytes(&self) -> Option<PyResult<Vec<u8>>> {
         if let Ok(bytes) = self.object.cast::<PyBytes>() {
             return Some(Ok(bytes.as_bytes().to_vec()));
@@ -170,7 +172,7 @@ impl<'a, 'py> Object<'a, 'py> {
     }
 }
 
-/// Two digits for each byte.
+/// Two lower-case hexadecimal digits for each byte.
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
@@ -186,7 +188,7 @@ impl Serialize for Object<'_, '_> {
         if object.is_none() {
             return serializer.serialize_unit();
         }
-        // Before integers, of which Python takes it for one.
+        // Before the test for integers, because `bool` is a subclass of `int`.
         if let Ok(value) = object.cast::<PyBool>() {
             return serializer.serialize_bool(value.is_true());
         }
@@ -195,7 +197,7 @@ impl Serialize for Object<'_, '_> {
         }
         if let Ok(value) = object.cast::<PyFloat>() {
             let value = value.value();
-            // JSON has no such numbers.
+            // JSON has no NaN and no infinities; they become null.
             return if value.is_finite() { serializer.serialize_f64(value) } else { serializer.serialize_unit() };
         }
         if let Ok(dict) = object.cast::<PyDict>() {

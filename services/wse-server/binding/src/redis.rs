@@ -1,4 +1,4 @@
-//! Redis between instances, as methods of `RustWSEServer`.
+//! The methods of `RustWSEServer` that connect it with the other instances through Redis.
 
 use pyo3::{
     exceptions::{PyOSError, PyRuntimeError, PyValueError},
@@ -42,7 +42,8 @@ impl RustWSEServer {
     }
 }
 
-/// A URL is what was given; everything else is the state of things.
+/// The Python exception for a Redis error: `ValueError` for the URL, `OSError` for a thread that can't start,
+/// `RuntimeError` for the rest.
 fn told(error: RedisError) -> PyErr {
     match error {
         RedisError::Address(error) => PyValueError::new_err(error.to_string()),

@@ -1,6 +1,7 @@
-//! A started server, as batches, views and threads share it, with what is cached for them.
+//! A started server that batches, views and threads share, with the caches that belong to it.
 //!
-//! Locks here are held for a lookup only, never while Python could run: whoever waits for them may hold the interpreter.
+//! A lock of this module is held for a lookup only and never while Python code could run, because a thread that waits
+//! for the lock may hold the interpreter.
 
 use std::{
     collections::HashMap,
@@ -25,17 +26,18 @@ use crate::{
     values::{Decoder, Integers, Malformed},
 };
 
-/// How long the engine may wait before we look for signals.
+/// The longest wait in the engine before Python's signals are checked.
 const SIGNAL_SLICE: Duration = Duration::from_millis(50);
 
-/// A started server. It may have stopped since: what it received can still be drained.
+/// A started server. It may have stopped since; messages that it received can still be drained.
 pub(crate) struct Running {
     pub(crate) server: Server,
-    /// Set when the last event was queued: the engine says that it stops before it has closed its connections.
+    /// Set when the last event is queued. The engine's own flag is no substitute: it changes before the connections are
+    /// closed.
     finished: AtomicBool,
-    /// The table of names, unless someone is using it.
+    /// The table of names; `None` while a thread uses it.
     names: Mutex<Option<Names>>,
-    /// The shapes of messages, unless someone is using them.
+    /// The shapes of messages; `None` while a thread uses them.
     shapes: Mutex<Option<Shapes>>,
     ids: Mutex<HashMap<u64, Py<PyString>, BuildHasherDefault<KeyHasher>>>,
 }
@@ -51,19 +53,20 @@ impl Running {
         })
     }
 
-    /// Stops the engine. Not to be called with the interpreter held: the engine's threads may want it.
+    /// Stops the engine. The caller must not hold the interpreter, because the engine's threads may need it to finish.
     pub(crate) fn stop(&self) {
         self.server.stop();
         self.finished.store(true, Ordering::SeqCst);
         self.server.wake_drain();
     }
 
-    /// Whether nothing more will be queued.
+    /// Whether the last event is queued.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::SeqCst)
     }
 
-    /// Runs `work` with the table of names; two threads at once have one each, and the later table is kept.
+    /// Runs `work` with the table of names. If two threads do this at the same time, each has a table, and the one
+    /// returned last is kept.
     pub(crate) fn with_names<T>(&self, work: impl FnOnce(&mut Names) -> T) -> T {
         let mut names = lock(&self.names).take().unwrap_or_default();
         let result = work(&mut names);
@@ -79,7 +82,7 @@ impl Running {
         result
     }
 
-    /// The connection's id: one Python string for all that ask. `None` once its last batch was dropped.
+    /// The id of a connection, as one Python string that all callers share. `None` after its last batch is dropped.
     pub(crate) fn id<'py>(&self, py: Python<'py>, key: ConnectionKey) -> Option<Bound<'py, PyString>> {
         if let Some(id) = lock(&self.ids).get(&key.as_u64()) {
             return Some(id.bind(py).clone());
@@ -89,13 +92,13 @@ impl Running {
         Some(ids.entry(key.as_u64()).or_insert_with(|| id.unbind()).bind(py).clone())
     }
 
-    /// JSON of our own, as Python objects.
+    /// Decodes JSON that the engine wrote, for example a snapshot, into Python objects.
     pub(crate) fn decoded<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let decoded = self.with_names(|names| Decoder::new(py, names, Integers::Exact).json(json));
         decoded.map_err(|Malformed(why)| PyRuntimeError::new_err(why))
     }
 
-    /// Connections of which nothing will come any more.
+    /// Forgets the ids of connections that have no further events.
     pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
         let mut ids = lock(&self.ids);
         if !ids.is_empty() {
@@ -103,7 +106,8 @@ impl Running {
         }
     }
 
-    /// Waits for messages without the interpreter, and looks for signals now and then.
+    /// Waits for messages without the interpreter. Checks Python's signals at least every [`SIGNAL_SLICE`], so Ctrl-C
+    /// interrupts the wait.
     pub(crate) fn drain(&self, py: Python<'_>, most: usize, timeout: Duration) -> PyResult<Batch> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -117,12 +121,12 @@ impl Running {
     }
 }
 
-/// Locks what is whole between any two calls on it.
+/// Locks a mutex and ignores poisoning. Its content must be consistent between any two calls on it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keys are unique already and not chosen by clients: one multiplication spreads them.
+/// Hashes connection keys. They are unique and not chosen by clients, so one multiplication spreads them well enough.
 #[derive(Default)]
 struct KeyHasher(u64);
 
@@ -140,7 +144,8 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// An error of the kernel's keeps its number, by which Python finds the class.
+/// The Python exception for a failed start. An error of the kernel keeps its number, from which Python derives the
+/// class.
 pub(crate) fn start_error(error: StartError) -> PyErr {
     match &error {
         StartError::Listen { source, .. } | StartError::Resource { source, .. } => {
@@ -153,7 +158,8 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
     }
 }
 
-/// A server left running must not call into an interpreter that is going away. It isn't kept alive for this.
+/// Stops the server when the interpreter exits, because its threads must not call into an interpreter that shuts down.
+/// The registration holds a weak reference and doesn't keep the server alive.
 pub(crate) fn stop_at_exit(py: Python<'_>, running: &Arc<Running>) -> PyResult<()> {
     let running = Arc::downgrade(running);
     let stop = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {

@@ -1,4 +1,5 @@
-//! `RustWSEServer`: the reference's class, its names and its defaults, on our engine.
+//! `RustWSEServer`: the Python class of the server, with the names and defaults of the reference and this project's
+//! engine.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -31,16 +32,17 @@ pub(crate) struct RustWSEServer {
     state: Mutex<State>,
 }
 
-/// What changes over a server's life.
+/// The part of a server that changes after its construction.
 #[derive(Default)]
 struct State {
-    /// Kept after a stop: what was received can still be drained.
+    /// `None` before the first start. It is kept after a stop, because messages that were received can still be
+    /// drained.
     running: Option<Arc<Running>>,
     mode: Mode,
     dispatcher: Option<JoinHandle<()>>,
 }
 
-/// How the application gets its messages.
+/// How the application receives its messages. The first call that chooses decides.
 #[derive(Default)]
 enum Mode {
     #[default]
@@ -51,7 +53,8 @@ enum Mode {
 
 impl RustWSEServer {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Held for a look or an assignment only, so never half-way and never while Python runs.
+        // The lock is held for one read or assignment only and never while Python runs, so a panic can't leave it half
+        // changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,7 +70,7 @@ impl RustWSEServer {
         self.running().is_some_and(|running| running.server.is_running())
     }
 
-    /// What may be drained; refused where callbacks get it.
+    /// The started server, for the drain methods. It is an error if callbacks are set, because they get every message.
     fn drainable(&self) -> PyResult<Arc<Running>> {
         if matches!(self.state().mode, Mode::Callbacks(_)) {
             return Err(PyRuntimeError::new_err(
@@ -77,7 +80,8 @@ impl RustWSEServer {
         self.started()
     }
 
-    /// Stops the engine and the dispatcher. Without the interpreter, which both may be waiting for.
+    /// Stops the engine and the dispatcher thread. The caller must not be attached to the interpreter, because both
+    /// threads may be waiting for it.
     fn shut_down(&self) {
         let (running, dispatcher) = {
             let mut state = self.state();
@@ -86,7 +90,7 @@ impl RustWSEServer {
         if let Some(running) = running {
             running.stop();
         }
-        // A callback may call stop(): its thread can't wait for itself, and ends by itself.
+        // A callback may call stop(). The dispatcher thread can't join itself; it ends when the callback returns.
         if let Some(thread) = dispatcher.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             thread.join().expect("the dispatcher hands every error to Python and has no panics of its own");
         }
@@ -96,7 +100,7 @@ impl RustWSEServer {
 impl Drop for RustWSEServer {
     fn drop(&mut self) {
         if self.is_on() {
-            // None: the interpreter is going away, and the process with it.
+            // `None` means that the interpreter is shutting down; the process ends with it.
             let _ = Python::try_attach(|py| py.detach(|| self.shut_down()));
         }
     }
@@ -104,7 +108,7 @@ impl Drop for RustWSEServer {
 
 #[pymethods]
 impl RustWSEServer {
-    // The list of arguments is the reference's.
+    // The arguments and their order are the reference's.
     #[allow(clippy::too_many_arguments)]
     #[new]
     #[pyo3(signature = (
@@ -291,7 +295,7 @@ impl RustWSEServer {
             }
             std::mem::replace(&mut state.mode, Mode::Callbacks(callbacks))
         };
-        // After the lock: dropping callables can run Python.
+        // Dropped after the lock is released, because dropping a callable can run Python code.
         drop(before);
         Ok(())
     }

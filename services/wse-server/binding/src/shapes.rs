@@ -1,9 +1,10 @@
-//! Messages that look like one before: decoded by what differs from it.
+//! Decodes a JSON message faster when it resembles an earlier message of its type.
 //!
-//! Messages of one type mostly have the same keys in the same order. Of one such message a [`Shape`] keeps the text, the
-//! places of its numbers, strings and words in it, and the objects that it became. The next message is compared with that
-//! text; where all that lies between the values is equal, its objects are copies of those kept, with the values put in
-//! that differ. Nothing is guessed: a message that differs in anything else is decoded in full.
+//! Messages of one type mostly have the same keys in the same order. A [`Shape`] keeps one such message: its text, the
+//! positions of its scalars (numbers, strings, `true`, `false`, `null`) in that text, and the Python objects that it
+//! was decoded to. The next message is compared with the kept text. If everything between the scalars is equal, the
+//! kept objects are copied and the scalars that differ are replaced. A message that differs in anything else is decoded
+//! in full, so the result never depends on a guess.
 
 use pyo3::{
     IntoPyObjectExt,
@@ -19,24 +20,25 @@ use survey::Survey;
 
 mod survey;
 
-/// How many shapes are kept, by message type; a power of two.
+/// How many shapes are kept. A hash of the message type selects one, so this is a power of two.
 const SHAPES: usize = 64;
-/// Longer messages are not worth a copy of their text.
+/// Shapes are not kept of longer messages, because their text would be copied.
 const LONGEST_BYTES: usize = 4096;
 const MOST_CONTAINERS: usize = 8;
 const MOST_SCALARS: usize = 32;
-/// Messages of other shapes that a shape outlives when it fitted none; each time that happens, twice as many.
+/// How many messages may miss a new shape before it is replaced. This doubles with each replacement, up to
+/// [`LONGEST_PATIENCE`], and starts again after a hit.
 const FIRST_PATIENCE: u32 = 8;
 const LONGEST_PATIENCE: u32 = 1024;
 
-/// The shapes of the last messages, by type.
+/// The shapes of recent messages, one for each hash of a message type.
 pub(crate) struct Shapes {
     entries: Vec<Entry>,
 }
 
 struct Entry {
     shape: Option<Shape>,
-    /// How many messages may miss before another shape is learned; a hit pays for a miss.
+    /// How many more messages may miss before another shape is kept. Each hit adds one, each miss takes one.
     credit: u32,
     patience: u32,
 }
@@ -49,7 +51,7 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// Decodes a JSON message of a type as `decoder` would.
+    /// Decodes a JSON message of a type, with the same result as `decoder` alone.
     pub(crate) fn json<'py>(
         &mut self,
         decoder: &mut Decoder<'_, 'py>,
@@ -74,16 +76,16 @@ impl Shapes {
     }
 }
 
-/// One message that others are compared with.
+/// A kept message with which others are compared.
 struct Shape {
     text: Box<[u8]>,
-    /// Each after the one that holds it.
+    /// A container always stands after the one that holds it.
     containers: Vec<Container>,
     /// In the order of the text.
     scalars: Vec<Scalar>,
 }
 
-/// A dict or a list, and where it belongs; the outermost belongs nowhere.
+/// A dict or a list, and its position in the container that holds it. The outermost has no parent.
 struct Container {
     pattern: Pattern,
     parent: Option<(usize, Place)>,
@@ -94,7 +96,7 @@ enum Pattern {
     List(Py<PyList>),
 }
 
-/// A number, string or word: where its text is, and where its value belongs.
+/// A number, string, `true`, `false` or `null`: its position in the text, and its place in the container `holder`.
 struct Scalar {
     start: usize,
     end: usize,
@@ -107,11 +109,12 @@ enum Place {
     Index(usize),
 }
 
-/// A scalar that differs, and where its text is in the new message.
+/// A scalar that differs: its index, and the start and end of its text in the new message.
 type Difference = (usize, usize, usize);
 
 impl Shape {
-    /// The shape of a message and of what it became; absent when it is too large or has something unusual in it.
+    /// The shape of a message and of its decoded value. `None` if the message is too large, or if its text and its
+    /// value can't be matched.
     fn of(text: &[u8], value: &Bound<'_, PyAny>) -> Option<Self> {
         if text.len() > LONGEST_BYTES {
             return None;
@@ -144,7 +147,7 @@ impl Shape {
     }
 }
 
-/// Compares a message with a shape's text: the scalars that differ; nothing when anything else does.
+/// Compares a message with a shape's text and returns the scalars that differ. `None` if anything else differs.
 fn differences<'r>(
     text: &[u8],
     scalars: &[Scalar],
@@ -157,7 +160,7 @@ fn differences<'r>(
         known = scalar.end;
         let token = &text[scalar.start..scalar.end];
         match same(token, data, at) {
-            // A number may go on where the known one ended.
+            // A number in the new message may be longer than the known one, with the same beginning.
             Some(end) if token[0] == b'"' || !data.get(end).is_some_and(|byte| is_of_number(*byte)) => at = end,
             _ => {
                 let end = at + scalar_length(&data[at..])?;
@@ -170,13 +173,13 @@ fn differences<'r>(
     (same(&text[known..], data, at)? == data.len()).then_some(&room[..found])
 }
 
-/// Where `data` goes on after `expected`, if that is what it has at `at`.
+/// The position in `data` after `expected`, or `None` if `data` has other bytes at `at`.
 fn same(expected: &[u8], data: &[u8], at: usize) -> Option<usize> {
     let end = at + expected.len();
     (data.get(at..end)? == expected).then_some(end)
 }
 
-/// How long the scalar is that `text` starts with; absent for containers and for strings with escapes.
+/// The length of the scalar at the start of `text`. `None` for containers and for strings with escapes.
 fn scalar_length(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'"' => {
@@ -192,11 +195,11 @@ fn is_of_number(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
 }
 
-/// The value of a scalar's text; absent when it is malformed.
+/// The Python value of a scalar's text; `None` if it is malformed.
 fn scalar_value<'py>(decoder: &mut Decoder<'_, 'py>, token: &[u8]) -> Option<Bound<'py, PyAny>> {
     match token {
         [b'"', text @ .., b'"'] => Some(decoder.string(simdutf8::basic::from_utf8(text).ok()?)),
-        // As many digits as surely fit.
+        // Any number of 18 digits fits in 64 bits.
         [b'1'..=b'9', rest @ ..] if rest.len() < 18 && rest.iter().all(u8::is_ascii_digit) => {
             let number = token.iter().fold(0_i64, |number, digit| number * 10 + i64::from(digit - b'0'));
             number.into_bound_py_any(decoder.py()).ok()
@@ -219,7 +222,7 @@ mod tests {
     use super::*;
     use crate::{names::Names, values::Integers};
 
-    /// Decodes messages of one type in a row, each with the shapes that those before left, and in full.
+    /// Decodes messages of one type one after another, each with the shapes of the previous ones and in full.
     fn decode_both(messages: &[&str], check: impl Fn(Result<Bound<'_, PyAny>, Malformed>, Option<Bound<'_, PyAny>>)) {
         Python::initialize();
         Python::attach(|py| {
@@ -235,7 +238,7 @@ mod tests {
     fn assert_equal(messages: &[&str]) {
         decode_both(messages, |by_shape, in_full| match (by_shape, in_full) {
             (Ok(by_shape), Some(in_full)) => {
-                // Their representations differ where True meets 1, 1.0 meets 1, or the order of keys differs.
+                // The comparison is by `repr`, because `==` ignores the order of keys and that True, 1 and 1.0 differ.
                 assert_eq!(by_shape.repr().unwrap().to_string(), in_full.repr().unwrap().to_string(), "{messages:?}");
             }
             (by_shape, in_full) => assert!(by_shape.is_err() && in_full.is_none(), "{messages:?}"),
@@ -327,7 +330,7 @@ mod tests {
         });
     }
 
-    /// JSON texts of few structures with varied values, so that shapes fit often and just not.
+    /// JSON texts of a few structures with varied values, so that shapes often fit and often just miss.
     fn message() -> impl Strategy<Value = String> {
         let scalar = prop_oneof![
             any::<i64>().prop_map(|number| number.to_string()),

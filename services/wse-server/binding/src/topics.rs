@@ -1,4 +1,4 @@
-//! Subscriptions, publications, recovery and presence of `RustWSEServer`.
+//! The methods of `RustWSEServer` for subscriptions, publications, recovery and presence.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use wse_engine::{JoinError, Position, PresenceError, Recovered, TopicAcl, TopicE
 
 use crate::server::RustWSEServer;
 
-/// What became of each topic of a subscription with recovery; nothing where there is no past.
+/// The outcome for each topic of a subscription with recovery. `None` if the topic has no history.
 type Outcomes = BTreeMap<String, Option<Recovered>>;
 
 #[pymethods]
@@ -146,7 +146,8 @@ impl RustWSEServer {
     }
 }
 
-/// A limit is the state of a connection, as in the reference; everything else is what was given.
+/// The Python exception for a topic error: `RuntimeError` for a limit of the connection, as in the reference,
+/// `ValueError` for an invalid argument.
 fn refused(error: TopicError) -> PyErr {
     match error {
         TopicError::TooManySubscriptions { .. } => PyRuntimeError::new_err(error.to_string()),
@@ -154,7 +155,7 @@ fn refused(error: TopicError) -> PyErr {
     }
 }
 
-/// Presence that is off is the state of a server.
+/// The Python exception for a presence error: `RuntimeError` if presence is off, `ValueError` for an invalid argument.
 fn unfit(error: PresenceError) -> PyErr {
     match error {
         PresenceError::Off => PyRuntimeError::new_err(error.to_string()),
@@ -162,7 +163,7 @@ fn unfit(error: PresenceError) -> PyErr {
     }
 }
 
-/// What a user says about itself, as Python's own encoder writes it: too rare to be worth another one.
+/// Encodes a user's presence data with Python's `json` module. This is too rare to need an encoder of its own.
 fn json(data: &Bound<'_, PyDict>) -> PyResult<String> {
     let py = data.py();
     let options = PyDict::new(py);
@@ -170,7 +171,7 @@ fn json(data: &Bound<'_, PyDict>) -> PyResult<String> {
     py.import("json")?.call_method(intern!(py, "dumps"), (data,), Some(&options))?.extract()
 }
 
-/// An epoch as clients are told it.
+/// Parses an epoch from the 8 hexadecimal digits that clients receive.
 fn number(epoch: &str) -> PyResult<u32> {
     u32::from_str_radix(epoch, 16)
         .map_err(|_| PyValueError::new_err(format!("epoch is {epoch:?}: give the 8 hexadecimal digits of a stamp")))

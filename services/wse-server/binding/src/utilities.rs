@@ -1,5 +1,6 @@
-//! What applications of the protocol need beside the server, for Python: types in, types out. What it does is in the
-//! crate `wse-utilities`; its contract is the second half of `python/wse_server/_wse_accel.pyi`.
+//! Python functions and classes that applications of the protocol use beside the server. They convert types and errors;
+//! the crate `wse-utilities` does the work. Their typed interface is the second half of
+//! `python/wse_server/_wse_accel.pyi`.
 
 pub(crate) mod breaker;
 pub(crate) mod bucket;
@@ -24,34 +25,35 @@ use pyo3::{exceptions::PyValueError, marker::Ungil, prelude::*};
 
 use crate::{names::Names, running::lock};
 
-/// Work on more bytes than these takes longer than letting other threads run meanwhile.
+/// From this size on, the work takes longer than releasing the interpreter to other threads.
 const LONG_BYTES: usize = 16 << 10;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// The table of names, unless someone is using it.
+/// The table of names; `None` while a thread uses it.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// Seconds of a clock that never goes back.
+/// Seconds since the module was first used, from a monotonic clock.
 fn now_seconds() -> f64 {
     START.elapsed().as_secs_f64()
 }
 
-/// A value that is refused: what it is and what would do is in the error's own words.
+/// A `ValueError` with the error's message, which says which value is refused and what is allowed.
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Does `work` on so many bytes; where they are many, other threads run meanwhile.
+/// Runs `work`, which handles this many bytes. Above [`LONG_BYTES`] it releases the interpreter meanwhile.
 fn on_bytes<T: Ungil>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Ungil) -> T {
     if bytes > LONG_BYTES { py.detach(work) } else { work() }
 }
 
-/// Runs `work` with the table of names; two threads at once have one each, and the later table is kept.
+/// Runs `work` with the table of names. If two threads do this at the same time, each has a table, and the one returned
+/// last is kept.
 fn with_names<T>(work: impl FnOnce(&mut Names) -> T) -> T {
     let mut names = lock(&NAMES).take().unwrap_or_default();
     let result = work(&mut names);
     let previous = lock(&NAMES).replace(names);
-    // Outside the lock: to drop Python's objects is to run Python.
+    // Dropped after the lock is released, because dropping Python objects can run Python code.
     drop(previous);
     result
 }

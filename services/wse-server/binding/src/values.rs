@@ -1,6 +1,7 @@
-//! Message bytes straight into Python objects, JSON and MessagePack by one visitor, with no tree in between.
+//! Decodes the bytes of messages into Python objects without an intermediate tree. One visitor serves JSON and
+//! MessagePack.
 //!
-//! Only whole messages are decoded here; what to do with one that is malformed is the caller's decision.
+//! Only complete messages are decoded here. The caller decides what happens with a malformed one.
 
 use pyo3::{
     IntoPyObjectExt, intern,
@@ -11,57 +12,58 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use crate::names::{self, Names};
 
-/// What becomes of integers between 2^63 and 2^64.
+/// How integers from 2^63 to 2^64 - 1 are decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integers {
-    /// They stay integers.
+    /// As Python integers, without loss.
     Exact,
-    /// They become floats, as in the reference.
+    /// As Python floats, as the reference does.
     Reference,
 }
 
-/// Decodes the values of one message after another.
+/// Decodes the values of messages, one message after another.
 pub(crate) struct Decoder<'a, 'py> {
     py: Python<'py>,
     names: &'a mut Names,
     integers: Integers,
 }
 
-/// The message is malformed.
+/// The message can't be decoded; the text is the reason.
 #[derive(Debug)]
 pub(crate) struct Malformed(pub(crate) String);
 
 impl<'a, 'py> Decoder<'a, 'py> {
-    /// A decoder that remembers names in `names`.
+    /// A decoder that takes strings from `names` and adds new ones to it.
     pub(crate) fn new(py: Python<'py>, names: &'a mut Names, integers: Integers) -> Self {
         Self { py, names, integers }
     }
 
-    /// The interpreter.
+    /// The token of the interpreter that this thread is attached to.
     pub(crate) fn py(&self) -> Python<'py> {
         self.py
     }
 
-    /// A string, from the table of names if it is short.
+    /// A Python string. Short ones come from the table of names.
     pub(crate) fn string(&mut self, text: &str) -> Bound<'py, PyAny> {
         names::value(self.names, self.py, text).into_any()
     }
 
-    /// A JSON message.
+    /// Decodes a JSON message and shortens the keys of its envelope: `type` becomes `t`, `payload` becomes `p`.
     pub(crate) fn json(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
         let value = self.json_value(data)?;
         self.shorten(value)
     }
 
-    /// A MessagePack message that the engine found valid: one value, complete, with nothing behind it.
+    /// Decodes a MessagePack message and shortens its keys as [`Self::json`] does. The engine must have found it valid:
+    /// one complete value with nothing behind it.
     pub(crate) fn messagepack(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
         let value = self.messagepack_value(data)?;
         self.shorten(value)
     }
 
-    /// JSON that is no message: nothing is renamed.
+    /// Decodes JSON that isn't a message; no key is renamed.
     pub(crate) fn json_value(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
-        // Checked once for the whole text instead of once for each string in it.
+        // UTF-8 is checked once for the whole text instead of once for each string.
         let text = simdutf8::basic::from_utf8(data).map_err(malformed)?;
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let value = self.deserialize(&mut deserializer).map_err(malformed)?;
@@ -69,12 +71,12 @@ impl<'a, 'py> Decoder<'a, 'py> {
         Ok(value)
     }
 
-    /// MessagePack that is no message, valid as [`Self::messagepack`] wants it: nothing is renamed.
+    /// Decodes MessagePack that isn't a message; no key is renamed. It must be valid as for [`Self::messagepack`].
     pub(crate) fn messagepack_value(&mut self, data: &[u8]) -> Result<Bound<'py, PyAny>, Malformed> {
         self.deserialize(&mut rmp_serde::Deserializer::from_read_ref(data)).map_err(malformed)
     }
 
-    /// Renames the long names of an envelope (`type`, `payload`) to the short ones, unless those are taken.
+    /// Renames the keys `type` and `payload` of an envelope to `t` and `p`, unless it has those keys already.
     fn shorten(&mut self, value: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Malformed> {
         if let Ok(envelope) = value.cast::<PyDict>() {
             let py = self.py;
@@ -146,7 +148,7 @@ impl<'de, 'py> Visitor<'de> for &mut Decoder<'_, 'py> {
         Ok(PyBytes::new(self.py, value).into_any())
     }
 
-    /// A MessagePack extension: its type and its bytes, as a list.
+    /// A MessagePack extension becomes a list of its type and its bytes.
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
     }
@@ -169,7 +171,8 @@ impl<'de, 'py> Visitor<'de> for &mut Decoder<'_, 'py> {
     }
 }
 
-/// Decodes a key: a string from the table of names; in MessagePack anything, of which Python refuses what can't be hashed.
+/// Decodes a key of a map. Strings come from the table of names. A MessagePack key can have any type; Python refuses it
+/// if it isn't hashable.
 struct Key<'d, 'a, 'py>(&'d mut Decoder<'a, 'py>);
 
 impl<'de, 'py> DeserializeSeed<'de> for Key<'_, '_, 'py> {

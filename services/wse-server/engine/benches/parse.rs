@@ -1,4 +1,4 @@
-//! What a message costs before the kernel is counted: framing, type, and the handshake.
+//! The CPU cost of a message without the kernel's part: framing, finding the type, and the handshake.
 
 use std::hint::black_box;
 
@@ -13,11 +13,11 @@ use wse_engine::{
     receive::{Receiver, Step, client_frame},
 };
 
-/// The benchmarks' message: 175 bytes, its keys sorted, so that the type comes last.
+/// The message of the published benchmarks: 175 bytes with sorted keys, so that the type is last.
 const TYPE_LAST: &str = r#"{"p":{"account":"acc_01HQ3","price":5234.75,"qty":2,"score":0.87,"side":"buy","symbol":"ES","tags":["momentum","breakout"],"ts":"2026-02-23T14:30:00.123Z"},"t":"trade_update"}"#;
-/// The same with the type first.
+/// The same message with the type first.
 const TYPE_FIRST: &str = r#"{"t":"trade_update","p":{"account":"acc_01HQ3","price":5234.75,"qty":2,"score":0.87,"side":"buy","symbol":"ES","tags":["momentum","breakout"],"ts":"2026-02-23T14:30:00.123Z"}}"#;
-/// And with something behind it, so that the text has to be walked.
+/// The same message with a field behind the type, so that the whole text must be scanned.
 const TYPE_BETWEEN: &str = r#"{"p":{"account":"acc_01HQ3","price":5234.75,"qty":2,"score":0.87,"side":"buy","symbol":"ES","tags":["momentum","breakout"],"ts":"2026-02-23T14:30:00.123Z"},"t":"trade_update","v":1}"#;
 const SECRET: &[u8] = b"bench-secret-key-for-testing-only";
 const FRAMES: usize = 64;

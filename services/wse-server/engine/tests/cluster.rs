@@ -1,4 +1,4 @@
-//! Instances in a mesh: who finds whom, what goes where, and what becomes of it when links break.
+//! Instances in a full mesh: how they find each other, where publications go, and what happens when links break.
 
 mod client;
 mod node;
@@ -106,7 +106,7 @@ fn a_queue_group_here_and_one_there_each_get_a_message_once() {
     assert_eq!(got, (0..10).collect::<Vec<_>>());
 }
 
-/// An address that nobody listens at.
+/// An address on which no process listens.
 fn unused() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -337,7 +337,7 @@ fn a_peer_of_another_make_gets_and_sends_plain_frames() {
     let one = Node::new(&[]);
     let mut puppet = Puppet::linked(one.address(), "puppet", REFERENCE);
     assert_eq!(puppet.expect(Kind::Resync).payload, b"");
-    // It hasn't said what it wants.
+    // The peer has not sent its subscriptions yet, so it gets every publication.
     one.until_peers(1);
     one.server.broadcast("a", r#"{"t":"x"}"#);
     let came = puppet.expect(Kind::Message);

@@ -1,4 +1,4 @@
-//! What instances know of each other's past and users.
+//! What instances know of each other's history and users.
 
 mod client;
 mod node;
@@ -12,14 +12,14 @@ use wse_engine::{
     ClusterConfig, ClusterTiming, Config, Kind, Position, PresenceConfig, RecoveryConfig, cluster::frame,
 };
 
-/// The stamp and the number of the next message.
+/// The stamp and the number in the next message.
 fn stamped(client: &mut Client) -> (Position, usize) {
     let value: Value = serde_json::from_str(&client.text()).unwrap();
     let epoch = u32::from_str_radix(value["e"].as_str().unwrap(), 16).unwrap();
     (Position { epoch, offset: value["o"].as_i64().unwrap() }, value["p"]["n"].as_u64().unwrap() as usize)
 }
 
-/// Two with recovery, the second of which dialled the first by way of a wire.
+/// Two nodes with recovery. The second connected to the first through a proxy.
 fn with_past() -> (Node, Wire, Node) {
     let one = Node::with_past(&[]);
     let wire = Wire::to(one.address());
@@ -50,14 +50,14 @@ fn what_was_missed_is_replayed_elsewhere_even_while_nobody_there_wanted_it() {
     let (last, _) = (0..5).map(|_| stamped(&mut client)).last().unwrap();
     drop(client);
     until("leaving", || other.server.topic_subscriber_count("a") == 0);
-    // It is still asked for: its clients may come back.
+    // The node keeps its subscription to the topic, because clients may come back.
     publish(&one.server, "a", 10..20);
     until("arriving", || other.stats().received == 20);
     let (mut client, told) = recover(&other, "a", Some(last));
     assert_eq!((told.recovered, told.count, told.position.offset), (true, 15, 19));
     publish(&one.server, "a", 20..25);
     assert_eq!(numbers(&mut client, 20), (5..25).collect::<Vec<_>>());
-    // At home it is the same.
+    // The first node's own history gives the same.
     let (mut client, told) = recover(&one, "a", Some(last));
     assert_eq!((told.recovered, told.count), (true, 20));
     assert_eq!(number(&mut client), 5);
@@ -83,7 +83,7 @@ fn nobody_is_told_that_he_has_everything_when_something_was_lost() {
         let (_client, told) = recover(&other, "b", Some(last));
         assert_eq!((told.recovered, told.count), (false, 0));
     }
-    // From here on it is kept again.
+    // From here on the history is kept again.
     publish(&one.server, "b", 6..8);
     let (middle, _) = std::iter::repeat_with(|| stamped(&mut client)).find(|(_, number)| *number == 6).unwrap();
     let (mut again, told) = recover(&other, "b", Some(middle));
@@ -136,14 +136,14 @@ fn a_topic_that_is_no_longer_asked_for_has_no_past_here() {
     assert!(!recover(&other, "a", Some(last)).1.recovered);
 }
 
-/// One with users.
+/// A node with presence enabled and tokens disabled.
 fn with_users(peers: &[std::net::SocketAddr]) -> Node {
     let keep = ClusterTiming { keep: Duration::from_millis(300), ..timing() };
     let config = Config { presence: Some(PresenceConfig::default()), jwt: None, ..config() };
     Node::with(config, ClusterConfig { timing: keep, ..cluster(peers) })
 }
 
-/// A client without a token; with its id.
+/// A client without a token, and its id.
 fn guest(node: &Node) -> (Client, String) {
     let before = node.server.connections();
     let client = Client::open_with(node.server.address(), "/wse", "");
@@ -181,7 +181,7 @@ fn users_elsewhere_come_change_and_go_as_those_here_do_and_the_application_is_to
     let mut kinds = Vec::new();
     until("telling", || {
         let batch = one.server.drain_batch(100, Duration::from_millis(50));
-        // Shards tell of their connections when they like.
+        // Shards report connection events in any order.
         let told = client::copied(&batch).into_iter().map(|drained| drained.kind);
         kinds.extend(told.filter(|kind| matches!(kind, Kind::PresenceJoin | Kind::PresenceLeave)));
         kinds == [Kind::PresenceJoin, Kind::PresenceLeave]

@@ -1,4 +1,4 @@
-//! From clients to the application: nothing is lost silently, order holds, the books balance.
+//! From clients to the application: no message is lost without being counted, order is kept, and the counters agree.
 
 mod client;
 
@@ -7,7 +7,7 @@ use std::{collections::HashMap, time::Duration};
 use client::{Client, Received, assert_balanced, config, copied, drain, start, text_frame, until};
 use wse_engine::{Config, Delivery, InboundOverflow, Kind, Server};
 
-/// Floods a server with numbered messages over several connections, each from a thread of its own.
+/// Sends numbered messages to a server over several connections, each with its own thread.
 fn flood(server: &Server, connections: usize, messages: u64) -> Vec<std::thread::JoinHandle<(Client, String)>> {
     let address = server.address();
     let flood = move || {
@@ -30,7 +30,7 @@ fn number(data: &[u8]) -> u64 {
 
 #[test]
 fn backpressure_loses_nothing_and_keeps_each_connection_s_order() {
-    // Far less room than is sent, and less in the sockets.
+    // The inbox and the sockets hold far less than is sent.
     let server = start(Config { max_inbound_queue_size: 500, receive_buffer_bytes: 4096, ..config() });
     let (connections, messages) = (8, 20_000);
     let clients = flood(&server, connections, messages);
@@ -65,14 +65,14 @@ fn a_batch_that_is_kept_holds_further_messages_back_and_dropping_it_lets_them_in
         count = kept.iter().map(wse_engine::Batch::len).sum();
         count >= 100
     });
-    // The connect event, and one message that came with the last read at most.
+    // The connect event, and at most one message that arrived with the last read.
     let more = server.drain_batch(1000, Duration::from_millis(200));
     assert!(count + more.len() <= 102, "{count} and {}", more.len());
     drop((kept, more));
     assert!(!drain(&server, 1).is_empty());
     drop(server);
     for client in clients {
-        // A client that the server has hung up on panics, as it should.
+        // The thread of a client whose connection the server closed panics, as expected.
         drop(client.join());
     }
 }
@@ -84,7 +84,7 @@ fn a_client_that_is_faster_than_the_application_is_read_no_further_than_a_few_re
     let frame = text_frame(&format!(r#"{{"pad":"{}"}}"#, "x".repeat(1000)));
     let (messages, size) = (20_000, frame.len());
     let sender = std::thread::spawn(move || {
-        // More than a read takes, each time.
+        // Each write is longer than one read of the server.
         (0..messages / 1000).for_each(|_| client.write(&frame.repeat(1000)));
         client
     });
@@ -95,7 +95,7 @@ fn a_client_that_is_faster_than_the_application_is_read_no_further_than_a_few_re
         delivered += batch.iter().filter(|message| message.kind.is_message()).count();
         furthest = furthest.max((server.stats().bytes.received as usize).saturating_sub(delivered * size));
     }
-    // A read, what is left of the one before it, and what is queued.
+    // One read, the rest of the previous one, and the queued messages.
     assert!(furthest < 1 << 20, "{furthest} bytes ahead");
     drop(sender.join().unwrap());
 }
@@ -112,7 +112,8 @@ fn a_server_told_to_drop_counts_each_message_that_it_drops() {
     let clients: Vec<_> = flood(&server, 2, messages).into_iter().map(|client| client.join().unwrap()).collect();
     until("receiving", || server.stats().messages.received == 2 * messages);
     assert_balanced(&server);
-    // Two of the thousand are connect events, unless one came when it was full: events are never dropped.
+    // Two of the thousand entries are connect events, unless one arrived when the queue was full: events are never
+    // dropped.
     let queued = server.stats().messages.queued;
     assert!((998..=999).contains(&queued), "{queued}");
     assert_eq!(server.inbound_dropped_count(), 2 * messages - queued);
@@ -170,7 +171,7 @@ fn a_connection_s_life_is_told_from_connect_to_disconnect() {
     assert_eq!(story.iter().map(|d| d.kind).collect::<Vec<_>>(), [Kind::AuthConnect, Kind::Raw, Kind::Disconnect]);
     assert_eq!((story[0].data.as_slice(), story[0].message_type.as_deref()), (&b"bench-user"[..], Some(id.as_str())));
     assert_eq!(story[2].message_type.as_deref(), Some(id.as_str()));
-    // Its key is known until the batch that tells of its end is dropped.
+    // The key is known until the batch with its disconnect event is dropped.
     let key = batch.get(2).unwrap().connection;
     assert_eq!(server.connection_id(key).as_deref(), Some(id.as_str()));
     drop(batch);

@@ -1,4 +1,5 @@
-//! Encryption from end to end: exchanged once, applied to what the application says, and to nothing of the protocol's own.
+//! End-to-end encryption. Keys are exchanged once per connection. The application's messages are encrypted, the
+//! protocol's own messages are not.
 
 mod client;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use wse_engine::{Config, Kind, Server, events::Event};
 use wse_utilities::crypto::{self, Key};
 
-/// A client with a key of its own.
+/// A client with its own key pair.
 struct Private {
     client: Client,
     id: String,
@@ -18,7 +19,7 @@ struct Private {
 }
 
 impl Private {
-    /// Connected and greeted; nothing is exchanged yet.
+    /// A client that has received `server_ready` and has not exchanged keys.
     fn new(server: &Server, query: &str) -> Self {
         let mut client = Client::open(server.address(), &format!("/wse?encryption=true{query}"));
         let greeting: Value = serde_json::from_str(&client.text()).unwrap();
@@ -34,7 +35,7 @@ impl Private {
         serde_json::from_str(&self.client.text()).unwrap()
     }
 
-    /// Connected, with a key.
+    /// A client that has exchanged keys.
     fn agreed(server: &Server, query: &str) -> Self {
         let mut it = Self::new(server, query);
         let public = it.public.clone();
@@ -54,7 +55,7 @@ impl Private {
         self.client.send_binary(&[b"E:", &sealed[..]].concat());
     }
 
-    /// The next message, which must be encrypted.
+    /// The next message, decrypted. It must be encrypted.
     fn receive(&mut self) -> Vec<u8> {
         match self.client.receive() {
             Received::Binary(bytes) => {
@@ -96,7 +97,7 @@ fn an_encrypted_message_reaches_the_application_like_text_and_nothing_of_it_is_t
         let Drained { kind: got, data: got_data, message_type: got_type, .. } = drained;
         assert_eq!((got, &got_data[..], got_type.as_deref()), (kind, data, message_type), "{plain:?}");
     }
-    // None of them was answered: the first thing that comes is what was asked for in the open.
+    // None of the messages was answered: the first reply belongs to this unencrypted ping.
     client.client.send_text(r#"{"t":"ping","p":{"timestamp":5}}"#);
     assert!(client.client.text().starts_with(r#"{"c":"WSE","t":"PONG","p":{"client_timestamp":5,"#));
     assert_balanced(&server);
@@ -219,7 +220,7 @@ fn a_key_that_is_none_is_refused_and_a_good_one_may_follow() {
         assert_eq!((&hello["t"], &hello["p"]["features"]["encryption"]), (&json!("server_hello"), &json!(false)));
         assert!(hello["p"].get("encryption_public_key").is_none());
     }
-    // In the open until there is a key.
+    // Messages are unencrypted until keys are exchanged.
     send_event(&server, &client.id, &json!({"t": "x"}));
     assert!(matches!(client.client.receive(), Received::Binary(bytes) if bytes.starts_with(b"{")));
     let public = client.public.clone();
@@ -237,7 +238,7 @@ fn a_client_that_keeps_failing_is_not_listened_to_any_more() {
     }
     let message = client.hello(&public)["p"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("too many attempts"), "{message}");
-    // As if there were no encryption: it is no violation.
+    // It is treated as a client without encryption, which is no violation.
     client.client.text();
     client.client.send_binary(b"E:whatever");
     assert_eq!(drain(&server, 1)[0].kind, Kind::Binary);
@@ -263,7 +264,7 @@ fn a_key_goes_with_its_connection() {
     let server = start(Config { shards: Some(1), ..config() });
     drop(Private::agreed(&server, ""));
     until("leaving", || server.connection_count() == 0);
-    // Most likely in the same slot.
+    // The new connection most likely gets the slot of the closed one.
     let (mut client, id) = Client::ready(server.address());
     send_event(&server, &id, &json!({"t": "x"}));
     assert!(matches!(client.receive(), Received::Binary(bytes) if bytes.starts_with(b"{")));

@@ -1,4 +1,5 @@
-//! Events to clients: completed, in each connection's format, once, at a pace, and the urgent ones first.
+//! Events to clients: completed, in the connection's format, without duplicates, at a limited rate, and the urgent ones
+//! first.
 
 mod client;
 
@@ -10,7 +11,7 @@ use wse_engine::{
     format::{Inflater, MESSAGE_PACK},
 };
 
-/// Sends an event and says how many bytes that were.
+/// Sends an event and returns the size of its payload in bytes.
 fn send(server: &Server, connection: &str, event: &Value, threshold: usize) -> usize {
     let members = event.as_object().unwrap().clone().into_iter().collect();
     server.send_event(connection, &Event::new(members), threshold).unwrap()
@@ -23,7 +24,7 @@ fn binary(client: &mut Client) -> Vec<u8> {
     }
 }
 
-/// The next event that came as JSON.
+/// The next event, which must be JSON.
 fn event(client: &mut Client) -> Value {
     serde_json::from_slice(&binary(client)).unwrap()
 }
@@ -61,7 +62,7 @@ fn numbers_are_counted_for_all_connections_together() {
     send(&server, &first_id, &json!({"t": "x"}), 0);
     send(&server, &second_id, &json!({"t": "x"}), 0);
     let (first, second) = (event(&mut first), event(&mut second));
-    // Other tests of this process take numbers too.
+    // Other tests of this process take sequence numbers too.
     assert!(second["seq"].as_u64() > first["seq"].as_u64(), "{first} {second}");
 }
 
@@ -173,13 +174,14 @@ fn events_keep_their_order_where_the_client_keeps_up_whatever_their_priority() {
     }
 }
 
-/// A client that doesn't read, and one on the same shard by which it shows how far that has come.
+/// A client that doesn't read, and a second client on the same shard that shows when the shard has processed all
+/// commands.
 struct Stalled {
     server: Server,
     client: Client,
     id: String,
     witness: Client,
-    /// How many bytes of events it was sent.
+    /// The bytes of events that were sent to the client.
     bytes: usize,
 }
 
@@ -196,18 +198,18 @@ impl Stalled {
         self.bytes += send(&self.server, &self.id, &event, 0);
     }
 
-    /// Returns when the shard has done what it was told: commands come before what clients say.
+    /// Returns when the shard has processed all commands, because it processes them before messages of clients.
     fn settle(&mut self) {
         self.witness.send_text("there");
         drain(&self.server, 1);
     }
 
-    /// Bytes that wait, roughly: headers count for those that don't.
+    /// An estimate of the bytes that are waiting. Headers are included in the bytes that were sent.
     fn waiting(&self) -> usize {
         self.bytes.saturating_sub(self.server.stats().bytes.sent as usize)
     }
 
-    /// Priorities and numbers of so many events.
+    /// The priorities and numbers of the next `count` events.
     fn receive(&mut self, count: usize) -> Vec<(i64, i64)> {
         let numbers = |event: Value| (event["pri"].as_i64().unwrap(), event["p"].as_i64().unwrap());
         (0..count).map(|_| numbers(event(&mut self.client))).collect()
@@ -222,7 +224,7 @@ impl Stalled {
 fn where_a_client_does_not_keep_up_the_urgent_overtakes_and_levels_keep_their_order() {
     let mut stalled = Stalled::new(config());
     let mut filled = 0;
-    // More than a socket takes when nobody reads.
+    // More than the socket buffers hold while the client doesn't read.
     while stalled.waiting() < 4 << 20 {
         stalled.send(filled, 4, 100_000);
         stalled.settle();
@@ -245,7 +247,7 @@ fn where_a_client_does_not_keep_up_the_urgent_overtakes_and_levels_keep_their_or
     let first = |wanted: i64| received.iter().position(|(priority, _)| *priority == wanted).unwrap();
     let last = |wanted: i64| received.iter().rposition(|(priority, _)| *priority == wanted).unwrap();
     assert!(last(5) < last(4), "the normal ones overtook some of those that waited");
-    // `pri` 4 is the level of 3: it stays in front of what came later.
+    // `pri` 4 has the level of 3: such an event stays before level 3 events that were sent later.
     assert!(first(3) > last(4) && first(1) > last(3));
     assert!(stalled.server.stats().messages.send_dropped.is_empty());
 }

@@ -27,7 +27,7 @@ fn number(text: &str) -> (String, u64) {
     (value["p"]["topic"].as_str().unwrap().to_owned(), value["p"]["seq"].as_u64().unwrap())
 }
 
-/// Reads what a client got until a text that is no tick.
+/// Reads what a client received until `marker`.
 fn until_marker(client: &mut Client, marker: &str) -> Vec<(String, u64)> {
     let mut got = Vec::new();
     loop {
@@ -82,7 +82,7 @@ fn whoever_goes_in_the_middle_of_a_flood_was_sent_exactly_the_messages_that_went
     let text = message("a", 1_000_000_000);
     let frame = text.len() + 2;
     let texts: Vec<&str> = (0..1000).map(|_| text.as_str()).collect();
-    // More than its socket takes, so that a part of many messages in one piece is out.
+    // More than the socket buffers hold, so that a write ends within a piece that joins many messages.
     (0..100).for_each(|_| server.broadcast_many("a", &texts));
     assert_eq!(reader.text(), text);
     drop(reader);
@@ -125,7 +125,7 @@ fn a_subscription_to_a_connection_that_leaves_meanwhile_is_forgotten_too() {
     for _ in 0..50 {
         let (client, id) = Client::ready(server.address());
         client.stream().shutdown(Shutdown::Both).unwrap();
-        // Before, while or after its shard notices.
+        // The command arrives before, while or after the shard notices the end of the connection.
         server.subscribe(&id, &["a", "*"], None).unwrap();
         server.set_topic_acl(&id, TopicAcl::new(vec!["a".into()], Vec::new()).unwrap());
     }
@@ -182,16 +182,17 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
         });
         for n in 0..total {
             server.broadcast("jobs", &format!(r#"{{"c":"U","t":"job","p":{{"seq":{n},"x":"{padding}"}}}}"#));
-            // Less than both together may have waiting, so that there always is one who takes it.
+            // Less than both members together may have waiting, so that one of them always has room.
             until("reading", || server.publish_backlog() < 100 << 10);
         }
         until("reading", || server.publish_backlog() < 80 << 10);
-        // A message that one shard hands on to the other is not overtaken by the marker: each answers behind what it was told.
+        // A message that one shard passes to the other must not be overtaken by the marker. Each shard answers this
+        // request after the commands before it.
         (0..2).for_each(|_| drop(server.connection_books()));
         server.broadcast_all(MARKER);
         reading.join().unwrap()
     });
-    // The other one's socket and backlog took some, and it reads them now.
+    // The other member's socket and backlog hold some messages, which it reads now.
     assert!(count > total / 2 && count < total, "{count}");
     let mut late = 0;
     while count + late < total {
@@ -207,7 +208,7 @@ fn messages_that_are_published_together_arrive_as_if_they_were_not() {
     server.subscribe(&clients[0].1, &["a"], None).unwrap();
     server.subscribe(&clients[1].1, &["a"], Some("g")).unwrap();
     server.subscribe(&clients[2].1, &["a"], Some("g")).unwrap();
-    // More than are written as one.
+    // More messages than are joined into one write.
     let texts: Vec<String> = (0..3000).map(|n| message("a", n)).collect();
     server.broadcast_many("a", &texts);
     server.broadcast_all_many(&["no JSON", r#"{"t":"x"}"#, MARKER]);
@@ -270,11 +271,11 @@ fn a_publisher_that_waits_loses_nothing_however_slow_its_listeners_are() {
             server.broadcast_all(MARKER);
             done.store(true, Ordering::SeqCst);
         });
-        // Nobody reads, so it doesn't get far: sockets, and then the backlog.
+        // The clients don't read, so the publisher stops when the socket buffers and the backlog are full.
         until("waiting", || server.publish_backlog() >= limit || done.load(Ordering::SeqCst));
         assert!(!done.load(Ordering::SeqCst));
         assert!(server.publish_backlog() < 3 * limit, "{}", server.publish_backlog());
-        // At the same time: what one takes is room for what all get.
+        // All clients read at the same time, because the backlog shrinks only when all have received a message.
         for (client, _) in &mut clients {
             scope.spawn(move || {
                 let got: Vec<u64> = until_marker(client, MARKER).into_iter().map(|(_, n)| n).collect();
@@ -296,7 +297,7 @@ fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
     let (deaf, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
     let padding = "x".repeat(4 << 10);
-    // Far more than its socket takes.
+    // Far more than the socket buffers hold.
     for _ in 0..10_000 {
         server.broadcast("a", &padding);
     }
@@ -335,13 +336,13 @@ fn the_books_of_a_connection_say_what_was_sent_to_it() {
     (0..500).for_each(|n| server.broadcast("a", &message("a", n)));
     server.broadcast_all(MARKER);
     assert_eq!(until_marker(&mut client, MARKER).len(), 500);
-    // Its goodbye, so that nothing is on its way.
+    // Waits for the Close frame, so that nothing is in transit.
     assert!(server.disconnect(&id));
     assert_eq!(client.close_code(), Some(4000));
     client.stream().shutdown(Shutdown::Write).unwrap();
     let _ = client.stream().read(&mut [0; 16]);
     until("leaving", || server.connection_count() == 0);
     let books = server.connection_books().connections;
-    // The greeting, what was published, and the marker.
+    // `server_ready`, the publications, and the marker.
     assert_eq!((books[0].sent, books[0].send_dropped), (Some(502), Some(0)));
 }

@@ -1,5 +1,5 @@
-//! The golden messages (`services/testdata/wse-messages.json`): what clients send means to the engine what the file says,
-//! and what it packs and compresses itself is what the reference does.
+//! The golden messages (`services/testdata/wse-messages.json`). The engine interprets clients' messages as the file
+//! says, and its own packing and compression produce what the reference produces.
 
 mod client;
 
@@ -18,7 +18,7 @@ struct Golden {
     messages: Vec<Message>,
 }
 
-/// One message, as `services/README.md` describes it.
+/// One message, in the form that `services/README.md` describes.
 #[derive(Deserialize)]
 struct Message {
     name: String,
@@ -52,7 +52,7 @@ fn messages(from: &str) -> Vec<Message> {
     golden.messages.into_iter().filter(|message| message.from == from).collect()
 }
 
-/// What an application makes of a message: its kind as in `docs/PROTOCOL.md`, and its value.
+/// How an application interprets a message: its kind as in `docs/PROTOCOL.md`, and its value.
 fn understood(kind: Kind, data: &[u8]) -> (&'static str, Value) {
     let json = |data| serde_json::from_slice::<Value>(data);
     match kind {
@@ -71,7 +71,7 @@ fn each_message_of_a_client_means_what_the_file_says() {
         let mut client = Client::open(server.address(), &format!("/wse{}", message.query.as_deref().unwrap_or("")));
         client.text();
         message.send(&mut client);
-        // A consumed message leaves no trace with the application: the first thing that it gets is what came behind.
+        // The application doesn't see a consumed message: the first that it gets is the one behind it.
         client.send_text(r#"{"t":"behind"}"#);
         let name = &message.name;
         let consumed = matches!(message.means.as_str(), "ping" | "pong" | "hello");
@@ -89,7 +89,7 @@ fn each_message_of_a_client_means_what_the_file_says() {
     assert!(seen.iter().map(String::as_str).eq(["bin", "hello", "msg", "ping", "pong", "raw"]), "{seen:?}");
 }
 
-/// What a consumed message is answered with, if it is.
+/// Checks the reply to a consumed message, if it has one.
 fn check_answer(message: &Message, client: &mut Client) {
     let expected = match message.means.as_str() {
         "ping" => ("PONG", "client_timestamp", message.client_timestamp),

@@ -1,4 +1,5 @@
-//! Peers that mean no good: whatever comes to the cluster port, the instance goes on, and its other peers notice nothing.
+//! Hostile peers: regardless of what arrives at the cluster port, the instance keeps working and its other peers are
+//! not affected.
 
 mod client;
 mod node;
@@ -19,11 +20,11 @@ use wse_engine::{
     },
 };
 
-/// Two good instances still reach each other.
+/// Asserts that two good instances still reach each other.
 fn assert_well(one: &Node, other: &Node) {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let topic = format!("well {}", CALLS.fetch_add(1, Ordering::Relaxed));
-    // Some hostile peers want everything.
+    // Some hostile peers subscribe to everything.
     let before = one.server.topic_interest(&topic);
     let mut client = other.subscriber(&[&topic]);
     one.until_wanted(&topic, before + 1);
@@ -35,7 +36,7 @@ fn quick() -> ClusterConfig {
     ClusterConfig { timing: ClusterTiming { handshake: Duration::from_millis(300), ..timing() }, ..cluster(&[]) }
 }
 
-/// One with a good peer.
+/// A node that has a good peer.
 fn with_good_peer(cluster: ClusterConfig) -> (Node, Node) {
     let one = Node::with(config(), cluster);
     let other = Node::new(&[one.address()]);
@@ -102,7 +103,7 @@ fn a_flood_of_strangers_makes_room_for_itself_only() {
     let (one, other) = with_good_peer(cluster(&[]));
     let strangers: Vec<Puppet> = (0..300).map(|_| Puppet::stranger(one.address())).collect();
     until("crowding", || one.stats().refused.get("crowded").is_some_and(|count| *count >= 200));
-    // Among all of them a peer gets in.
+    // A peer is accepted among all of these connections.
     let third = Node::new(&[one.address()]);
     third.until_peers(1);
     assert_well(&one, &other);
@@ -242,7 +243,7 @@ fn counts_that_can_not_be_do_no_harm() {
 fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered() {
     let metrics = wse_engine::Config { max_publish_backlog_bytes: 1 << 20, ..config() };
     let one = Node::with(metrics, cluster(&[]));
-    // Nothing reads for this client: what it doesn't take is backlog.
+    // The test doesn't read from this client, so its undelivered messages are backlog.
     let mut client = one.subscriber(&["a"]);
     let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
     let text = "x".repeat(10_000);
@@ -251,7 +252,7 @@ fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered()
         let mut stream = puppet.stream.try_clone().unwrap();
         move || (0..5000).for_each(|_| stream.write_all(&message).unwrap())
     });
-    // The instance still speaks.
+    // The instance still sends pings.
     for _ in 0..3 {
         puppet.expect(Kind::Ping);
     }

@@ -1,5 +1,5 @@
-//! Clients that mean harm to topics: storms of subscriptions, giant names, thousands of patterns, floods of presence. What they
-//! cost is bounded, and nothing of it stays.
+//! Hostile clients of topics: many subscriptions, very long names, thousands of patterns, floods of presence changes.
+//! Their cost is bounded, and no memory stays in use afterwards.
 
 mod client;
 
@@ -11,7 +11,7 @@ use std::{
 use client::{Client, config, start, until};
 use wse_engine::{Config, PresenceConfig, PresenceError, Server, TopicError};
 
-/// Nothing else goes on in this process as long as this is kept: memory is measured.
+/// A lock that keeps other tests of this process from running meanwhile, because memory is measured.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -21,7 +21,7 @@ fn subscribers(server: &Server, count: usize) -> Vec<(Client, String)> {
     (0..count).map(|_| Client::ready(server.address())).collect()
 }
 
-/// What this process has in memory, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -53,12 +53,13 @@ fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_no
         assert!(shows(&server, "wse_topics 100001"));
         assert_eq!(server.unsubscribe(&hostile, None), 100_000);
         assert!(shows(&server, "wse_topics 1"));
-        // The shard has done the same when it answers.
+        // When the broadcast arrives, the shard has processed the changes before it.
         server.broadcast("calm", "{}");
         assert_eq!(bystander.text(), "{}");
         after_round.push(resident());
     }
-    // Tables that much comes and goes in grow once more after the first round; then what there is does for all others.
+    // Hash tables with much insertion and removal grow once more after the first round. Then their size is enough for
+    // all later rounds.
     assert!(after_round[5] < after_round[2] + (16 << 20), "{after_round:?}");
     assert!(after_round[5] < 256 << 20, "{after_round:?}");
 }
@@ -75,7 +76,7 @@ fn a_limit_of_subscriptions_holds_whatever_the_storm() {
         assert_eq!(refused, Err(TopicError::TooManySubscriptions { wanted: 150, most: 100 }));
         server.subscribe(id, &names[..100], None).unwrap();
         assert!(server.subscribe(id, &names[100..101], None).is_err());
-        // Those it has already are no more.
+        // Subscriptions that the connection already has don't count again.
         server.subscribe(id, &names[..100], None).unwrap();
     }
     assert!(shows(&server, "wse_topics 100"));
@@ -109,7 +110,7 @@ fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
     server.subscribe(&clients[0].1, &patterns, None).unwrap();
     server.subscribe(&clients[1].1, &["*"], None).unwrap();
     let started = Instant::now();
-    // Each pattern nearly fits each of these.
+    // Each pattern almost matches each of these names.
     for n in 0..10 {
         server.broadcast(&format!("{}b{n}", "a".repeat(60)), &n.to_string());
     }
@@ -118,7 +119,7 @@ fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
         assert_eq!(clients[1].0.text(), n.to_string());
     }
     assert!(unknown < Duration::from_secs(15), "{unknown:?}");
-    // Who fits is remembered for each name: a publisher pays once.
+    // The matching patterns are cached for each name, so only the first publication to it is slow.
     let started = Instant::now();
     (0..10_000).for_each(|_| server.broadcast(&format!("{}b3", "a".repeat(60)), "again"));
     assert!(started.elapsed() < unknown.max(Duration::from_secs(2)), "{:?} {unknown:?}", started.elapsed());

@@ -1,4 +1,4 @@
-//! Against a client that others wrote.
+//! Tests with a WebSocket client library that is independent of this project.
 
 mod client;
 

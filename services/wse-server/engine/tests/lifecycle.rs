@@ -1,4 +1,4 @@
-//! Many connections, slow ones, idle ones, and the end of all.
+//! Many connections, slow ones, idle ones, and the stop of the server.
 
 mod client;
 
@@ -40,11 +40,11 @@ fn a_thousand_connections_are_served_and_counted() {
         assert_eq!(client.text(), *id);
     }
     drop(clients);
-    // Counters are out when the round is over in which the last one left.
+    // Counters are published at the end of the round in which the last client left.
     until("leaving", || server.stats().connections.closed.values().sum::<u64>() == 1000);
     let stats = server.stats();
     assert_eq!((stats.connections.accepted, stats.connections.open), (1000, 0));
-    // The greeting, the broadcast and the echo of each.
+    // `server_ready`, the broadcast and the echo of each.
     assert_eq!(stats.messages.sent, 3000);
     assert_balanced(&server);
 }
@@ -58,7 +58,7 @@ fn the_books_of_a_closed_connection_are_told_once() {
     client.text();
     drop(client);
     until("leaving", || server.connection_count() == 0);
-    // The round that removed it has ended when its counters are out.
+    // The counters are published at the end of the round that removed the connection.
     until("telling", || server.stats().connections.open == 0);
     let books = server.connection_books().connections;
     let book = books.iter().find(|book| book.id == id).unwrap();
@@ -91,7 +91,7 @@ fn an_idle_connection_is_closed_with_4408_and_a_busy_one_is_not() {
     let started = Instant::now();
     while started.elapsed() < 2 * idle_timeout {
         busy.send_text("here");
-        // A control frame is no sign of life.
+        // A control frame doesn't count as activity.
         idle.try_write(&wse_engine::receive::client_frame(true, Opcode::Ping, [0; 4], b""));
         let mut some = [0; 4096];
         let _ = busy.stream().read(&mut some);
@@ -127,12 +127,13 @@ fn a_client_that_does_not_read_loses_messages_and_then_its_connection_but_stops_
         until("giving up", || {
             server.broadcast_all_bytes(&payload);
             broadcasts += 1;
-            // The other one has to be able to keep up.
+            // The other client must be able to keep up.
             until("reading", || read.load(Ordering::SeqCst) == broadcasts);
             if dropping_since.is_none() && dropped(&server) > 0 {
                 dropping_since = Some(Instant::now());
             }
-            // Two ticks with drops, and then some: but not the two seconds that it has to read its goodbye.
+            // Longer than two ticks with drops, and shorter than the two seconds in which the client must read the
+            // Close frame.
             dropping_since.is_some_and(|since| since.elapsed() > 4 * ping_interval)
         });
         server.broadcast_all("end");
@@ -146,7 +147,7 @@ fn a_client_that_does_not_read_loses_messages_and_then_its_connection_but_stops_
             .lines()
             .any(|line| line.strip_prefix("wse_slow_consumer_drops_total ").is_some_and(|drops| drops != "0"))
     });
-    // What was half out is finished, and then it is told why.
+    // The frame that was partly written is completed, and then the Close frame gives the reason.
     assert_eq!(slow.close_code(), Some(1013));
     drop(slow);
     until("counting", || server.stats().connections.closed.get("slow_consumer") == Some(&1));

@@ -1,4 +1,4 @@
-//! What clients must not do, and how the server ends it (RFC 6455).
+//! Protocol violations by clients, and how the server closes the connection (RFC 6455).
 
 mod client;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Client, Received, config, drain, start, text_frame, until};
 use wse_engine::{Config, Kind, Server, frame::Opcode, receive::client_frame};
 
-/// Sends `bytes` and expects a goodbye with this code, counted under this reason.
+/// Sends `bytes` and expects a Close frame with this code, and a count under this reason.
 fn ends_with(server: &Server, bytes: &[u8], code: u16, reason: &str) {
     let before = server.stats().connections.closed.get(reason).copied().unwrap_or(0);
     let (mut client, _) = Client::ready(server.address());
@@ -101,7 +101,7 @@ fn a_goodbye_is_returned_with_its_code() {
 fn messages_are_whole_however_their_bytes_arrive() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
-    // Across every limit inside: short and long lengths, buffers of their own, an arena's end.
+    // Sizes around every internal limit: short and long lengths, separate buffers, the end of a block.
     let sizes = [0, 1, 125, 126, 1000, 16 << 10, (16 << 10) + 1, 65_535, 65_536, 300_000, 1 << 20];
     let sent: Vec<String> = sizes.iter().map(|size| "x".repeat(*size)).collect();
     let bytes: Vec<u8> = sent.iter().flat_map(|text| text_frame(text)).collect();
@@ -127,7 +127,7 @@ fn bytes_behind_the_request_belong_to_the_connection() {
     let mut client = Client::tcp(server.address());
     let bearer = format!("Authorization: Bearer {}\r\n", client::token(&client::claims(), client::SECRET));
     let eager = [client::request("/wse", &bearer).into_bytes(), text_frame("eager")].concat();
-    // One byte at first, so that the request arrives in parts too.
+    // One byte first, so that the request arrives in parts too.
     client.write(&eager[..1]);
     client.write(&eager[1..]);
     assert!(client.http().starts_with("HTTP/1.1 101 "));

@@ -1,4 +1,5 @@
-//! Several servers with a real Redis between them: nothing twice, nothing missing that isn't counted, nobody stalled.
+//! Several servers with a real Redis between them: no publication arrives twice, each missing one is counted, and no
+//! publisher stalls.
 
 mod client;
 #[path = "redis/server.rs"]
@@ -17,7 +18,7 @@ use server::{RedisServer, Way};
 use wse_engine::{Config, Position, RecoveryConfig, RedisStats, RedisTimes, Server};
 use wse_utilities::breaker::BreakerConfig;
 
-/// As usual, but quicker.
+/// The usual times, but shorter.
 fn times() -> RedisTimes {
     RedisTimes {
         answer: Duration::from_millis(500),
@@ -30,7 +31,7 @@ fn times() -> RedisTimes {
     }
 }
 
-/// Where nothing goes wrong but what the test does: a machine with other things to do is no reason to give up.
+/// Times for tests without failures except those that they cause. A busy machine must not lead to a timeout.
 fn patient() -> RedisTimes {
     let long = Duration::from_secs(30);
     RedisTimes { answer: long, connect: long, heartbeat: long, attempts: [long; 2], ..times() }
@@ -47,7 +48,7 @@ fn joined_within(config: Config, url: &str, times: RedisTimes) -> Server {
     server
 }
 
-/// A client that gets these topics from here; through Redis too once Redis says so.
+/// A client with these topics. Returns when Redis has confirmed the subscription too.
 fn subscriber(server: &Server, topics: &[&str]) -> Client {
     let (client, id) = Client::ready(server.address());
     assert_eq!(server.subscribe(&id, topics, None).unwrap(), topics);
@@ -58,7 +59,7 @@ fn tick(publisher: &str, number: u64) -> String {
     format!(r#"{{"c":"U","t":"tick","p":{{"by":"{publisher}","seq":{number}}}}}"#)
 }
 
-/// Reads ticks until the end marker of each of so many publishers. Returns the numbers of each.
+/// Reads ticks up to the end marker of each of this many publishers. Returns the numbers by publisher.
 fn until_ends(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
     let (mut got, mut ends): (HashMap<String, Vec<u64>>, usize) = (HashMap::new(), 0);
     while ends < publishers {
@@ -84,7 +85,7 @@ fn assert_balanced(stats: &RedisStats) {
     assert_eq!(stats.published, stats.sent + stats.dropped.values().sum::<u64>() + stats.queued, "{stats:?}");
 }
 
-/// Everything is out and settled.
+/// Waits until the outgoing queue and the backlog are empty, and returns the counters.
 fn settled(server: &Server) -> RedisStats {
     until("settling", || server.redis_stats().unwrap().queued == 0);
     let stats = server.redis_stats().unwrap();
@@ -93,7 +94,8 @@ fn settled(server: &Server) -> RedisStats {
     stats
 }
 
-/// So many were received and delivered, and no more: the books follow what is handed out.
+/// Waits for this many deliveries and asserts that no more were received. The counters change after the messages are
+/// handed out.
 fn counted(server: &Server, delivered: u64) -> RedisStats {
     until("counting", || server.redis_stats().unwrap().delivered >= delivered);
     let stats = server.redis_stats().unwrap();
@@ -109,7 +111,7 @@ fn is_ascending(numbers: &[u64]) -> bool {
 fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
     const COUNT: u64 = 20_000;
     let redis = RedisServer::start(&[]);
-    // Publishers wait for what their server holds: then nothing is lost by design.
+    // Publishers wait for the backlog of their server, so no publication is dropped.
     let config = || Config { max_publish_backlog_bytes: 1 << 20, ..config() };
     let servers: Vec<Server> = (0..4).map(|_| joined_within(config(), &redis.url(), patient())).collect();
     let mut clients = [
@@ -148,7 +150,7 @@ fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
         let books = (stats.received, stats.delivered, stats.lost, stats.malformed);
         assert_eq!(books, (received, received, 0, 0), "server {server}");
     }
-    // By its name and by a pattern: each came twice, and went on once.
+    // Each publication came once by the name and once by the pattern, and was delivered once.
     assert_eq!(servers[2].redis_stats().unwrap().duplicates, 2 * COUNT + 2);
 }
 
@@ -181,11 +183,11 @@ fn when_redis_is_killed_and_comes_back_every_message_is_delivered_or_counted() {
     let (out, into) = (settled(&publisher), counted(&receiver, got.len() as u64 + 1));
     assert!(is_ascending(&got));
     assert_eq!(out.published, number + 1);
-    // What nobody had subscribed to in between, because the receiver came back later, is missing from its numbers too.
+    // Publications without a subscriber, because the receiver connected again later, are missing from its numbers too.
     let gone = dropped(&out, "unreachable") + dropped(&out, "unwanted");
     assert_eq!(out.sent + gone, into.received + into.lost, "{out:?} {into:?}");
     assert!(dropped(&out, "unreachable") > 0 && out.reconnects >= 3 && into.reconnects >= 3, "{out:?}");
-    // And of what was given up, the last are in Redis.
+    // The most recent of the dropped publications are in Redis.
     let kept: u64 = redis.ask(&["LLEN", "wse:dlq:a"])[1..].parse().unwrap();
     assert!(kept > 0 && kept <= 1000, "{kept}");
 }
@@ -204,7 +206,7 @@ fn what_is_sent_again_because_its_answer_got_lost_arrives_once() {
         for number in round * 100 + 1..(round + 1) * 100 {
             publisher.broadcast("a", &tick("a", number));
         }
-        // All of them are through, and the publisher doesn't know.
+        // All of them have arrived, and the publisher has no confirmation.
         until("getting through", || receiver.redis_stats().unwrap().received == (round + 1) * 100);
         way.cut();
         until("connecting again", || way.connections() == 2 && publisher.redis_connected());
@@ -239,7 +241,7 @@ fn a_paused_redis_stalls_neither_publishers_nor_subscribers_of_the_same_server()
     until("connecting again", || publisher.redis_connected() && receiver.redis_connected());
     until("subscribing again", || publisher.topic_interest("a") == 1);
     publisher.broadcast("a", &end("a"));
-    // Redis has read some of them after all, when it woke up.
+    // Redis had read some of them when it resumed.
     let got = until_ends(&mut there, 1).remove("a").unwrap_or_default();
     assert!(is_ascending(&got));
     counted(&receiver, got.len() as u64 + 1);
@@ -275,7 +277,7 @@ fn a_queue_that_is_full_drops_and_counts_and_keeps_the_last_of_it() {
 
 #[test]
 fn a_listener_that_does_not_read_stops_the_reading_and_what_redis_cuts_off_is_counted() {
-    // Redis gives up a subscriber for which so much waits.
+    // Redis closes the connection of a subscriber with this many undelivered bytes.
     let redis = RedisServer::start(&["--client-output-buffer-limit", "pubsub 256kb 256kb 1"]);
     let publisher = joined_within(config(), &redis.url(), patient());
     let limited = Config { max_publish_backlog_bytes: 256 << 10, ..config() };
@@ -327,7 +329,7 @@ fn what_redis_refuses_becomes_a_dead_letter_and_nothing_else_suffers() {
     assert!(letters[3].payload == tick("a", 3) && letters[3].error.starts_with("NOPERM"), "{letters:?}");
     until("saving", || redis.ask(&["LLEN", "wse:dlq:closed"]) == ":10");
     let mut listening = subscriber(&receiver, &["nothing"]);
-    // Somebody who may publish does so.
+    // Any server that may publish can replay the dead letters.
     assert_eq!(receiver.replay_dead_letters("closed", 4).unwrap(), 4);
     assert_eq!(receiver.replay_dead_letters("closed", 1000).unwrap(), 6);
     receiver.broadcast_local("closed", &end("a"));
@@ -339,7 +341,7 @@ fn what_redis_refuses_becomes_a_dead_letter_and_nothing_else_suffers() {
 
 #[test]
 fn a_connection_that_keeps_failing_is_tried_less_and_less_and_then_not_at_all() {
-    // Nobody behind it: whoever connects is hung up on.
+    // No process listens behind the proxy, so it closes each connection.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let way = Way::to(nobody);
     let mut quick = times();
@@ -349,7 +351,7 @@ fn a_connection_that_keeps_failing_is_tried_less_and_less_and_then_not_at_all() 
     quick.breaker.reset_timeout = Duration::from_secs(60);
     let server = start(config());
     server.connect_redis_within(&way.url(), quick).unwrap();
-    // Two connections, four tries each.
+    // Two connections with four attempts each.
     until("trying", || way.accepted.load(Ordering::SeqCst) == 8);
     let published = Instant::now();
     server.broadcast("a", "{}");
@@ -400,7 +402,7 @@ fn a_client_that_comes_back_gets_what_another_instance_published_meanwhile_unles
     let last = position(&client.text());
     drop(client);
     until("leaving", || receiver.connection_count() == 0);
-    // Nobody is there, and it comes all the same.
+    // There is no subscriber, and the publications are received all the same.
     publisher.broadcast_many("a", &[tick("a", 1), tick("a", 2)]);
     until("receiving", || receiver.redis_stats().unwrap().received == 3);
     let (mut client, id) = Client::ready(receiver.address());

@@ -1,7 +1,9 @@
-//! RFC 6455, rule by rule, against the echo mode: what the public case list of the Autobahn test suite checks (sections 1
-//! to 7, 9 and 10; 12 and 13 are about compression, which isn't negotiated), written as our own tables.
+//! The rules of RFC 6455, tested in echo mode: what sections 1 to 7, 9 and 10 of the public case list of the Autobahn
+//! test suite check, written as tables of this project. Sections 12 and 13 are about compression, which isn't
+//! negotiated.
 //!
-//! Each case is played whole, frame by frame and byte by byte: an answer may not depend on how TCP cuts the bytes.
+//! Each case is sent whole, frame by frame and byte by byte, because a reply must not depend on how TCP splits the
+//! bytes.
 
 #[path = "rules/cases.rs"]
 mod cases;
@@ -21,7 +23,7 @@ fn echo() -> Server {
     start(Config { delivery: Delivery::Echo, max_message_size: 16 * MEBIBYTE, shards: Some(2), ..Config::default() })
 }
 
-/// How a case's bytes are written.
+/// How the bytes of a case are split into writes.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Nowhere,
@@ -38,7 +40,7 @@ impl Case {
             Cut::Frames => self.frames.iter().map(Vec::as_slice).collect(),
             Cut::Bytes => whole.chunks(1).collect(),
         };
-        // The server may hang up before it has got all: what it said counts.
+        // The server may close the connection before it has received everything. Its replies still count.
         let _all = parts.into_iter().all(|part| client.try_write(part));
         for (index, expected) in self.answers.iter().chain([&Received::Eof]).enumerate() {
             let received = client.receive();
@@ -56,7 +58,7 @@ fn play(cases: &[Case]) {
             case.play(server.address(), Cut::Bytes);
         }
     }
-    // Nobody is left behind, and every message was answered.
+    // All connections are closed, and every message was answered.
     until("leaving", || server.stats().connections.open == 0);
     let stats = server.stats();
     assert!(!cases.is_empty() && stats.messages.received == stats.messages.consumed, "{stats:?}");
@@ -98,19 +100,19 @@ fn section_6_4_text_that_went_wrong_ends_at_once() {
     for wrong in [&b"\xF4\x90\x80\x80"[..], b"\xED\xA0\x80", b"\xFF"] {
         let valid = "κόσμε".as_bytes();
         let whole = [valid, wrong, b"edited"].concat();
-        // By fragments: a ping between them shows that the first was taken.
+        // Split into fragments. A ping between them shows that the server accepted the first.
         let mut client = Client::open_with(server.address(), "/", "");
         client.frame(false, Opcode::Text, valid);
         client.frame(true, Opcode::Ping, b"still here?");
         assert_eq!(client.receive(), Received::Pong(b"still here?".to_vec()));
         client.frame(false, Opcode::Continuation, wrong);
         assert_eq!(client.close_code(), Some(1007));
-        // Within a frame, of which the rest never comes.
+        // Within a frame whose rest is never sent.
         let bytes = frame(true, Opcode::Text, &whole);
         let mut client = Client::open_with(server.address(), "/", "");
         client.write(&bytes[..bytes.len() - b"edited".len()]);
         assert_eq!(client.close_code(), Some(1007));
-        // And within a fragment, in the middle of a character that began in the last one.
+        // Within a fragment, in a character that began in the previous fragment.
         let mut client = Client::open_with(server.address(), "/", "");
         client.frame(false, Opcode::Text, b"\xCE");
         let bytes = frame(true, Opcode::Continuation, b"no continuation");
@@ -158,7 +160,7 @@ fn section_9_4_mebibytes_come_back_whatever_their_parts() {
         client.write(&bytes);
         assert!(client.receive() == echoes(opcode, &payload), "parts of {part}");
     }
-    // In one frame, written in small pieces.
+    // In one frame that is written in small pieces.
     for (opcode, piece) in [(Opcode::Text, 1024), (Opcode::Binary, 64)] {
         let mut client = Client::open_with(server.address(), "/", "");
         frame(true, opcode, &payload[..MEBIBYTE]).chunks(piece).for_each(|piece| client.write(piece));
@@ -203,7 +205,7 @@ fn an_echo_knows_nothing_of_the_protocol_above() {
         client.send_binary(bytes);
         assert_eq!(client.receive(), Received::Binary(bytes.to_vec()));
     }
-    // The last answer may be here before the round is over that tells of it.
+    // The last reply may arrive before the shard publishes the counters of its round.
     until("counting", || server.stats().messages.received == 6);
     let messages = server.stats().messages;
     assert_eq!((messages.consumed, messages.delivered), (6, 0));

@@ -1,4 +1,4 @@
-//! The frames of the reference, as captured: ours have the same shape, field by field and in the same order.
+//! Compares the engine's frames with captured frames of the reference: the same fields in the same order.
 
 mod client;
 
@@ -8,7 +8,7 @@ use client::{Client, Received, config, drain, start, until};
 use serde_json::Value;
 use wse_engine::{Config, Kind};
 
-/// What the capture says of one case.
+/// The captured frames of one case.
 fn frames(case: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/reference-transcripts.json");
     let transcripts: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -20,7 +20,8 @@ fn captured(case: &str, index: usize) -> String {
     frames(case)[index]["data"].as_str().unwrap().to_owned()
 }
 
-/// Replaces what differs from run to run: ids, times, and what the capture's server was configured with or had built in.
+/// Replaces the parts that differ between runs: ids, times, and values that depend on the server's configuration or
+/// version.
 fn masked(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -45,7 +46,7 @@ fn masked(text: &str) -> String {
 fn the_greeting_has_the_reference_s_shape() {
     let server = start(config());
     let mut client = Client::open(server.address(), "/wse");
-    // The capture was made with recovery switched on.
+    // The capture was made with recovery enabled.
     let expected = masked(&captured("server_ready", 0)).replace(r#""recovery":true"#, r#""recovery":false"#);
     assert_eq!(masked(&client.text()), expected);
 }

@@ -1,19 +1,20 @@
-//! A circuit breaker: whether it makes sense to call something that keeps failing. Pure: the caller brings the clock.
+//! A circuit breaker: stops calls to a dependency that keeps failing. It has no side effects; the caller passes the
+//! time.
 //!
-//! Closed, calls go through. After so many failures in a row it opens: calls are not worth trying. When it has been open for
-//! long enough it is half open: a few calls are let through to see whether things are better. If they all succeed it closes;
-//! if one fails it is open for as long again.
+//! A closed breaker allows all calls. It opens after several failures in a row, and then refuses calls. After a timeout
+//! it is half open and allows a few calls as a test. If all of them succeed, it closes; if one fails, it opens for
+//! another timeout.
 
 use std::time::Duration;
 
-/// When a breaker opens and closes.
+/// The thresholds at which a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// Failures in a row that open it; 0 counts as 1.
+    /// The number of failures in a row that opens it; 0 counts as 1.
     pub failure_threshold: u32,
-    /// How long it stays open before it lets a call through to see.
+    /// How long it stays open before it allows a test call.
     pub reset_timeout: Duration,
-    /// Calls that it lets through when half open, and that must all succeed; 0 counts as 1.
+    /// The number of test calls that a half-open breaker allows, all of which must succeed; 0 counts as 1.
     pub success_threshold: u32,
 }
 
@@ -23,19 +24,19 @@ impl Default for BreakerConfig {
     }
 }
 
-/// What a breaker thinks of calls.
+/// The state of a breaker, which decides whether calls are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// They go through.
+    /// All calls are allowed.
     Closed,
-    /// They fail, so they aren't made.
+    /// No calls are allowed.
     Open,
-    /// A few go through to see.
+    /// A few test calls are allowed.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// Its name: `closed`, `open` or `half_open`.
+    /// The state's name: `closed`, `open` or `half_open`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -48,15 +49,16 @@ impl BreakerState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// With how many failures since the last success.
+    /// With the number of failures since the last success.
     Closed { failures: u32 },
-    /// Since when, on the caller's clock.
+    /// With the time at which it opened, on the caller's clock.
     Open { since: Duration },
-    /// With how many calls let through, of which some succeeded; and when the last was let through.
+    /// With the number of test calls that were allowed, the number that succeeded, and when the last was allowed.
     HalfOpen { allowed: u32, successes: u32, at: Duration },
 }
 
-/// See the module. `now` is the time since any moment that stays the same; where it goes back, time stands still.
+/// A circuit breaker, as the module describes it. Its methods take `now`, the time since any fixed moment. If `now`
+/// goes back, the breaker counts no time as elapsed.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     config: BreakerConfig,
@@ -64,7 +66,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A closed one.
+    /// A closed breaker with these thresholds; a threshold of 0 becomes 1.
     #[must_use]
     pub fn new(config: BreakerConfig) -> Self {
         let config = BreakerConfig {
@@ -75,7 +77,8 @@ impl Breaker {
         Self { config, state: State::Closed { failures: 0 } }
     }
 
-    /// Whether a call may be made now. Whoever is told so must tell how it ended.
+    /// Whether a call may be made now. If so, the caller must report its outcome with [`Self::success`] or
+    /// [`Self::failure`].
     pub fn allow(&mut self, now: Duration) -> bool {
         match self.state {
             State::Closed { .. } => true,
@@ -84,7 +87,7 @@ impl Breaker {
             State::HalfOpen { allowed, successes, .. } if allowed < self.config.success_threshold => {
                 self.probe(allowed, successes, now)
             }
-            // Calls whose end is never told must not keep it half open for ever.
+            // Without this, test calls whose outcome is never reported would keep it half open for ever.
             State::HalfOpen { at, .. } if now.saturating_sub(at) >= self.config.reset_timeout => self.probe(0, 0, now),
             State::HalfOpen { .. } => false,
         }
@@ -95,11 +98,11 @@ impl Breaker {
         true
     }
 
-    /// A call succeeded.
+    /// Reports that a call succeeded.
     pub fn success(&mut self, _now: Duration) {
         match &mut self.state {
             State::Closed { failures } => *failures = 0,
-            // Allowed before it opened: that says nothing of now.
+            // The call was allowed before the breaker opened, so it says nothing about the current state.
             State::Open { .. } => {}
             State::HalfOpen { successes, .. } => {
                 *successes += 1;
@@ -110,7 +113,7 @@ impl Breaker {
         }
     }
 
-    /// A call failed.
+    /// Reports that a call failed.
     pub fn failure(&mut self, now: Duration) {
         match &mut self.state {
             State::Closed { failures } => {
@@ -124,7 +127,7 @@ impl Breaker {
         }
     }
 
-    /// What it thinks now. Open for as long as it would refuse a call, and half open from then on.
+    /// The current state. It is open while it refuses calls, and half open from the end of the timeout on.
     #[must_use]
     pub fn state(&self, now: Duration) -> BreakerState {
         match self.state {
@@ -134,7 +137,7 @@ impl Breaker {
         }
     }
 
-    /// How long it refuses calls from now on, as far as time alone decides that; zero where it doesn't.
+    /// How much longer it refuses calls, as far as time alone decides; zero if the next call is allowed.
     #[must_use]
     pub fn refuses_for(&self, now: Duration) -> Duration {
         let left = |since: Duration| self.config.reset_timeout.saturating_sub(now.saturating_sub(since));

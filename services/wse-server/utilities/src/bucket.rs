@@ -1,26 +1,26 @@
-//! A token bucket: how many operations may happen now, given a rate and a burst. Pure: the caller brings the clock.
+//! A token bucket: limits operations to an average rate and a burst. It has no side effects; the caller passes the
+//! time.
 
-/// Tokens that refill with time, up to a capacity.
+/// A bucket of tokens that refills at a constant rate, up to a capacity.
 ///
-/// Its arithmetic has no values that aren't numbers: a negative or undefined argument counts as 0, an infinite one as
-/// the largest number.
+/// A negative argument or NaN counts as 0, an infinite one as the largest finite number. So all its values are finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     capacity: f64,
     refill_per_second: f64,
     tokens: f64,
-    /// When `tokens` was right, in seconds of the caller's clock.
+    /// The time to which `tokens` refers, in seconds of the caller's clock.
     at_seconds: f64,
 }
 
-/// `value` as a finite number that isn't negative.
+/// `value` as a finite number that isn't negative; NaN becomes 0.
 fn countable(value: f64) -> f64 {
-    // A comparison with what is no number is false.
+    // A comparison with NaN is false.
     if value > 0.0 { value.min(f64::MAX) } else { 0.0 }
 }
 
 impl TokenBucket {
-    /// A bucket of `capacity` with `tokens` in it (at most as many as it holds), that refills from now on.
+    /// A bucket with this capacity and, at first, `tokens` in it (limited to the capacity).
     #[must_use]
     pub fn new(capacity: f64, refill_per_second: f64, tokens: f64, now_seconds: f64) -> Self {
         let capacity = countable(capacity);
@@ -32,9 +32,9 @@ impl TokenBucket {
         }
     }
 
-    /// Takes `tokens` if there are as many. If not, takes none.
+    /// Takes `tokens` and returns `true` if there are enough; otherwise takes none.
     ///
-    /// No number of tokens at all (negative or undefined) is never there.
+    /// A negative number or NaN is refused.
     pub fn acquire(&mut self, tokens: f64, now_seconds: f64) -> bool {
         self.refill(now_seconds);
         let is_there = tokens >= 0.0 && tokens <= self.tokens;
@@ -44,32 +44,32 @@ impl TokenBucket {
         is_there
     }
 
-    /// How many tokens there are now.
+    /// The number of tokens at this time.
     pub fn tokens(&mut self, now_seconds: f64) -> f64 {
         self.refill(now_seconds);
         self.tokens
     }
 
-    /// How many tokens it holds.
+    /// The largest number of tokens that the bucket holds.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         self.capacity
     }
 
-    /// How many tokens come back in a second.
+    /// How many tokens are added each second.
     #[must_use]
     pub fn refill_per_second(&self) -> f64 {
         self.refill_per_second
     }
 
-    /// Fills it.
+    /// Fills the bucket to its capacity.
     pub fn reset(&mut self, now_seconds: f64) {
         self.tokens = self.capacity;
         self.at_seconds = now_seconds;
     }
 
     fn refill(&mut self, now_seconds: f64) {
-        // A clock that goes back refills nothing, and the time it takes to come back isn't counted twice.
+        // If the clock goes back, nothing is refilled until it passes its earlier value, so no time counts twice.
         if now_seconds > self.at_seconds {
             let refilled = (now_seconds - self.at_seconds) * self.refill_per_second;
             self.tokens = (self.tokens + refilled).min(self.capacity);

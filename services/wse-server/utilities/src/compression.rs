@@ -1,47 +1,48 @@
-//! zlib (RFC 1950): deflating with a state that is made once, inflating within a limit, and books of both.
+//! zlib compression (RFC 1950). Each thread reuses its compression state, decompression has a size limit, and
+//! [`CompressionStats`] counts both.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// What a stream may inflate to.
+/// The largest size of a decompressed message, in bytes.
 pub const MAXIMAL_INFLATED_BYTES: usize = 10 << 20;
-/// The levels, from the fastest to the smallest.
+/// The supported compression levels, from the fastest to the one with the smallest output.
 pub const LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
-/// Output grows by this much at a time.
+/// The largest first step by which the output of decompression grows, in bytes.
 const STEP_BYTES: usize = 16 << 10;
-/// More than zlib's header, trailer and a stored block's frame, so that most messages fit at once.
+/// More than zlib's header, trailer and the frame of a stored block, so that the output of most messages fits at once.
 const OVERHEAD_BYTES: usize = 64;
 
-/// Why there are no bytes.
+/// Why compression or decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompressionError {
-    /// No level of ours.
+    /// The level is not in [`LEVELS`].
     #[error("the compression level is {0}: give 1 (the fastest) to 9 (the smallest)")]
     Level(i64),
-    /// No zlib stream, or not the whole of one, or something behind it.
+    /// The input isn't a zlib stream, is incomplete, or has more bytes behind the stream.
     #[error("the {0} bytes are no whole zlib stream")]
     Invalid(usize),
-    /// It would be larger than the limit.
+    /// The stream decompresses to more than [`MAXIMAL_INFLATED_BYTES`].
     #[error("the {0} bytes inflate to more than {MAXIMAL_INFLATED_BYTES}: send it in parts")]
     TooBig(usize),
-    /// The library refused, which it has no reason to.
+    /// The compression library failed, although the input gives no reason.
     #[error("the compression library failed")]
     Library,
 }
 
-/// A level, checked.
+/// Checks a compression level.
 ///
 /// # Errors
-/// When it is none of [`LEVELS`].
+/// The level is not in [`LEVELS`].
 pub fn level(level: i64) -> Result<u32, CompressionError> {
     u32::try_from(level).ok().filter(|level| LEVELS.contains(level)).ok_or(CompressionError::Level(level))
 }
 
-/// What a thread keeps: making a state costs more than deflating a message with it.
+/// Compression states that a thread keeps, because creating one costs more than compressing a message with it.
 #[derive(Default)]
 struct States {
-    /// With its level.
+    /// The state for compression, with the level that it was created for.
     deflate: Option<(u32, Compress)>,
     inflate: Option<Decompress>,
 }
@@ -50,10 +51,10 @@ thread_local! {
     static STATES: RefCell<States> = RefCell::default();
 }
 
-/// The zlib stream of `data`.
+/// Compresses `data` to a zlib stream.
 ///
 /// # Errors
-/// When `level` is none of [`LEVELS`].
+/// `level` is not in [`LEVELS`].
 pub fn compress(data: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
     if !LEVELS.contains(&level) {
         return Err(CompressionError::Level(i64::from(level)));
@@ -69,7 +70,7 @@ pub fn compress(data: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
 }
 
 fn deflate(state: &mut Compress, data: &[u8]) -> Result<Vec<u8>, CompressionError> {
-    // Text shrinks to less than half; what doesn't grows in steps.
+    // Text mostly shrinks to less than half. For other data the output grows in steps.
     let mut out = Vec::with_capacity(data.len() / 2 + OVERHEAD_BYTES);
     loop {
         let (read, written) = (state.total_in(), out.len());
@@ -85,11 +86,10 @@ fn deflate(state: &mut Compress, data: &[u8]) -> Result<Vec<u8>, CompressionErro
     }
 }
 
-/// What the zlib stream `data` inflates to, at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with what comes out, never
-/// with what is announced.
+/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output.
 ///
 /// # Errors
-/// When it isn't exactly one whole stream, or inflates to more.
+/// `data` isn't exactly one complete stream, or its output exceeds the limit.
 pub fn decompress(data: &[u8]) -> Result<Vec<u8>, CompressionError> {
     decompress_within(data, MAXIMAL_INFLATED_BYTES)
 }
@@ -107,7 +107,7 @@ fn inflate(state: &mut Decompress, data: &[u8], limit: usize) -> Result<Vec<u8>,
     let mut out = Vec::new();
     loop {
         let (read, inflated) = (state.total_in() as usize, out.len());
-        // One byte more than the limit, so that a stream of exactly the limit still gets to its end.
+        // One byte more than the limit, so that the end of a stream of exactly the limit is still read.
         out.reserve((limit + 1 - inflated).min(STEP_BYTES.max(inflated / 2)).min(data.len().saturating_mul(4).max(64)));
         let status = state.decompress_vec(&data[read..], &mut out, FlushDecompress::None).map_err(|_| invalid)?;
         if out.len() > limit {
@@ -123,52 +123,52 @@ fn inflate(state: &mut Decompress, data: &[u8], limit: usize) -> Result<Vec<u8>,
     }
 }
 
-/// Whether `data` of so many bytes is worth it: more than the threshold.
+/// Whether a message of this size is worth compressing: it must be larger than the threshold.
 #[must_use]
 pub fn should_compress(bytes: usize, threshold_bytes: usize) -> bool {
     bytes > threshold_bytes
 }
 
-/// What was compressed so far, and what came of it.
+/// Counters of compressed and decompressed messages, and of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompressionStats {
-    /// Streams that were made.
+    /// Messages that were compressed.
     pub compressed: u64,
-    /// Streams that were inflated.
+    /// Messages that were decompressed.
     pub decompressed: u64,
     /// Messages that could not be compressed.
     pub compression_failures: u64,
-    /// Streams that could not be inflated.
+    /// Streams that could not be decompressed.
     pub decompression_failures: u64,
-    /// What streams are smaller than their messages; negative where they are larger.
+    /// By how many bytes compressed messages are smaller than the originals, in total; negative if they are larger.
     pub bytes_saved: i64,
 }
 
-/// `part` of `part + rest`, from 0 to 1; 0 of nothing.
+/// `part / (part + rest)`, from 0 to 1; 0 if `part` is 0.
 fn share(part: u64, rest: u64) -> f64 {
     if part == 0 { 0.0 } else { part as f64 / (part + rest) as f64 }
 }
 
 impl CompressionStats {
-    /// The share of messages that could be compressed, from 0 to 1.
+    /// The share of messages that could be compressed, from 0 to 1; 0 before the first.
     #[must_use]
     pub fn compression_success_rate(&self) -> f64 {
         share(self.compressed, self.compression_failures)
     }
 
-    /// The share of streams that could be inflated, from 0 to 1.
+    /// The share of streams that could be decompressed, from 0 to 1; 0 before the first.
     #[must_use]
     pub fn decompression_success_rate(&self) -> f64 {
         share(self.decompressed, self.decompression_failures)
     }
 
-    /// Bytes saved by one stream on average.
+    /// The bytes saved by one compressed message on average; 0 before the first.
     #[must_use]
     pub fn average_bytes_saved(&self) -> f64 {
         if self.compressed == 0 { 0.0 } else { self.bytes_saved as f64 / self.compressed as f64 }
     }
 
-    /// Counts what came of compressing a message of `bytes`.
+    /// Counts the compression of a message of `bytes`. `stream` is the output, or `None` after a failure.
     pub fn count_compressed(&mut self, bytes: usize, stream: Option<&[u8]>) {
         match stream {
             Some(stream) => {
@@ -179,7 +179,7 @@ impl CompressionStats {
         }
     }
 
-    /// Counts what came of inflating a stream.
+    /// Counts the decompression of a stream.
     pub fn count_decompressed(&mut self, is_good: bool) {
         if is_good { self.decompressed += 1 } else { self.decompression_failures += 1 }
     }
@@ -197,7 +197,8 @@ mod tests {
         for level in LEVELS {
             let stream = compress(&message, level).unwrap();
             assert!(stream.len() < message.len() / 4, "level {level}: {} bytes", stream.len());
-            // The deflate method with a window of 32 KiB, and a checksum over both bytes (RFC 1950, 2.2).
+            // 0x78 means the deflate method with a window of 32 KiB. Both bytes together are a multiple of 31 (RFC
+            // 1950, 2.2).
             assert_eq!((stream[0], (u16::from(stream[0]) << 8 | u16::from(stream[1])) % 31), (0x78, 0));
             assert_eq!(decompress(&stream).as_ref(), Ok(&message));
         }

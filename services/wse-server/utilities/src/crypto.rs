@@ -1,7 +1,8 @@
-//! Encryption from end to end: a key agreed on by ECDH on P-256 and HKDF-SHA256, messages sealed with AES-256-GCM.
+//! End-to-end encryption: keys by ECDH on P-256 with HKDF-SHA256, messages encrypted with AES-256-GCM.
 //!
-//! The wire's constants are the protocol's (docs/PROTOCOL.md). A sealed message is a 12-byte IV, the ciphertext, and a
-//! 16-byte tag. IVs are random: one key is good for 2^32 messages (NIST SP 800-38D, 8.3), and every connection has its own.
+//! The constants on the wire are the protocol's (docs/PROTOCOL.md). An encrypted message is a 12-byte IV, the
+//! ciphertext, and a 16-byte tag. IVs are random, so one key is safe for 2^32 messages (NIST SP 800-38D, 8.3). Each
+//! connection has its own key.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -12,47 +13,47 @@ use aws_lc_rs::{
     rand,
 };
 
-/// Bytes of a private key of the curve.
+/// The size of a P-256 private key, in bytes.
 pub const PRIVATE_BYTES: usize = 32;
-/// Bytes of a public key: a point of the curve, uncompressed (SEC 1, 2.3.3).
+/// The size of a public key, in bytes: an uncompressed point of the curve (SEC 1, 2.3.3).
 pub const PUBLIC_BYTES: usize = 65;
-/// Bytes of a key that seals.
+/// The size of an encryption key, in bytes.
 pub const KEY_BYTES: usize = 32;
-/// Bytes of the tag behind the ciphertext.
+/// The size of the tag behind the ciphertext, in bytes.
 const TAG_BYTES: usize = 16;
-/// What sealing adds to a message.
+/// By how many bytes an encrypted message is longer than its plaintext: the IV and the tag.
 pub const OVERHEAD_BYTES: usize = NONCE_LEN + TAG_BYTES;
-/// How an uncompressed point begins.
+/// The first byte of an uncompressed point.
 const UNCOMPRESSED: u8 = 4;
-/// What the key is for, in the derivation. Clients of the reference use the same words.
+/// The `info` of the key derivation (RFC 5869). The reference's clients use the same bytes.
 const INFO: &[u8] = b"wse-encryption/aes-gcm-key";
 
-/// Why there is no key, or no message.
+/// Why a key can't be derived, or a message can't be encrypted or decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptoError {
-    /// 0, or beyond the order of the curve.
+    /// The private key is 0 or not below the order of the curve.
     #[error("the private key is none of P-256: give the one that was generated")]
     PrivateKey,
-    /// A point that isn't on the curve, or in another form.
+    /// The peer's public key, of this many bytes, isn't a point of the curve or isn't uncompressed.
     #[error(
         "the peer's public key of {0} bytes is no point of P-256: give its {PUBLIC_BYTES} bytes, uncompressed (the first is 4)"
     )]
     PeerKey(usize),
-    /// Too short for IV and tag.
+    /// The encrypted message has this many bytes, too few for IV and tag.
     #[error("{0} bytes are too short for a sealed message: it has {OVERHEAD_BYTES} and those of the message")]
     Short(usize),
-    /// The tag doesn't fit.
+    /// The tag doesn't match: the message was encrypted with another key or has been changed.
     #[error("the message was sealed with another key, or changed on its way")]
     Forged,
-    /// No random bytes, no memory, or more than AES-GCM takes.
+    /// The system has no random bytes or no memory, or the message is too long for AES-GCM.
     #[error("the cryptographic library failed: it has no random bytes, or the message is too long for it")]
     Library,
 }
 
-/// A private and its public key, new.
+/// Generates a key pair: the private key and its public key.
 ///
 /// # Errors
-/// When the system has no random bytes.
+/// The system has no random bytes.
 pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoError> {
     let library = |_: Unspecified| CryptoError::Library;
     let key = PrivateKey::generate(&ECDH_P256).map_err(library)?;
@@ -62,14 +63,14 @@ pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoErr
     Ok((private.map_err(|_| CryptoError::Library)?, public.map_err(|_| CryptoError::Library)?))
 }
 
-/// The key that the owner of `private` shares with the owner of `peer`.
+/// The encryption key that the owner of `private` shares with the owner of the public key `peer`.
 ///
 /// # Errors
-/// When one of the two is no key of P-256.
+/// One of the two isn't a valid key of P-256.
 pub fn derive(private: &[u8; PRIVATE_BYTES], peer: &[u8]) -> Result<[u8; KEY_BYTES], CryptoError> {
     let private = PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| CryptoError::PrivateKey)?;
     let unfit = CryptoError::PeerKey(peer.len());
-    // The library would take compressed points too, which no client of the protocol sends.
+    // The library would also accept compressed points, which no client of the protocol sends.
     if peer.len() != PUBLIC_BYTES || peer[0] != UNCOMPRESSED {
         return Err(unfit);
     }
@@ -84,7 +85,7 @@ impl KeyType for Length {
     }
 }
 
-/// HKDF-SHA256 without salt.
+/// Derives bytes by HKDF-SHA256 (RFC 5869) without a salt.
 fn expand<const BYTES: usize>(secret: &[u8], info: &[u8]) -> Result<[u8; BYTES], CryptoError> {
     let mut key = [0; BYTES];
     let filled =
@@ -93,7 +94,7 @@ fn expand<const BYTES: usize>(secret: &[u8], info: &[u8]) -> Result<[u8; BYTES],
     Ok(key)
 }
 
-/// A key made ready once, for many messages. Any thread may use it.
+/// An encryption key, prepared once for many messages. Threads can share it.
 pub struct Key {
     key: LessSafeKey,
 }
@@ -105,29 +106,29 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// The key with these bytes.
+    /// Prepares the key with these bytes.
     ///
     /// # Errors
-    /// When the library has no memory for it.
+    /// The library has no memory for it.
     pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, CryptoError> {
         let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| CryptoError::Library)?;
         Ok(Self { key: LessSafeKey::new(key) })
     }
 
-    /// `plain`, sealed with a random IV.
+    /// Encrypts `plain` with a random IV.
     ///
     /// # Errors
-    /// When the system has no random bytes, or the message is beyond 2^36 bytes.
+    /// The system has no random bytes, or the message is longer than 2^36 bytes.
     pub fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = Vec::with_capacity(plain.len() + OVERHEAD_BYTES);
         self.seal_onto(plain, &mut sealed)?;
         Ok(sealed)
     }
 
-    /// As [`Self::seal`], behind what `out` holds already. After an error `out` is as it was.
+    /// The same as [`Self::seal`], appended to `out`. After an error `out` is unchanged.
     ///
     /// # Errors
-    /// As [`Self::seal`].
+    /// The same as [`Self::seal`].
     pub fn seal_onto(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CryptoError> {
         let mut iv = [0; NONCE_LEN];
         rand::fill(&mut iv).map_err(|_| CryptoError::Library)?;
@@ -150,10 +151,10 @@ impl Key {
         Ok(())
     }
 
-    /// The message in `sealed`.
+    /// Decrypts the message `sealed`.
     ///
     /// # Errors
-    /// When it is too short, sealed with another key, or changed.
+    /// It is too short, was encrypted with another key, or has been changed.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let short = CryptoError::Short(sealed.len());
         let (iv, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(short)?;
@@ -166,18 +167,18 @@ impl Key {
     }
 }
 
-/// `plain`, sealed with `key`. Who seals more than one message makes a [`Key`] first.
+/// Encrypts `plain` with `key` once. For several messages with one key, [`Key`] is faster.
 ///
 /// # Errors
-/// As [`Key::seal`].
+/// The same as [`Key::seal`].
 pub fn seal(key: &[u8; KEY_BYTES], plain: &[u8]) -> Result<Vec<u8>, CryptoError> {
     Key::new(key)?.seal(plain)
 }
 
-/// The message that was sealed with `key`.
+/// Decrypts a message that was encrypted with `key`.
 ///
 /// # Errors
-/// As [`Key::open`].
+/// The same as [`Key::open`].
 pub fn open(key: &[u8; KEY_BYTES], sealed: &[u8]) -> Result<Vec<u8>, CryptoError> {
     Key::new(key)?.open(sealed)
 }
@@ -200,7 +201,7 @@ mod tests {
         out[2 + NONCE_LEN..].to_vec()
     }
 
-    /// The key pair and the peer of the first P-256 vector of NIST's KAS ECC CDH Primitive Test Vectors.
+    /// The key pair and the peer's public key of the first P-256 vector of NIST's KAS ECC CDH Primitive Test Vectors.
     const PRIVATE: &str = "7d7dc5f71eb29ddaf80d6214632eeae03d9058af1fb6d22ed80badb62bc1a534";
     const PEER: &str = "04700c48f77f56584c5cc632ca65640db91b6bacce3a4df6b42ce7cc838833d287\
                         db71e509e3fd9b060ddb20ba5c51dcc5948d46fbf640dfe0441782cab85fa4ac";
@@ -217,7 +218,7 @@ mod tests {
         let secret: [u8; 32] = bytes(SHARED);
         let derived = derive(&bytes(PRIVATE), &bytes::<65>(PEER)).unwrap();
         assert_eq!(expand::<32>(&secret, INFO), Ok(derived));
-        // As Python's `cryptography` derives it, so that the info can't change unseen.
+        // Derived with Python's `cryptography`, so that a change of the info doesn't go unnoticed.
         assert_eq!(derived, bytes("917f4f1eb537dd9732229828bf64ca84ee780fba7195be5e632206961cf0b0ee"));
     }
 

@@ -1,66 +1,68 @@
-//! Whether an event meets criteria: a small query language over maps, walked without building anything. Pure.
+//! Tests whether an event meets criteria, which are written in a small query language over maps. It builds no
+//! intermediate values.
 //!
-//! Values belong to whoever calls ([`Value`]): JSON here, Python's objects in the binding. Equality and order are theirs.
+//! The caller defines the values through the trait [`Value`], with their equality and order: JSON in
+//! [`crate::filter_json`], Python objects in the binding.
 
 use std::borrow::Cow;
 
 use crate::pattern::{PatternError, Patterns};
 
-/// Criteria within criteria.
+/// How deep criteria may be nested in `$and` and `$or`.
 pub const MAXIMAL_DEPTH: usize = 32;
-/// So much of a value is shown in an error.
+/// How many characters of a value an error shows.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// What criteria can't say.
+/// Why criteria are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// `$regex` with something that is no pattern.
+    /// The operand of `$regex` isn't a valid pattern.
     #[error("$regex: {0}")]
     Pattern(#[from] PatternError),
-    /// Criteria within criteria within criteria.
+    /// The criteria are nested deeper than [`MAXIMAL_DEPTH`].
     #[error("the criteria are nested more than {MAXIMAL_DEPTH} deep: flatten them")]
     Deep,
-    /// An operand of another kind than the operator takes.
+    /// An operand has a type that the operator doesn't accept.
     #[error("{operator} takes {takes}, and was given {found}")]
     Operand {
-        /// The operator.
+        /// The operator, for example `$in`.
         operator: &'static str,
-        /// What it takes.
+        /// The type of operand that it accepts.
         takes: &'static str,
-        /// What it was given, as it is written.
+        /// The operand as text, shortened.
         found: String,
     },
-    /// A name of a field or an operator that is no text.
+    /// The name of a field or an operator isn't text; the string is its beginning.
     #[error("a key of the criteria is {0}: give text")]
     Key(String),
 }
 
 impl FilterError {
-    /// Whether something of another type would do; otherwise, another value.
+    /// Whether the error is about the type of a value (`TypeError` in Python) and not about its content (`ValueError`).
     #[must_use]
     pub fn is_of_type(&self) -> bool {
         matches!(self, Self::Operand { .. } | Self::Key(_))
     }
 }
 
-/// What kind of value one is.
+/// The type of a value, as far as filters distinguish types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No value.
+    /// JSON's `null`, Python's `None`.
     Null,
-    /// A truth value.
+    /// A boolean, with its value.
     Bool(bool),
-    /// Text.
+    /// A string.
     Text,
-    /// Names with values.
+    /// A map from names to values.
     Map,
-    /// Values in an order, or none.
+    /// A list of values, or a set.
     List,
-    /// Anything else.
+    /// A value of any other type, such as a number.
     Other,
 }
 
-/// Which comparison.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `>`
@@ -73,69 +75,73 @@ pub enum Comparison {
     LessOrEqual,
 }
 
-/// A question about a name and a value of a map.
+/// A test of one field of a map: its name and its value.
 pub type FieldTest<'a, V> = dyn FnMut(&V, &V) -> Result<bool, <V as Value>::Error> + 'a;
-/// A question about a value of a list.
+/// A test of one item of a list.
 pub type ItemTest<'a, V> = dyn FnMut(&V) -> Result<bool, <V as Value>::Error> + 'a;
 
-/// A value of an event or of criteria.
+/// A value of an event or of criteria. The methods that return errors pass on those of the implementation.
 pub trait Value: Sized {
-    /// What can go wrong: our mistakes, and the values' own.
+    /// The error of the implementation. It can also hold the errors of filters.
     type Error: From<FilterError>;
 
-    /// Its kind.
+    /// The value's type. Operators check it before they use a value.
     fn kind(&self) -> Kind;
-    /// What it is as text: itself, or as it is written.
+    /// The value as text: a string itself, any other value as it is written.
     ///
     /// # Errors
-    /// The value's own.
+    /// The value can't be converted to text.
     fn text(&self) -> Result<Cow<'_, str>, Self::Error>;
-    /// The value under `name`, if this is a map that has it.
+    /// The value of the field `name`. `None` if this isn't a map or has no such field.
     ///
     /// # Errors
-    /// The value's own.
+    /// The implementation's own, from the look-up.
     fn field(&self, name: &str) -> Result<Option<Self>, Self::Error>;
-    /// The value under a name that is a value itself: [`Self::field`], without making the name again.
+    /// The same as [`Self::field`] for a name that is a value already, which saves a conversion.
     ///
     /// # Errors
-    /// The value's own.
+    /// The implementation's own, from the look-up.
     fn field_named(&self, name: &Self) -> Result<Option<Self>, Self::Error>;
-    /// Whether `test` holds for all names and values of this map; it ends with the first for which it doesn't.
+    /// Whether `test` returns `true` for all fields of this map. Stops at the first `false`; a value that isn't a map
+    /// has no fields.
     ///
     /// # Errors
-    /// Those of `test`, and the value's own.
+    /// Those of `test`, and the implementation's own.
     fn every_field(&self, test: &mut FieldTest<'_, Self>) -> Result<bool, Self::Error>;
-    /// Whether `test` holds for all values of this list; it ends with the first for which it doesn't.
+    /// Whether `test` returns `true` for all items of this list. Stops at the first `false`.
     ///
     /// # Errors
-    /// Those of `test`, and the value's own.
+    /// Those of `test`, and the implementation's own.
     fn every_item(&self, test: &mut ItemTest<'_, Self>) -> Result<bool, Self::Error>;
-    /// Whether the two are equal.
+    /// Whether the two values are equal, by the implementation's definition.
     ///
     /// # Errors
-    /// The value's own.
+    /// The implementation's own, from the comparison.
     fn equals(&self, other: &Self) -> Result<bool, Self::Error>;
-    /// Whether the comparison holds. Never between values that have no order.
+    /// Whether the comparison is true. It is `false` between values that have no order.
     ///
     /// # Errors
-    /// The value's own.
+    /// The implementation's own, from the comparison.
     fn compares(&self, comparison: Comparison, other: &Self) -> Result<bool, Self::Error>;
-    /// Whether this list has the item, or this map the name.
+    /// Whether this list contains the item, or this map has a field of that name.
     ///
     /// # Errors
-    /// The value's own.
+    /// The implementation's own, from the comparison.
     fn holds(&self, item: &Self) -> Result<bool, Self::Error>;
 }
 
-/// Whether `event` meets `criteria`, both of them maps.
+/// Whether `event` meets `criteria`; both are maps.
 ///
-/// - `start_from_latest` in them: yes, whatever else they say.
-/// - `$and` or else `$or`, a list of criteria: as that says; other keys beside it don't count.
-/// - Otherwise all keys must hold. A key is a path of names with dots between them, its value a map of operators, all of
-///   which must hold, or what the field must equal. A field that is missing equals nothing (null) and is in no list.
+/// - With the key `start_from_latest` the result is `true`, regardless of all other keys.
+/// - Otherwise `$and` or else `$or`, a list of criteria, decides. Other keys beside it are ignored.
+/// - Otherwise each key must match. A key is a path of field names joined with dots. Its value is a map of operators,
+///   all of which must be true, or the value that the field must equal. A missing field equals null only, and `$in` is
+///   `false` for it.
+///
+/// An unknown operator is no error; it is always `false`.
 ///
 /// # Errors
-/// When the criteria can't be understood, and what the values themselves raise. An unknown operator is none: it never holds.
+/// The criteria are invalid, or a value's implementation returns an error.
 pub fn matches<V: Value>(event: &V, criteria: &V, patterns: &Patterns) -> Result<bool, V::Error> {
     Filter { patterns }.matches(event, criteria, MAXIMAL_DEPTH)
 }
@@ -156,7 +162,7 @@ impl Filter<'_> {
         }
         if let Some(any) = criteria.field("$or")? {
             let any = expect(Kind::List, "$or", "a list of criteria", any)?;
-            // Not all fail: some hold.
+            // `$or` is true unless all of its criteria are false.
             return Ok(!any.every_item(&mut |one| Ok(!self.matches(event, criteria_of("$or", one)?, depth)?))?);
         }
         criteria.every_field(&mut |path, expected| {
@@ -168,7 +174,7 @@ impl Filter<'_> {
         })
     }
 
-    /// Whether one operator holds for the field that was found.
+    /// Whether one operator is true for the field that was found.
     fn holds<V: Value>(&self, operator: &V, wanted: &V, found: Option<&V>) -> Result<bool, V::Error> {
         match &*key(operator)? {
             "$eq" => equals(found, wanted),
@@ -217,7 +223,7 @@ impl Filter<'_> {
     }
 }
 
-/// A value in an error: as it is written, its beginning if that is long.
+/// A value as an error message shows it, shortened to [`SHOWN_CHARACTERS`].
 fn written<V: Value>(value: &V) -> Result<String, V::Error> {
     let text = value.text()?;
     let mut written: String = text.chars().take(SHOWN_CHARACTERS).collect();
@@ -231,7 +237,7 @@ fn mistaken<V: Value>(operator: &'static str, takes: &'static str, value: &V) ->
     written(value).map_or_else(|error| error, |found| FilterError::Operand { operator, takes, found }.into())
 }
 
-/// `value` if it is of a kind.
+/// Returns `value`, or an error if it isn't of this kind.
 fn expect<V: Value>(kind: Kind, operator: &'static str, takes: &'static str, value: V) -> Result<V, V::Error> {
     if value.kind() == kind { Ok(value) } else { Err(mistaken(operator, takes, &value)) }
 }
@@ -244,7 +250,7 @@ fn key<V: Value>(key: &V) -> Result<Cow<'_, str>, V::Error> {
     if key.kind() == Kind::Text { key.text() } else { Err(FilterError::Key(written(key)?).into()) }
 }
 
-/// The field at a path. A name that leads through something else than a map leads nowhere.
+/// The field at a path. `None` if a name on the path is missing or isn't the name of a map.
 fn find<V: Value>(event: &V, path: &V) -> Result<Option<V>, V::Error> {
     let names = key(path)?;
     let Some((first, rest)) = names.split_once('.') else { return event.field_named(path) };

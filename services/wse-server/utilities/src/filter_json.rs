@@ -1,4 +1,4 @@
-//! Filters over JSON values: integers and floats are equal where their values are, truth values are no numbers.
+//! Filters over JSON values. Integers and floats are equal if their numeric values are; booleans are not numbers.
 
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -6,12 +6,12 @@ use serde_json::{Number, Value as Json};
 
 use crate::filter::{Comparison, FieldTest, FilterError, ItemTest, Kind, Value};
 
-/// A JSON value of an event or of criteria; names of fields become values on the way.
+/// A JSON value of an event or of criteria. A name of a field can stand where a value is expected.
 #[derive(Clone, Debug)]
 pub enum Node<'a> {
-    /// A value.
+    /// Any JSON value.
     Value(&'a Json),
-    /// A name.
+    /// The name of a field, which acts as a string.
     Name(&'a str),
 }
 

@@ -1,18 +1,18 @@
-//! Wall-clock time in RFC 3339, to the microsecond. Pure: the caller brings the clock.
+//! Wall-clock time as RFC 3339 text, with a resolution of one microsecond. The caller passes the current time.
 
 use std::fmt;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
-/// Digits of a fraction that count.
+/// The number of digits of a fraction that are used; further digits are ignored.
 const FRACTION_DIGITS: usize = 6;
 
-/// Microseconds since 1970, UTC.
+/// A time in microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub i64);
 
 impl fmt::Display for Instant {
-    /// As `2026-11-23T03:30:50.672518Z`.
+    /// Formats the time like `2026-11-23T03:30:50.672518Z`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.div_euclid(MICROS_PER_SECOND);
         let micros = self.0.rem_euclid(MICROS_PER_SECOND);
@@ -23,8 +23,9 @@ impl fmt::Display for Instant {
     }
 }
 
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March, so that the leap day
-/// is a year's last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// The date (year, month, day) this many days after 1970-01-01, in the Gregorian calendar. Years are counted from
+/// March, so that the leap day is the last day of a year (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 #[must_use]
 pub fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
@@ -37,7 +38,7 @@ pub fn date(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// How many days after 1970-01-01 a date is: [`date`] backwards.
+/// The number of days from 1970-01-01 to a date; the inverse of [`date`].
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -46,8 +47,9 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 impl Instant {
-    /// A time in RFC 3339 (5.6), with its offset from UTC. Without one it could be any time: `None`, as for anything else.
-    /// A leap second is the second after it; of a fraction, microseconds count.
+    /// Parses a time as RFC 3339 (5.6) defines it, with an offset from UTC. `None` for any other text and for a time
+    /// without an offset, which is ambiguous. A leap second counts as the second after it. Digits beyond microseconds
+    /// are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut rest = text.as_bytes();
@@ -65,7 +67,7 @@ impl Instant {
         Some(Self(seconds * MICROS_PER_SECOND + micros))
     }
 
-    /// Milliseconds from then to now; 0 if it is to come.
+    /// Milliseconds from this time to `now`; 0 if this time is in the future.
     #[must_use]
     pub fn age_millis(self, now: Self) -> i64 {
         (now.0.saturating_sub(self.0) / 1000).max(0)
@@ -78,7 +80,7 @@ fn number(rest: &mut &[u8], digits: usize) -> Option<i64> {
     taken.iter().try_fold(0, |value, byte| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0')))
 }
 
-/// A number behind one of the separators.
+/// Parses a number that follows one of the separators.
 fn after(rest: &mut &[u8], separators: &[u8], digits: usize) -> Option<i64> {
     let (separator, after) = rest.split_first()?;
     *rest = after;
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_rfc_3339_are_read() {
-        // Section 5.8.
+        // The examples of section 5.8.
         for (text, micros) in [
             ("1985-04-12T23:20:50.52Z", 482_196_050_520_000),
             ("1996-12-19T16:39:57-08:00", 851_042_397_000_000),

@@ -1,11 +1,14 @@
-//! What an application of the WSE protocol needs beside the server. No sockets, no clock of its own, no Python.
+//! Functions and types that applications of the WSE protocol use beside the server. The crate has no sockets and no
+//! Python. Callers pass the time, except to [`tokens`], which reads the system clock to check when a token is valid.
 //!
-//! - [`crypto`] agrees on a key and seals messages with it; [`signing`] digests and signs them; [`tokens`] says who one is.
-//! - [`breaker`] stops calling what keeps failing; [`bucket`] limits a rate; [`priority`] decides what goes first.
-//! - [`sequencer`] numbers what goes out and knows what came before; [`order`] puts what comes in back in order.
-//! - [`compression`] makes messages smaller.
-//! - [`transform`] makes envelopes of an application's events ([`instant`] is their time), [`filter`] looks for those that
-//!   meet criteria ([`pattern`] are their regular expressions, [`filter_json`] their values where those are JSON).
+//! - [`crypto`] derives keys and encrypts messages; [`signing`] computes digests and signatures; [`tokens`] creates and
+//!   verifies JSON Web Tokens.
+//! - [`breaker`] stops calls to a dependency that keeps failing; [`bucket`] limits a rate; [`priority`] orders messages
+//!   by urgency.
+//! - [`sequencer`] numbers outgoing events and detects duplicate ids; [`order`] restores the order of incoming events.
+//! - [`compression`] compresses messages.
+//! - [`transform`] converts an application's events into envelopes ([`instant`] is their timestamp); [`filter`] tests
+//!   events against criteria ([`pattern`] has their regular expressions, [`filter_json`] applies them to JSON).
 
 pub mod breaker;
 pub mod bucket;

@@ -1,67 +1,69 @@
-//! Numbered events, put back in order topic by topic. Pure: the caller brings the clock.
+//! Restores the order of numbered events, for each topic. It has no side effects; the caller passes the time.
 //!
-//! An event ahead of its turn is held back until those before it came; one too far ahead says that something is lost, and
-//! the topic goes on from there. One that comes late is dropped: what came after it was delivered already.
+//! An event ahead of its turn is buffered until the events before it arrive. An event too far ahead means that events
+//! are lost, so the topic continues from its number. An event behind its turn is dropped, because later ones were
+//! delivered already.
 
 use std::collections::{BTreeMap, HashMap};
 
 pub use crate::sequencer::MAXIMAL_OUT_OF_ORDER;
 use crate::sequencer::{Sequencer, SequencerError};
 
-/// What all topics together may hold back.
+/// The most events that the buffers of all topics may hold together.
 pub const MAXIMAL_BUFFERED: usize = 1_000_000;
-/// Topics that are followed at one time.
+/// The most topics that are followed at the same time.
 pub const MAXIMAL_TOPICS: usize = 100_000;
-/// An event that was held back for so long won't have its turn, in seconds.
+/// The longest time that an event stays in a buffer, in seconds. After it, [`EventSequencer::cleanup`] drops the event.
 pub const STALE_SECONDS: f64 = 300.0;
-/// A topic without an event for so long is forgotten, in seconds.
+/// The time without an event after which [`EventSequencer::cleanup`] forgets a topic, in seconds.
 pub const IDLE_SECONDS: f64 = 3600.0;
 
-/// One topic: whose turn it is, and who came before their turn.
+/// One topic: the number that is expected next, and the events that arrived ahead of their turn.
 #[derive(Debug)]
 struct Topic<E> {
     expected: u64,
-    /// Events with when they came.
+    /// Events by number, each with its arrival time in seconds.
     buffered: BTreeMap<u64, (E, f64)>,
     touched_seconds: f64,
 }
 
-/// What a topic looks like.
+/// The state of a topic, for statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicState {
-    /// The topic.
+    /// The topic's name.
     pub topic: String,
-    /// The number whose turn it is.
+    /// The number of the event that is expected next.
     pub expected: u64,
-    /// The numbers that are held back, in order.
+    /// The numbers of the buffered events, in ascending order.
     pub buffered: Vec<u64>,
-    /// For how long the oldest of them has been, in seconds.
+    /// The age of the oldest buffered event, in seconds; `None` without buffered events.
     pub oldest_age_seconds: Option<f64>,
 }
 
 impl TopicState {
-    /// The missing numbers below the highest that is held back: first and last of each range.
+    /// The ranges of missing numbers below the highest buffered one, each with its first and last number.
     pub fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
         let befores = std::iter::once(self.expected).chain(self.buffered.iter().map(|number| number.saturating_add(1)));
         befores.zip(&self.buffered).filter(|(next, number)| next < number).map(|(next, number)| (next, number - 1))
     }
 }
 
-/// What went wrong so far, in events.
+/// How many events were not delivered in order, since the sequencer was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderCounts {
-    /// Ids that were seen before.
+    /// Ids that occurred before.
     pub duplicates: u64,
-    /// Events that came before their turn.
+    /// Events that arrived ahead of their turn.
     pub out_of_order: u64,
-    /// Events that were dropped, or given up because of a jump.
+    /// Events that were dropped, and numbers that were skipped after a jump.
     pub dropped: u64,
 }
 
-/// What an event sets free: nothing, itself, or itself and the ones behind it that waited.
+/// The events that can be delivered: the one that arrived, with the buffered events that follow it. `None` if it is
+/// buffered or dropped.
 pub type Delivered<E> = Option<(E, Vec<E>)>;
 
-/// Puts events of many topics in order.
+/// Restores the order of the events of many topics, and numbers outgoing events.
 #[derive(Debug)]
 pub struct EventSequencer<E> {
     sequencer: Sequencer,
@@ -72,10 +74,10 @@ pub struct EventSequencer<E> {
 }
 
 impl<E> EventSequencer<E> {
-    /// A sequencer that remembers `window` ids and lets an event be `maximal_ahead` numbers ahead of its turn.
+    /// A sequencer that remembers `window` ids and buffers an event up to `maximal_ahead` numbers ahead of its turn.
     ///
     /// # Errors
-    /// When one of them is out of bounds.
+    /// One of the two is out of range.
     pub fn new(window: usize, maximal_ahead: u64) -> Result<Self, SequencerError> {
         if maximal_ahead > MAXIMAL_OUT_OF_ORDER {
             return Err(SequencerError::OutOfOrder(maximal_ahead));
@@ -89,31 +91,33 @@ impl<E> EventSequencer<E> {
         })
     }
 
-    /// The next number for what goes out; the first is 1.
+    /// Returns the next number for an outgoing event; the first is 1.
     pub fn next_number(&mut self) -> u64 {
         self.sequencer.next_number()
     }
 
-    /// The number that was given last; 0 if none was.
+    /// The last number that was returned; 0 before the first.
     #[must_use]
     pub fn current(&self) -> u64 {
         self.sequencer.current()
     }
 
-    /// As [`Sequencer::is_duplicate`], counted.
+    /// The same as [`Sequencer::is_duplicate`], and counts the duplicates.
     ///
     /// # Errors
-    /// When the id is too long.
+    /// The id is too long.
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         let is_duplicate = self.sequencer.is_duplicate(id, now_seconds)?;
         self.counts.duplicates += u64::from(is_duplicate);
         Ok(is_duplicate)
     }
 
-    /// Takes event `number` of `topic`, and gives what can be delivered. The first event of a topic sets where it begins.
+    /// Processes event `number` of `topic` and returns what can be delivered now. The first event of a topic defines
+    /// where it begins.
     ///
     /// # Errors
-    /// When it would have to be held back, or its topic followed, and there are too many already.
+    /// The event would have to be buffered and the buffers are full, or its topic is new and too many are followed. The
+    /// event is lost.
     pub fn process(
         &mut self,
         topic: &str,
@@ -143,7 +147,7 @@ impl<E> EventSequencer<E> {
         };
         self.counts.out_of_order += 1;
         if ahead > self.maximal_ahead {
-            // What was held back is among the numbers that are given up.
+            // The numbers that are skipped include those of the buffered events.
             self.counts.dropped = self.counts.dropped.saturating_add(ahead);
             self.buffered -= state.buffered.len();
             state.buffered.clear();
@@ -160,7 +164,7 @@ impl<E> EventSequencer<E> {
         Ok(None)
     }
 
-    /// Drops events that were held back for more than [`STALE_SECONDS`], and forgets topics that were idle for more than
+    /// Drops events that were buffered for more than [`STALE_SECONDS`], and forgets topics that were idle for more than
     /// [`IDLE_SECONDS`].
     pub fn cleanup(&mut self, now_seconds: f64) {
         let (mut buffered, mut dropped) = (0, 0);
@@ -175,7 +179,7 @@ impl<E> EventSequencer<E> {
         self.counts.dropped += dropped;
     }
 
-    /// Forgets one topic, or all, with what they hold back. Numbers and ids stay.
+    /// Forgets one topic or all topics, with their buffered events. The last number and the remembered ids are kept.
     pub fn reset(&mut self, topic: Option<&str>) {
         match topic {
             Some(topic) => self.buffered -= self.topics.remove(topic).map_or(0, |topic| topic.buffered.len()),
@@ -186,7 +190,7 @@ impl<E> EventSequencer<E> {
         }
     }
 
-    /// Every topic, by name.
+    /// The states of all topics, ordered by name.
     #[must_use]
     pub fn topics(&self, now_seconds: f64) -> Vec<TopicState> {
         let mut states: Vec<_> = self.topics.iter().map(|(name, topic)| topic.state(name, now_seconds)).collect();
@@ -194,24 +198,24 @@ impl<E> EventSequencer<E> {
         states
     }
 
-    /// The events that are held back, in no order.
+    /// The buffered events, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &E> {
         self.topics.values().flat_map(|topic| topic.buffered.values()).map(|(event, _)| event)
     }
 
-    /// What went wrong so far.
+    /// The counters since the sequencer was created.
     #[must_use]
     pub fn counts(&self) -> OrderCounts {
         self.counts
     }
 
-    /// How many events are held back.
+    /// The number of buffered events of all topics.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffered
     }
 
-    /// How many ids are remembered.
+    /// The number of remembered ids.
     #[must_use]
     pub fn seen_count(&self) -> usize {
         self.sequencer.seen_count()
@@ -219,7 +223,7 @@ impl<E> EventSequencer<E> {
 }
 
 impl<E> Topic<E> {
-    /// Counts the one whose turn it is, and takes out those that follow it without a gap.
+    /// Advances past the expected event, and takes out the buffered events that follow it without a gap.
     fn release(&mut self) -> Vec<E> {
         self.expected = self.expected.saturating_add(1);
         let mut released = Vec::new();
@@ -251,7 +255,7 @@ mod tests {
         EventSequencer::new(10, ahead).unwrap()
     }
 
-    /// Takes `number` as the event too, and gives the numbers that come out.
+    /// Processes an event whose content is its number, and returns the numbers that are delivered.
     fn take(sequencer: &mut EventSequencer<u64>, number: u64) -> Vec<u64> {
         let delivered = sequencer.process("x", number, number, 0.0).unwrap();
         delivered.into_iter().flat_map(|(event, released)| std::iter::once(event).chain(released)).collect()
@@ -298,7 +302,7 @@ mod tests {
         assert_eq!(take(&mut it, 1), [1]);
         assert_eq!(take(&mut it, 4), [0; 0]);
         assert_eq!(take(&mut it, 5), [5]);
-        // 2 and 3 never came, 4 waited.
+        // 2 and 3 never arrived; 4 was buffered.
         assert_eq!((it.counts().dropped, it.buffered()), (3, 0));
         assert_eq!(take(&mut it, 6), [6]);
         assert_eq!(take(&mut it, 4), [0; 0]);

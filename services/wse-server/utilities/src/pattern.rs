@@ -1,4 +1,5 @@
-//! Regular expressions of filters: compiled once, matched from the start of a text in linear time, forgotten in turn.
+//! A cache of the regular expressions of filters. A pattern is compiled once, matched from the start of a text and in
+//! linear time. A full cache drops its oldest pattern.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,33 +11,35 @@ use regex_automata::{
     meta::{BuildError, Regex},
 };
 
-/// Patterns that are remembered.
+/// The largest number of patterns in the cache.
 pub const MAXIMAL_PATTERNS: usize = 1024;
-/// The longest pattern that is compiled.
+/// The longest pattern that is accepted, in bytes.
 pub const MAXIMAL_PATTERN_BYTES: usize = 4096;
-/// What one compiled pattern may occupy, so that a short one with large counts doesn't take all memory.
+/// The largest size of one compiled pattern, in bytes. Without this limit a short pattern with large counts could take
+/// all memory.
 const MAXIMAL_COMPILED_BYTES: usize = 1 << 20;
 
 /// Why a pattern can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Longer than any filter needs.
+    /// The pattern has this many bytes, more than [`MAXIMAL_PATTERN_BYTES`].
     #[error("the pattern has {0} bytes: give {MAXIMAL_PATTERN_BYTES} at most")]
     Long(usize),
-    /// No regular expression, or one that can't be matched in linear time.
+    /// It isn't a regular expression, or it needs look-around or back-references, which can't be matched in linear
+    /// time.
     #[error("the pattern {pattern:?} is no regular expression without look-around and back-references: {why}")]
     Syntax {
-        /// The pattern.
+        /// The pattern as it was given.
         pattern: String,
-        /// What the parser says.
+        /// The reason, from the parser's message.
         why: String,
     },
-    /// Its counts multiply.
+    /// The compiled pattern would be too large, because repetition counts multiply.
     #[error("the pattern {0:?} is too large once compiled: give smaller counts")]
     Large(String),
 }
 
-/// Compiled patterns, the latest [`MAXIMAL_PATTERNS`] of them. Any thread may use it.
+/// A cache of at most [`MAXIMAL_PATTERNS`] compiled patterns that threads can share.
 #[derive(Debug, Default)]
 pub struct Patterns {
     known: Mutex<Known>,
@@ -49,10 +52,10 @@ struct Known {
 }
 
 impl Patterns {
-    /// Whether `text` begins with a match of `pattern`.
+    /// Whether `text` begins with a match of `pattern`. Compiles the pattern if it isn't in the cache.
     ///
     /// # Errors
-    /// When it is no pattern that can be matched.
+    /// The pattern is too long, too large once compiled, or not a supported regular expression.
     pub fn matches(&self, pattern: &str, text: &str) -> Result<bool, PatternError> {
         Ok(self.compiled(pattern)?.is_match(Input::new(text).anchored(Anchored::Yes)))
     }
@@ -69,13 +72,13 @@ impl Patterns {
         Ok(compiled)
     }
 
-    /// How many patterns are remembered.
+    /// The number of patterns in the cache.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).order.len()
     }
 
-    /// Whether none is.
+    /// Whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -109,7 +112,7 @@ fn refused(pattern: &str, error: &BuildError) -> PatternError {
     if error.size_limit().is_some() {
         return PatternError::Large(pattern.to_owned());
     }
-    // The parser draws the pattern and points at it; what is wrong is in its last line.
+    // The parser's message shows the pattern and marks the position. The reason is in the last line.
     let told = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
     let why = told.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     PatternError::Syntax { pattern: pattern.to_owned(), why }

@@ -1,29 +1,29 @@
-//! Queues that give the most urgent first. Pure: the caller brings the clock.
+//! Queues that return the most urgent message first. They have no side effects; the caller passes the time.
 //!
-//! [`PriorityQueue`] takes any priority and refuses when full; [`MessageQueue`] has the protocol's five levels and makes
-//! room by dropping the least urgent.
+//! [`PriorityQueue`] accepts any priority and refuses messages when it is full. [`MessageQueue`] has the five levels of
+//! the protocol and makes room by dropping the least urgent message.
 
 use std::{
     cmp::{Ordering, Reverse},
     collections::{BinaryHeap, VecDeque},
 };
 
-/// The protocol's levels, the most urgent first: critical, high, normal, low, background.
+/// The priority levels of the protocol, the most urgent first: critical, high, normal, low, background.
 pub const LEVELS: [i64; 5] = [10, 8, 5, 3, 1];
-/// How many of [`LEVELS`], from the end, give way when there is no room: 5, 3 and 1.
+/// The indexes in [`LEVELS`] whose messages may be dropped when a queue is full: levels 5, 3 and 1.
 const YIELDING: std::ops::Range<usize> = 2..5;
-/// The largest queue.
+/// The largest capacity of a queue, in messages.
 pub const MAXIMAL_SIZE: usize = 10_000_000;
-/// Above this share of its capacity a queue asks its producers to slow down.
+/// The utilization above which a queue reports backpressure: producers should slow down.
 const BACKPRESSURE: f64 = 0.8;
 
-/// Why there is no queue.
+/// Why a queue can't be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// More than a queue may hold.
+    /// The capacity is larger than [`MAXIMAL_SIZE`].
     #[error("max_size is {0}: give 0 to {MAXIMAL_SIZE}")]
     Size(usize),
-    /// A batch of nothing would never empty it.
+    /// The batch size is 0, so batches would never empty the queue.
     #[error("batch_size is 0: give at least 1")]
     Batch,
 }
@@ -34,7 +34,7 @@ fn checked_size(size: usize) -> Result<usize, QueueError> {
 
 #[derive(Debug)]
 struct Waiting<M> {
-    /// The greatest comes first: the highest priority, of equals the one that came first.
+    /// The order in the heap, greatest first: the highest priority, and of equal priorities the earliest arrival.
     rank: (i64, Reverse<u64>),
     message: M,
 }
@@ -59,7 +59,7 @@ impl<M> Ord for Waiting<M> {
     }
 }
 
-/// The highest number first; of equals the one that came first.
+/// A bounded queue that returns the highest priority first, and of equal priorities the earliest arrival.
 #[derive(Debug)]
 pub struct PriorityQueue<M> {
     heap: BinaryHeap<Waiting<M>>,
@@ -68,18 +68,18 @@ pub struct PriorityQueue<M> {
 }
 
 impl<M> PriorityQueue<M> {
-    /// A queue for `size` messages.
+    /// An empty queue with room for `size` messages.
     ///
     /// # Errors
-    /// When that is too many.
+    /// `size` is larger than [`MAXIMAL_SIZE`].
     pub fn new(size: usize) -> Result<Self, QueueError> {
         Ok(Self { heap: BinaryHeap::new(), size: checked_size(size)?, arrivals: 0 })
     }
 
-    /// Takes a message.
+    /// Adds a message.
     ///
     /// # Errors
-    /// When it is full: the message comes back.
+    /// The queue is full. The message is returned.
     pub fn push(&mut self, priority: i64, message: M) -> Result<(), M> {
         if self.is_full() {
             return Err(message);
@@ -89,93 +89,93 @@ impl<M> PriorityQueue<M> {
         Ok(())
     }
 
-    /// The most urgent message.
+    /// Removes and returns the most urgent message; `None` if the queue is empty.
     pub fn pop(&mut self) -> Option<M> {
         self.heap.pop().map(|waiting| waiting.message)
     }
 
-    /// At most so many messages, the most urgent first.
+    /// Removes and returns at most `maximum` messages, the most urgent first.
     pub fn drain(&mut self, maximum: usize) -> Vec<M> {
         let count = maximum.min(self.heap.len());
         (0..count).filter_map(|_| self.pop()).collect()
     }
 
-    /// How many wait.
+    /// The number of messages in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether none does.
+    /// Whether the queue has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// Whether no further message is taken.
+    /// Whether the queue is at its capacity and refuses messages.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.heap.len() >= self.size
     }
 
-    /// The messages that wait, in no order.
+    /// The messages in the queue, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &M> {
         self.heap.iter().map(|waiting| &waiting.message)
     }
 
-    /// Takes all messages out, in no order.
+    /// Removes and returns all messages, in no particular order.
     pub fn clear(&mut self) -> Vec<M> {
         std::mem::take(&mut self.heap).into_iter().map(|waiting| waiting.message).collect()
     }
 }
 
-/// The index of the level nearest to `priority`; of two that are as near, the more urgent.
+/// The index of the level nearest to `priority`; the more urgent of two that are equally near.
 fn level(priority: i64) -> usize {
     let near = LEVELS.iter().enumerate().min_by_key(|(_, level)| priority.abs_diff(**level));
     near.map_or(0, |(index, _)| index)
 }
 
-/// What became of a message.
+/// The outcome of adding a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Enqueued<M> {
-    /// It waits.
+    /// The message is in the queue.
     Accepted,
-    /// It waits, in the place of this one.
+    /// The message is in the queue, and this one was dropped to make room.
     Replaced(M),
-    /// There is no room, and nothing that would give way: here it is again.
+    /// The queue is full of messages that can't be dropped. This is the message that was refused.
     Refused(M),
 }
 
-/// What a queue looks like. Arrays are in the order of [`LEVELS`].
+/// The state of a queue. Arrays are in the order of [`LEVELS`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueStats {
-    /// How many wait.
+    /// The number of messages in the queue.
     pub size: usize,
-    /// How many may.
+    /// The largest number of messages that the queue may hold.
     pub capacity: usize,
-    /// How many of each level wait.
+    /// The number of messages of each level in the queue.
     pub depths: [usize; 5],
-    /// How many of each level were dropped so far.
+    /// The number of messages of each level that were dropped or refused since the queue was created.
     pub dropped: [u64; 5],
-    /// For how long the oldest has waited, in seconds.
+    /// How long the oldest message has been in the queue, in seconds; `None` if the queue is empty.
     pub oldest_age_seconds: Option<f64>,
 }
 
 impl QueueStats {
-    /// How full it is, from 0 to 1; an empty queue without capacity is full.
+    /// How full the queue is, from 0 to 1; 1 for a queue with capacity 0.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         if self.capacity == 0 { 1.0 } else { self.size as f64 / self.capacity as f64 }
     }
 
-    /// Whether producers should slow down.
+    /// Whether the queue is more than 80 % full, so that producers should slow down.
     #[must_use]
     pub fn backpressure(&self) -> bool {
         self.utilization() > BACKPRESSURE
     }
 }
 
-/// Five levels, each first in, first out.
+/// A bounded queue with the five priority levels of the protocol. Each level is first in, first out.
 #[derive(Debug)]
 pub struct MessageQueue<M> {
     levels: [VecDeque<(M, f64)>; 5],
@@ -186,10 +186,10 @@ pub struct MessageQueue<M> {
 }
 
 impl<M> MessageQueue<M> {
-    /// A queue for `capacity` messages that come out `batch` at a time.
+    /// An empty queue with room for `capacity` messages, which are taken out `batch` at a time.
     ///
     /// # Errors
-    /// When one of them is out of bounds.
+    /// `capacity` is too large, or `batch` is 0.
     pub fn new(capacity: usize, batch: usize) -> Result<Self, QueueError> {
         if batch == 0 {
             return Err(QueueError::Batch);
@@ -198,8 +198,8 @@ impl<M> MessageQueue<M> {
         Ok(Self { levels, size: 0, capacity: checked_size(capacity)?, batch, dropped: [0; 5] })
     }
 
-    /// Takes a message at the level nearest to `priority`. Where there is no room, the oldest of the least urgent level
-    /// gives way, even to one that is less urgent still; critical and high ones never do.
+    /// Adds a message at the level nearest to `priority`. A full queue drops the oldest message of its least urgent
+    /// level, even for a message that is less urgent. Critical and high messages are never dropped.
     pub fn enqueue(&mut self, message: M, priority: i64, now_seconds: f64) -> Enqueued<M> {
         let level = level(priority);
         let mut replaced = None;
@@ -217,13 +217,13 @@ impl<M> MessageQueue<M> {
         replaced.map_or(Enqueued::Accepted, Enqueued::Replaced)
     }
 
-    /// Takes out the message that gives way, if one does.
+    /// Removes the message that may be dropped to make room; `None` if there are only critical and high ones.
     fn yielding(&mut self) -> Option<(usize, M)> {
         let levels = &mut self.levels;
         YIELDING.rev().find_map(|index| levels[index].pop_front().map(|(message, _)| (index, message)))
     }
 
-    /// The next batch, the most urgent first, each with its level.
+    /// Removes and returns the next batch, the most urgent first, each message with its level.
     pub fn dequeue_batch(&mut self) -> Vec<(i64, M)> {
         let count = self.batch.min(self.size);
         let mut batch = Vec::with_capacity(count);
@@ -235,30 +235,30 @@ impl<M> MessageQueue<M> {
         batch
     }
 
-    /// How many wait.
+    /// The number of messages in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.size
     }
 
-    /// Whether none does.
+    /// Whether the queue has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.size == 0
     }
 
-    /// The messages that wait, the most urgent first.
+    /// The messages in the queue, the most urgent first.
     pub fn iter(&self) -> impl Iterator<Item = &M> {
         self.levels.iter().flatten().map(|(message, _)| message)
     }
 
-    /// Takes all messages out. What was counted stays.
+    /// Removes and returns all messages. Counters are kept.
     pub fn clear(&mut self) -> Vec<M> {
         self.size = 0;
         self.levels.iter_mut().flat_map(std::mem::take).map(|(message, _)| message).collect()
     }
 
-    /// What it looks like now.
+    /// The current state, for statistics.
     #[must_use]
     pub fn stats(&self, now_seconds: f64) -> QueueStats {
         let oldest = self.levels.iter().filter_map(|queue| queue.front()).map(|(_, at)| *at).reduce(f64::min);

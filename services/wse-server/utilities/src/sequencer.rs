@@ -1,53 +1,54 @@
-//! Numbers for what goes out, and a memory of what came in: ids that were seen within a window. Pure.
+//! Sequence numbers for outgoing events, and detection of event ids that occurred before, within a window. It has no
+//! side effects; the caller passes the time.
 //!
-//! [`crate::order`] puts numbered events back in order.
+//! [`crate::order`] restores the order of numbered events.
 
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
 };
 
-/// The largest window: at some 100 bytes an id, 1 GB.
+/// The largest window. At about 100 bytes an id it takes 1 GB.
 pub const MAXIMAL_WINDOW: usize = 10_000_000;
-/// The longest id that is looked at. Those of the protocol have 36 bytes.
+/// The longest id that is accepted, in bytes. The ids of the protocol have 36.
 pub const MAXIMAL_ID_BYTES: usize = 1024;
-/// The largest number of events that one topic may hold back.
+/// The largest accepted value of `max_out_of_order`: how far ahead of its turn an event of a topic may be.
 pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
 
-/// Why there is no sequencer, or no answer.
+/// Why a sequencer can't be created, or can't accept an id or event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SequencerError {
-    /// It could remember nothing, or too much.
+    /// The window is 0 or larger than [`MAXIMAL_WINDOW`].
     #[error("window_size is {0}: give 1 to {MAXIMAL_WINDOW}")]
     Window(usize),
-    /// Too long to be remembered as often as the window says.
+    /// The id has this many bytes. A full window of such ids would take too much memory.
     #[error("an event id has {0} bytes: give {MAXIMAL_ID_BYTES} at most, or a hash of it")]
     Id(usize),
-    /// More events would be held back than make sense.
+    /// `max_out_of_order` is larger than [`MAXIMAL_OUT_OF_ORDER`].
     #[error("max_out_of_order is {0}: give 0 to {MAXIMAL_OUT_OF_ORDER}")]
     OutOfOrder(u64),
-    /// A topic too many.
+    /// The event has a new topic, and the largest number of topics is followed already.
     #[error("{0} topics are followed already: drop idle ones by cleanup(), or one by reset_sequence(topic)")]
     Topics(usize),
-    /// What is held back of all topics together.
+    /// The event would have to be buffered, and the buffers of all topics together are full.
     #[error("{0} events are held back already: drop old ones by cleanup(), or a topic's by reset_sequence(topic)")]
     Buffered(usize),
 }
 
-/// Which ids were seen, the latest `window` of them.
+/// The last `window` distinct ids.
 #[derive(Clone, Debug)]
 pub struct Seen {
     ids: HashSet<Arc<str>>,
-    /// In the order in which they came, with when they did.
+    /// The ids in the order of their arrival, each with its arrival time in seconds.
     order: VecDeque<(Arc<str>, f64)>,
     window: usize,
 }
 
 impl Seen {
-    /// A memory of so many ids.
+    /// An empty memory for the last `window` ids.
     ///
     /// # Errors
-    /// When that is none or too many.
+    /// `window` is 0 or larger than [`MAXIMAL_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
         if window == 0 || window > MAXIMAL_WINDOW {
             return Err(SequencerError::Window(window));
@@ -55,10 +56,10 @@ impl Seen {
         Ok(Self { ids: HashSet::new(), order: VecDeque::new(), window })
     }
 
-    /// Whether `id` is remembered. If not, it is from now on, in the place of the oldest where there is no room.
+    /// Whether `id` is remembered. If it isn't, it is added, and a full window drops its oldest id.
     ///
     /// # Errors
-    /// When the id is too long.
+    /// The id is longer than [`MAXIMAL_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         if id.len() > MAXIMAL_ID_BYTES {
             return Err(SequencerError::Id(id.len()));
@@ -77,9 +78,9 @@ impl Seen {
         Ok(false)
     }
 
-    /// Forgets what came before `since_seconds`.
+    /// Forgets the ids that arrived before `since_seconds`.
     pub fn forget_before(&mut self, since_seconds: f64) {
-        // By order and not by all times: a clock that went back keeps a few for longer.
+        // Stops at the first newer id. If the clock went back, some older ids behind it are kept for longer.
         while self.order.front().is_some_and(|(_, at)| *at < since_seconds)
             && let Some((id, _)) = self.order.pop_front()
         {
@@ -87,20 +88,20 @@ impl Seen {
         }
     }
 
-    /// How many ids are remembered.
+    /// The number of remembered ids.
     #[must_use]
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether none is.
+    /// Whether no id is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 }
 
-/// Sequence numbers from 1, and ids that were seen.
+/// Counts sequence numbers from 1 and detects ids that occurred before.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     current: u64,
@@ -108,40 +109,40 @@ pub struct Sequencer {
 }
 
 impl Sequencer {
-    /// A sequencer that remembers the latest `window` ids.
+    /// A sequencer that remembers the last `window` ids.
     ///
     /// # Errors
-    /// When that is none or too many.
+    /// `window` is 0 or larger than [`MAXIMAL_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
         Ok(Self { current: 0, seen: Seen::new(window)? })
     }
 
-    /// The next number; the first is 1.
+    /// Returns the next sequence number; the first is 1.
     pub fn next_number(&mut self) -> u64 {
         self.current += 1;
         self.current
     }
 
-    /// The number that was given last; 0 if none was.
+    /// The last sequence number that was returned; 0 before the first.
     #[must_use]
     pub fn current(&self) -> u64 {
         self.current
     }
 
-    /// As [`Seen::is_duplicate`].
+    /// The same as [`Seen::is_duplicate`].
     ///
     /// # Errors
-    /// When the id is too long.
+    /// The id is longer than [`MAXIMAL_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         self.seen.is_duplicate(id, now_seconds)
     }
 
-    /// Forgets ids older than `age_seconds`.
+    /// Forgets the ids that are older than `age_seconds`.
     pub fn cleanup(&mut self, age_seconds: f64, now_seconds: f64) {
         self.seen.forget_before(now_seconds - age_seconds);
     }
 
-    /// How many ids are remembered.
+    /// The number of remembered ids.
     #[must_use]
     pub fn seen_count(&self) -> usize {
         self.seen.len()
@@ -180,7 +181,7 @@ mod tests {
         for (id, at) in [("a", 0.0), ("b", 5.0), ("c", 9.0)] {
             assert_eq!(sequencer.is_duplicate(id, at), Ok(false));
         }
-        // Seen again, but it counts from when it was new.
+        // A duplicate doesn't renew the age of an id.
         assert_eq!(sequencer.is_duplicate("a", 9.0), Ok(true));
         sequencer.cleanup(5.0, 10.0);
         assert_eq!(sequencer.seen_count(), 2);

@@ -1,8 +1,8 @@
-//! SHA-256, HMAC-SHA256, and the protocol's signature of a message. Pure.
+//! SHA-256, HMAC-SHA256, and the protocol's signature of a message.
 
 use aws_lc_rs::{digest, hmac};
 
-/// Bytes of a digest and of a tag.
+/// The size of a digest and of an HMAC tag, in bytes.
 pub const DIGEST_BYTES: usize = 32;
 
 fn array(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
@@ -21,7 +21,7 @@ pub fn sha256(data: &[u8]) -> [u8; DIGEST_BYTES] {
     array(digest::digest(&digest::SHA256, data).as_ref())
 }
 
-/// Lower-case hexadecimal digits of a digest.
+/// The digest as lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(digest: &[u8; DIGEST_BYTES]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -29,7 +29,7 @@ pub fn hex(digest: &[u8; DIGEST_BYTES]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// The signature of a message: HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of its JSON.
+/// The signature of a message: the HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of its JSON text.
 #[must_use]
 pub fn sign_message(json: &str, secret: &[u8]) -> String {
     hex(&hmac_sha256(secret, hex(&sha256(json.as_bytes())).as_bytes()))
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_message_is_signed_through_its_hexadecimal_digest() {
-        // As Python's hashlib and hmac have it.
+        // Computed with Python's hashlib and hmac.
         let expected = "2c13798b62219c41b7c6fef258737bd01847771a9010ca4a792c0616ceffd5a2";
         assert_eq!(sign_message(r#"{"a":1}"#, b"secret"), expected);
         assert_ne!(sign_message(r#"{"a":2}"#, b"secret"), expected);

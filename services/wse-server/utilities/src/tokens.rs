@@ -1,7 +1,7 @@
-//! JSON Web Tokens (RFC 7519), made and checked as the server checks them: HS256, RS256 and ES256.
+//! Creates and verifies JSON Web Tokens (RFC 7519) with HS256, RS256 and ES256, by the same rules as the server.
 //!
-//! What a token must be is given by the caller and never by the token. A token that isn't good is no error: it gives
-//! nothing, and no reason that could be told to whoever sent it.
+//! The caller states what a valid token is; the token itself decides nothing. An invalid token is not an error: it has
+//! no claims, and no reason is returned that could reach its sender.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -13,54 +13,54 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::signing::hmac_sha256;
 
-/// HMAC secrets below this many bytes are refused (RFC 7518, 3.2).
+/// The shortest HMAC secret that is accepted, in bytes (RFC 7518, 3.2).
 pub const MINIMAL_SECRET_BYTES: usize = 32;
-/// Longer tokens are refused unread.
+/// The longest token that is accepted, in bytes. Longer ones are refused before they are parsed.
 pub const MAXIMAL_TOKEN_BYTES: usize = 8192;
-/// How far the clocks of issuer and reader may differ, in seconds.
+/// The tolerated difference between the clocks of issuer and verifier, in seconds.
 pub const LEEWAY_SECONDS: u64 = 30;
 
-/// Why there is no token, or none can be read. Never holds the key.
+/// Why a token can't be created, or a key can't be used. No variant contains the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// None of ours.
+    /// The algorithm isn't supported; the string is its name, shortened to 40 characters.
     #[error("the algorithm is {0:?}: give 'HS256', 'RS256' or 'ES256'")]
     Algorithm(String),
-    /// The secret could be guessed.
+    /// The HMAC secret has this many bytes, fewer than [`MINIMAL_SECRET_BYTES`], and could be guessed.
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
-    /// No PEM, or of something else.
+    /// The key isn't PEM, or is a key of another type.
     #[error("the key is none for {algorithm}: give {expected} as PEM")]
     Key {
-        /// What it was meant for.
+        /// The algorithm for which the key was given.
         algorithm: &'static str,
-        /// What would do.
+        /// The type of key that the algorithm needs.
         expected: &'static str,
     },
-    /// It can't be written as JSON, or not signed.
+    /// The claims can't be written as JSON, or signing failed; the string is the reason.
     #[error("the token can't be made: {0}")]
     Unsigned(String),
-    /// A reader would refuse it.
+    /// The token would have this many bytes, so verifiers would refuse it.
     #[error("the token would have {0} bytes, and is read with at most {MAXIMAL_TOKEN_BYTES}: leave claims out")]
     Long(usize),
 }
 
-/// How tokens are signed.
+/// The algorithm of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// HMAC with SHA-256: who can read can sign.
+    /// HMAC with SHA-256. The same secret signs and verifies.
     Hs256,
-    /// RSA, PKCS #1 v1.5 with SHA-256.
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
     Rs256,
-    /// ECDSA on P-256 with SHA-256.
+    /// ECDSA on the curve P-256, with SHA-256.
     Es256,
 }
 
 impl Signature {
-    /// The one of that name.
+    /// The algorithm with this name: `HS256`, `RS256` or `ES256`.
     ///
     /// # Errors
-    /// When it is none of ours.
+    /// The algorithm isn't supported.
     pub fn named(name: &str) -> Result<Self, TokenError> {
         match name {
             "HS256" => Ok(Self::Hs256),
@@ -94,7 +94,7 @@ impl Signature {
         let unfit = TokenError::Key { algorithm: self.name(), expected: "its public key" };
         let (tags, verification): (&[&str], &'static dyn VerificationAlgorithm) = match self {
             Self::Hs256 => return Self::secret(key).map(DecodingKey::from_secret),
-            // PKCS #1 and X.509.
+            // A public key in the format of PKCS #1 or X.509.
             Self::Rs256 => (&["PUBLIC KEY", "RSA PUBLIC KEY"], &signature::RSA_PKCS1_2048_8192_SHA256),
             Self::Es256 => (&["PUBLIC KEY"], &signature::ECDSA_P256_SHA256_FIXED),
         };
@@ -105,7 +105,8 @@ impl Signature {
     }
 }
 
-/// What signs. The library that reads tokens takes private keys in one form only; this takes those that people have.
+/// A signing key. The library that verifies tokens accepts only one format of private keys; this accepts all common
+/// ones.
 enum Signer<'a> {
     Secret(&'a [u8]),
     Rsa(RsaKeyPair),
@@ -143,7 +144,7 @@ impl<'a> Signer<'a> {
     }
 }
 
-/// A token's header (RFC 7515, 4.1), as the library that reads it writes it.
+/// The header of a token (RFC 7515, 4.1), with the fields in the order of the library that verifies tokens.
 #[derive(Serialize)]
 struct Head<'a> {
     typ: &'static str,
@@ -152,10 +153,10 @@ struct Head<'a> {
     kid: Option<&'a str>,
 }
 
-/// A token with these claims: `key` is a secret (HS256) or a private key in PEM; `key_id` becomes its `kid`.
+/// Creates a token with these claims. `key` is a secret (HS256) or a private key in PEM; `key_id` becomes its `kid`.
 ///
 /// # Errors
-/// When the key is too weak or of another kind, or the claims can't be written.
+/// The key is too short or of another type, the claims can't be written as JSON, or the token is too long.
 pub fn make(
     claims: &impl Serialize,
     key: &[u8],
@@ -174,29 +175,29 @@ pub fn make(
     if token.len() > MAXIMAL_TOKEN_BYTES { Err(TokenError::Long(token.len())) } else { Ok(token) }
 }
 
-/// What a good token is.
+/// The requirements for a valid token.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The secret (HS256), or a public key in PEM.
     pub key: &'a [u8],
-    /// The only algorithm that it may be signed with.
+    /// The only algorithm that is accepted.
     pub signature: Signature,
-    /// The required `iss`.
+    /// The required claim `iss`; `None` accepts any.
     pub issuer: Option<&'a str>,
-    /// The required `aud`.
+    /// The required claim `aud`; `None` accepts any.
     pub audience: Option<&'a str>,
-    /// The key before the last rotation: its tokens pass whatever `kid` they name.
+    /// The key before the last rotation. Tokens signed with it are accepted with any `kid`.
     pub previous_key: Option<&'a [u8]>,
-    /// The required `kid` of tokens signed with `key`.
+    /// The required `kid` of tokens signed with `key`; `None` accepts any.
     pub key_id: Option<&'a str>,
 }
 
 impl Expected<'_> {
-    /// The claims of `token`; nothing if it isn't good. `exp` is required, `nbf` is respected, both with
-    /// [`LEEWAY_SECONDS`].
+    /// The claims of `token`; `None` if it isn't valid. The claim `exp` is required and `nbf` is checked, both with a
+    /// tolerance of [`LEEWAY_SECONDS`].
     ///
     /// # Errors
-    /// When a key is too weak or of another kind.
+    /// A key is too short or of another type.
     pub fn read<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, TokenError> {
         let key = self.signature.verifying_key(self.key)?;
         let previous = self.previous_key.map(|key| self.signature.verifying_key(key)).transpose()?;
@@ -207,7 +208,7 @@ impl Expected<'_> {
         if self.names_key(token) {
             match decode(token, &key, &validation) {
                 Ok(read) => return Ok(Some(read.claims)),
-                // Signed, perhaps, with the previous key.
+                // The token may be signed with the previous key.
                 Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
                 Err(_) => return Ok(None),
             }
@@ -217,7 +218,7 @@ impl Expected<'_> {
     }
 
     fn names_key(&self, token: &str) -> bool {
-        // Without a required id the header is read once, by `decode`.
+        // Without a required id the header is parsed once only, by `decode`.
         self.key_id.is_none() || decode_header(token).is_ok_and(|header| header.kid.as_deref() == self.key_id)
     }
 
@@ -226,7 +227,7 @@ impl Expected<'_> {
         validation.leeway = LEEWAY_SECONDS;
         validation.validate_nbf = true;
         validation.validate_aud = self.audience.is_some();
-        // A token without the claim that is checked would pass if the claim weren't required too.
+        // The claim must be required as well as checked, because a token without it would be accepted otherwise.
         if let Some(issuer) = self.issuer {
             validation.set_issuer(&[issuer]);
             validation.required_spec_claims.insert("iss".into());
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_7515_has_a_good_signature_but_is_long_expired() {
-        // Appendix A.1; its claims end in 2011.
+        // Appendix A.1; the claims expired in 2011.
         let key = [
             3, 35, 53, 75, 43, 15, 165, 188, 131, 126, 6, 101, 119, 123, 166, 143, 90, 179, 40, 230, 240, 84, 201, 40,
             169, 15, 132, 178, 210, 80, 46, 191, 211, 251, 90, 146, 210, 6, 71, 239, 150, 138, 180, 195, 119, 98, 61,
@@ -385,7 +386,7 @@ mod tests {
             let at = at.index(token.len());
             let mut changed = token.clone();
             changed.replace_range(at..=at, &to);
-            // The last character of a part has bits that belong to no byte: libraries refuse or ignore them.
+            // The last character of a part has bits that belong to no byte. Libraries refuse them or ignore them.
             let is_last = token[at + 1..].is_empty() || token[at + 1..].starts_with('.');
             prop_assume!(changed != token && !is_last);
             prop_assert_eq!(read(expected(), &changed), None);

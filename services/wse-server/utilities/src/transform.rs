@@ -1,8 +1,9 @@
-//! An application's event into the protocol's envelope. Pure: values, clock and new ids belong to whoever calls ([`World`]).
+//! Converts an application's event into an envelope of the protocol. The caller provides values, clock and new ids
+//! through the trait [`World`].
 
 use crate::instant::Instant;
 
-/// A field's name, of events, their metadata or envelopes.
+/// The name of a field of an event, of its metadata or of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Name {
@@ -31,7 +32,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// All names, each at the place that its number says.
+    /// All names, in the order of their discriminants.
     pub const ALL: [Self; 22] = [
         Self::V,
         Self::T,
@@ -57,7 +58,7 @@ impl Name {
         Self::EventVersion,
     ];
 
-    /// As it is written.
+    /// The name as it is written in an event or envelope.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,15 +88,16 @@ impl Name {
     }
 }
 
-/// The fields of a whole envelope, but for its sequence number.
+/// The fields that an event must have to count as an envelope. The sequence number may be missing.
 const ENVELOPE: [Name; 5] = [Name::V, Name::T, Name::P, Name::Id, Name::Ts];
-/// The protocol's version.
+/// The protocol version, in the field `v` of each envelope.
 const VERSION: i64 = 1;
-/// Types of the protocol's own messages.
+/// The types of the protocol's own messages.
 const PROTOCOL_TYPES: [&str; 6] =
     ["server_ready", "snapshot_complete", "client_hello_ack", "connection_state_change", "error", "pong"];
 
-/// The category of messages of a type: the protocol's own (`WSE`), as the engine has it, snapshots (`S`), all else (`U`).
+/// The category of a message type: `WSE` for the protocol's own messages (the engine has the same list), `S` for
+/// snapshots, `U` for all others.
 #[must_use]
 pub fn category(message_type: &str) -> &'static str {
     if PROTOCOL_TYPES.contains(&message_type) {
@@ -107,69 +109,70 @@ pub fn category(message_type: &str) -> &'static str {
     }
 }
 
-/// Where values live.
+/// The operations on values that the conversion needs. An implementation decides what a value is: JSON or a Python
+/// object.
 pub trait World {
-    /// A value, cheap to clone.
+    /// A reference to a value; cloning it must be cheap.
     type Value: Clone;
-    /// What can go wrong.
+    /// The error of the implementation.
     type Error;
 
-    /// The value under `name`, if `map` is a map that has it; whatever it is.
+    /// The value of the field `name`, which may be null. `None` if `map` isn't a map or has no such field.
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn get(&self, map: &Self::Value, name: Name) -> Result<Option<Self::Value>, Self::Error>;
-    /// The value under a name that is a value.
+    /// The value under a name that is itself a value, as in [`Self::get`].
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn look_up(&self, map: &Self::Value, name: &Self::Value) -> Result<Option<Self::Value>, Self::Error>;
-    /// Puts a value into a map, in place.
+    /// Sets a field of a map, in place.
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn put(&self, map: &Self::Value, name: Name, value: Self::Value) -> Result<(), Self::Error>;
     /// A new map with these fields in this order.
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn map(&self, fields: Vec<(Name, Self::Value)>) -> Result<Self::Value, Self::Error>;
-    /// A copy that JSON can hold. Of a map, without the field `without`.
+    /// A copy that JSON can represent. If the value is a map, the field `without` is left out.
     ///
     /// # Errors
-    /// The world's own, and when it is nested too deep.
+    /// The implementation's own, and if the value is nested too deep.
     fn json(&self, value: &Self::Value, without: Option<Name>) -> Result<Self::Value, Self::Error>;
-    /// Whether it is no value.
+    /// Whether the value is null (`None` in Python).
     fn is_null(&self, value: &Self::Value) -> bool;
-    /// Whether it is a map.
+    /// Whether the value is a map.
     fn is_map(&self, value: &Self::Value) -> bool;
-    /// Whether it is an integer.
+    /// Whether the value is an integer; a boolean isn't one.
     fn is_integer(&self, value: &Self::Value) -> bool;
-    /// A text as it is; anything else as JSON would have it, written.
+    /// The value as text: a text itself, anything else as its JSON form is written.
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn text(&self, value: &Self::Value) -> Result<Self::Value, Self::Error>;
-    /// What `read` makes of a text that [`Self::text`] gave.
+    /// Calls `read` with a text that [`Self::text`] returned, and returns its result.
     ///
     /// # Errors
-    /// The world's own.
+    /// The implementation's own.
     fn read<R>(&self, text: &Self::Value, read: impl FnOnce(&str) -> R) -> Result<R, Self::Error>;
-    /// A new text.
+    /// Creates a text value.
     fn string(&self, text: &str) -> Self::Value;
-    /// A new integer.
+    /// Creates an integer value.
     fn integer(&self, number: i64) -> Self::Value;
-    /// A new id.
+    /// Creates a unique id for an envelope.
     fn new_id(&self) -> Self::Value;
-    /// Now.
+    /// The current time of the wall clock.
     fn now(&self) -> Instant;
 }
 
-/// The envelope of an event, a map. An event that is an envelope already is given back itself, with `sequence` as its
-/// `seq` if it had none. `types` maps the application's types to the protocol's.
+/// Converts an event (a map) into an envelope. An event that is an envelope already is returned itself, with `sequence`
+/// as its `seq` if it had none. `types` maps the application's event types to the protocol's.
 ///
 /// # Errors
-/// The world's own.
+/// Those of the implementation of [`World`].
 pub fn transform<W: World>(world: &W, event: &W::Value, sequence: i64, types: &W::Value) -> Result<W::Value, W::Error> {
     if is_envelope(world, event)? {
         if world.get(event, Name::Seq)?.is_none() {
@@ -190,13 +193,13 @@ fn is_envelope<W: World>(world: &W, event: &W::Value) -> Result<bool, W::Error> 
     Ok(true)
 }
 
-/// The protocol's type of an event, and the application's where that is another.
+/// The protocol's type of an event, and the application's type if it differs.
 struct Types<V> {
     message_type: V,
     original: Option<V>,
 }
 
-/// Where an envelope's fields come from.
+/// The event and metadata from which an envelope's fields are taken.
 struct Source<'a, W: World> {
     world: &'a W,
     event: &'a W::Value,
@@ -231,12 +234,12 @@ impl<W: World> Source<'_, W> {
         world.map(fields)
     }
 
-    /// A field that has a value.
+    /// A field of the event; `None` if it is missing or null.
     fn of_event(&self, name: Name) -> Result<Option<W::Value>, W::Error> {
         Ok(self.world.get(self.event, name)?.filter(|value| !self.world.is_null(value)))
     }
 
-    /// A field of the metadata, else one of the event.
+    /// A field of the metadata, or else a field of the event; `None` if both are missing or null.
     fn of_metadata(&self, name: Name, of_event: Name) -> Result<Option<W::Value>, W::Error> {
         if let Some(metadata) = &self.metadata
             && let Some(value) = self.world.get(metadata, name)?
@@ -251,7 +254,7 @@ impl<W: World> Source<'_, W> {
         self.of_metadata(name, name)?.map(|value| self.world.text(&value)).transpose()
     }
 
-    /// The application's type: the field it is in, and what it is.
+    /// The application's type of the event, with the field that contains it.
     fn given_type(&self) -> Result<Option<(Name, W::Value)>, W::Error> {
         for name in [Name::EventType, Name::Type] {
             if let Some(value) = self.of_event(name)? {
@@ -261,7 +264,8 @@ impl<W: World> Source<'_, W> {
         Ok(None)
     }
 
-    /// The protocol's type, and the application's where it is another.
+    /// The protocol's type, and the application's type if it differs. Without a mapping the type is converted to lower
+    /// case.
     fn types(&self, given: Option<&(Name, W::Value)>, types: &W::Value) -> Result<Types<W::Value>, W::Error> {
         let world = self.world;
         let Some((_, given)) = given else {
@@ -294,7 +298,8 @@ impl<W: World> Source<'_, W> {
         Ok(self.text_of_metadata(Name::EventId)?.unwrap_or_else(|| self.world.new_id()))
     }
 
-    /// The event's payload, or else the event itself, with its type under the name that it has in the protocol.
+    /// The event's payload if that is a map, or else the event itself without its metadata. In the latter case a type
+    /// in the field `type` is also copied to `event_type`, the protocol's name for it.
     fn payload(&self, given: Option<(Name, W::Value)>) -> Result<W::Value, W::Error> {
         if let Some(payload) = self.of_event(Name::Payload)?.filter(|payload| self.world.is_map(payload)) {
             return self.world.json(&payload, None);
@@ -320,7 +325,7 @@ impl<W: World> Source<'_, W> {
     }
 }
 
-/// The text in lower case, where that is another.
+/// The text in lower case; `None` if it is in lower case already.
 fn lower_case(text: &str) -> Option<String> {
     let is_lower = text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_uppercase());
     if is_lower { None } else { Some(text.to_lowercase()).filter(|lower| lower != text) }

@@ -1,4 +1,4 @@
-//! `Message`: a view of one entry of a batch that copies nothing until it is asked.
+//! `Message`: a view of one entry of a batch. It copies no data until a property or method needs a copy.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,8 @@ use crate::{
     values::{Decoder, Integers, Malformed},
 };
 
-/// One entry of a batch.
+/// One message or connection event of a batch. It supports the buffer protocol (read-only), so `memoryview(message)`
+/// reads the data without a copy.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct Message {
     batch: Py<MessageBatch>,
@@ -96,15 +97,15 @@ impl Message {
     }
 
     /// # Safety
-    /// Python calls it with a buffer to fill in, or null.
+    /// Python calls this with a `Py_buffer` to fill in, or with null.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() || flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
             return Err(PyBufferError::new_err("a message is read-only"));
         }
         let data = slf.get().message().data;
-        // SAFETY: `view` is Python's and not null; the data lives as long as the batch, which this object owns and the
-        // view owns this object; nothing writes to a batch, and `readonly` says so. A null shape or strides mean
-        // contiguous bytes to whoever did not ask for them.
+        // `view` comes from Python and isn't null. The data lives as long as the batch, which this object owns, and the
+        // view owns this object. Nothing writes to a batch, and the view is marked read-only. A consumer that didn't
+        // request shape or strides reads the null pointers as contiguous bytes.
         unsafe {
             let filled = ffi::PyBuffer_FillInfo(
                 view,

@@ -1,4 +1,4 @@
-//! A message's containers and scalars, found side by side in its text and in what it became.
+//! Finds the containers and scalars of a message by reading its text and its decoded value in parallel.
 
 use pyo3::{
     prelude::*,
@@ -7,7 +7,7 @@ use pyo3::{
 
 use super::{Container, MOST_CONTAINERS, MOST_SCALARS, Pattern, Place, Scalar, scalar_length};
 
-/// Finds the containers and scalars of a text that is known to be valid JSON.
+/// A pass over a text that is known to be valid JSON.
 pub(super) struct Survey<'a> {
     text: &'a [u8],
     at: usize,
@@ -20,7 +20,7 @@ impl<'a> Survey<'a> {
         Self { text, at: 0, containers: Vec::new(), scalars: Vec::new() }
     }
 
-    /// Surveys a value and what is in it; absent when it is too large or has something unusual in it.
+    /// Records a value and everything in it. `None` if there is too much, or if text and value can't be matched.
     pub(super) fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Place)>) -> Option<()> {
         match self.next()? {
             b'{' => self.dict(value.cast::<PyDict>().ok()?, parent),
@@ -55,7 +55,7 @@ impl<'a> Survey<'a> {
             self.value(&value, Some((holder, Place::Key(key))))?;
             entries += 1;
         }
-        // A key that came twice has one value, and two places in the text.
+        // A key that occurs twice has two positions in the text but one value.
         (entries == dict.len()).then_some(())
     }
 
@@ -75,7 +75,7 @@ impl<'a> Survey<'a> {
         (self.containers.len() <= MOST_CONTAINERS).then_some(self.containers.len() - 1)
     }
 
-    /// Whether another item follows; steps over the comma before it or over what closes the container.
+    /// Whether another item follows. Skips the comma before it, or the bracket that closes the container.
     fn item(&mut self, close: u8) -> Option<bool> {
         let byte = self.next()?;
         self.at += usize::from(byte == b',' || byte == close);

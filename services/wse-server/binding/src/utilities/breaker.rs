@@ -1,4 +1,4 @@
-//! `RustCircuitBreaker`: whether something that keeps failing is worth another call.
+//! `RustCircuitBreaker`: a circuit breaker for a dependency that may keep failing.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -7,12 +7,13 @@ use wse_utilities::breaker::{Breaker, BreakerConfig};
 
 use super::{START, lock};
 
+/// A circuit breaker: it refuses calls after several failures in a row, and tries again after a timeout.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCircuitBreaker {
     breaker: Mutex<Breaker>,
 }
 
-/// A number of calls, checked.
+/// Checks a number of calls: from 1 to 2^32 - 1.
 fn calls(name: &str, value: i64) -> PyResult<u32> {
     let calls = u32::try_from(value).ok().filter(|calls| *calls > 0);
     calls.ok_or_else(|| PyValueError::new_err(format!("{name} is {value}: give a number from 1 to 4294967295")))

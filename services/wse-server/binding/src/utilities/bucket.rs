@@ -1,4 +1,4 @@
-//! `RustTokenBucket`: how often something may happen.
+//! `RustTokenBucket`: a rate limit as a token bucket.
 
 use std::sync::Mutex;
 
@@ -7,12 +7,13 @@ use wse_utilities::bucket::TokenBucket;
 
 use super::{lock, now_seconds};
 
+/// A token bucket. It holds at most `capacity` tokens and gains `refill_rate` tokens each second.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustTokenBucket {
     bucket: Mutex<TokenBucket>,
 }
 
-/// A number of tokens, checked.
+/// Checks a number of tokens: finite and not negative.
 fn countable(name: &str, value: f64) -> PyResult<f64> {
     if value.is_finite() && value >= 0.0 {
         return Ok(value);

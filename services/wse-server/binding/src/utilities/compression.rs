@@ -1,4 +1,4 @@
-//! `RustCompressionManager` and its functions: zlib and MessagePack.
+//! `RustCompressionManager` and the functions beside it: zlib compression and MessagePack.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> Py
 
 #[pyfunction]
 pub(crate) fn rust_decompress<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    // What comes out may be a thousand times what goes in.
+    // The output can be a thousand times as long as the input, so shorter inputs already release the interpreter.
     let message = on_bytes(py, data.len().saturating_mul(16), || compression::decompress(data)).map_err(failed)?;
     Ok(PyBytes::new(py, &message))
 }
@@ -42,6 +42,7 @@ pub(crate) fn rust_should_compress(data: &[u8], threshold: i64) -> PyResult<bool
     Ok(compression::should_compress(data.len(), size("threshold", threshold)?))
 }
 
+/// Compresses with zlib and packs MessagePack, and counts what it compressed and decompressed.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCompressionManager {
     threshold_bytes: usize,
@@ -124,7 +125,7 @@ impl RustCompressionManager {
     }
 }
 
-/// The value of MessagePack that is checked before any of it is built.
+/// Decodes MessagePack. It is checked in full before any object is built.
 fn unpacked<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     if msgpack::check(data).is_none() {
         return Err(refused(format!(

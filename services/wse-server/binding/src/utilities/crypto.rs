@@ -1,4 +1,4 @@
-//! Keys agreed on, messages sealed.
+//! Encryption with AES-GCM, and keys derived by ECDH.
 
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
@@ -16,7 +16,7 @@ fn failed(error: CryptoError) -> PyErr {
     }
 }
 
-/// Exactly so many bytes.
+/// Checks that `bytes` has exactly `N` bytes.
 fn exactly<'a, const N: usize>(name: &str, bytes: &'a [u8]) -> PyResult<&'a [u8; N]> {
     let given = bytes.len();
     bytes.try_into().map_err(|_| PyValueError::new_err(format!("{name} has {given} bytes: give {N}")))

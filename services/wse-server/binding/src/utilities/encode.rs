@@ -1,4 +1,4 @@
-//! Python's dicts as JSON and MessagePack, with no tree in between.
+//! Encodes Python dicts as JSON and MessagePack, without an intermediate tree.
 
 use std::cell::RefCell;
 
@@ -14,27 +14,28 @@ use super::{
     refused,
 };
 
-/// What is written.
+/// The format that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// JSON: keys are text, bytes hexadecimal text, what is no number is null.
+    /// JSON. Keys become text, bytes hexadecimal text; NaN and infinities become null.
     Json,
-    /// MessagePack, which has bytes and any keys.
+    /// MessagePack, which has byte strings and allows keys of any type.
     MessagePack,
 }
 
-/// A value on its way out.
+/// A Python value that is being written.
 pub(super) struct Encoder<'a, 'py> {
     value: &'a Bound<'py, PyAny>,
     format: Format,
-    /// How much deeper it may go.
+    /// How many more levels of containers it may have.
     depth: usize,
-    /// What Python raised: serializers know no errors but their own.
+    /// The exception that Python raised. It is kept here because a serializer reports only its own error type.
     raised: &'a RefCell<Option<PyErr>>,
 }
 
 impl<'py> Encoder<'_, 'py> {
-    /// Runs `write` with the value of `dict`. What Python raised meanwhile comes first.
+    /// Runs `write` with the value of `dict`. An exception that Python raised meanwhile is returned in place of the
+    /// serializer's error.
     pub(super) fn encode<T>(
         dict: &Bound<'py, PyDict>,
         format: Format,
@@ -45,12 +46,12 @@ impl<'py> Encoder<'_, 'py> {
         raised.into_inner().map_or(Ok(written), Err)
     }
 
-    /// JSON text.
+    /// Writes a dict as JSON text.
     pub(super) fn json(dict: &Bound<'py, PyDict>) -> PyResult<Vec<u8>> {
         Encoder::encode(dict, Format::Json, |value| serde_json::to_vec(value))?.map_err(refused)
     }
 
-    /// MessagePack.
+    /// Writes a dict as MessagePack.
     pub(super) fn message_pack(dict: &Bound<'py, PyDict>) -> PyResult<Vec<u8>> {
         let mut bytes = Vec::with_capacity(128);
         Encoder::encode(dict, Format::MessagePack, |value| rmp_serde::encode::write(&mut bytes, value))?
@@ -62,7 +63,7 @@ impl<'py> Encoder<'_, 'py> {
         Encoder { value, format: self.format, depth, raised: self.raised }
     }
 
-    /// Keeps what Python raised, and stops the serializer.
+    /// Keeps the exception that Python raised, and stops the serializer.
     fn checked<T, E: serde::ser::Error>(&self, result: PyResult<T>) -> Result<T, E> {
         result.map_err(|error| {
             let text = error.to_string();
@@ -82,7 +83,8 @@ impl<'py> Encoder<'_, 'py> {
 
     fn map<S: Serializer>(&self, dict: &Bound<'py, PyDict>, serializer: S) -> Result<S::Ok, S::Error> {
         let depth = self.checked(deeper(self.depth))?;
-        // A copy of ours alone: the number of entries is written before them, and what they hold may run Python.
+        // A private copy: the number of entries is written before the entries, and writing them may run Python code
+        // that changes the original.
         let dict = self.checked(dict.copy())?;
         let mut map = serializer.serialize_map(Some(dict.len()))?;
         for (key, value) in dict.iter() {
@@ -154,7 +156,8 @@ impl Serialize for Encoder<'_, '_> {
         }
         let depth = self.checked(deeper(self.depth))?;
         let plain = self.checked(plainer(value, Unknown::Text))?;
-        // What is still no kind of ours after a step is a subclass of one, or raises on the way down.
+        // If one step doesn't lead to a type handled above, the value is a subclass of one, or the recursion ends with
+        // an error at the maximal depth.
         self.inner(&plain, depth).serialize(serializer).map_err(S::Error::custom)
     }
 }

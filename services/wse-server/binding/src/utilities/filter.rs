@@ -1,4 +1,4 @@
-//! `rust_match_event`: criteria over dicts, walked as they are. Equality and order are Python's.
+//! `rust_match_event`: tests a dict against criteria without converting either. Equality and order are Python's own.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -16,12 +16,12 @@ use wse_utilities::{
 
 use super::objects::every_entry;
 
-/// Of all filters of the process.
+/// Compiled patterns, shared by all filters of the process.
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(Patterns::default);
 
 struct Object<'py>(Bound<'py, PyAny>);
 
-/// What a filter says, or what Python raised.
+/// An exception: the filter's own error, or one that Python raised.
 struct Raised(PyErr);
 
 impl From<FilterError> for Raised {
@@ -37,7 +37,7 @@ impl From<PyErr> for Raised {
     }
 }
 
-/// `false` where Python says that the types don't go together.
+/// `false` where Python raises `TypeError`, because the two types can't be compared.
 fn if_comparable(py: Python<'_>, result: PyResult<bool>) -> Result<bool, Raised> {
     match result {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(false),
@@ -130,7 +130,7 @@ impl<'py> Value for Object<'py> {
     }
 
     fn holds(&self, item: &Self) -> Result<bool, Raised> {
-        // An item that can't be hashed is in no set and no dict.
+        // An item that isn't hashable is in no set and in no dict.
         if_comparable(self.0.py(), self.0.contains(&item.0))
     }
 }

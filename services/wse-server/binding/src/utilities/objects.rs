@@ -1,4 +1,4 @@
-//! Python's objects as messages can hold them.
+//! Conversions of Python objects to what a message can hold.
 
 use pyo3::{
     exceptions::PyValueError,
@@ -9,19 +9,19 @@ use pyo3::{
     },
 };
 
-/// Containers within containers.
+/// The most containers within one another. It also stops at an object that contains itself.
 pub(super) const MAXIMAL_DEPTH: usize = 64;
 
-/// What an object becomes of which nothing is known.
+/// How an object of an unknown type is represented.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// The dict of its attributes, if it has one.
+    /// As the dict of its attributes (`__dict__`), if it has one, or else as `str()` of it.
     Attributes,
-    /// Text.
+    /// As `str()` of it.
     Text,
 }
 
-/// One level deeper.
+/// The remaining depth one level down. It is an error at the last level.
 pub(super) fn deeper(depth: usize) -> PyResult<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         PyValueError::new_err(format!(
@@ -30,12 +30,13 @@ pub(super) fn deeper(depth: usize) -> PyResult<usize> {
     })
 }
 
-/// Calls `act` with every key and value until it says no. It sees the dict as it was at first, whatever becomes of it.
+/// Calls `act` with each key and value until it returns `false`. Iterates over the dict as it was at the call, even if
+/// `act` changes it.
 pub(super) fn every_entry<'py, E: From<PyErr>>(
     dict: &Bound<'py, PyDict>,
     mut act: impl FnMut(Bound<'py, PyAny>, Bound<'py, PyAny>) -> Result<bool, E>,
 ) -> Result<bool, E> {
-    // A copy of ours alone: the iterator of a dict that changes under it panics, and `act` may run Python.
+    // A private copy: `act` may run Python code, and iterating a dict that changes panics.
     for (key, value) in dict.copy()?.iter() {
         if !act(key, value)? {
             return Ok(false);
@@ -44,7 +45,7 @@ pub(super) fn every_entry<'py, E: From<PyErr>>(
     Ok(true)
 }
 
-/// Whether JSON can hold it as it is.
+/// Whether JSON can hold the value without conversion.
 fn is_plain(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyString>()
         || value.is_exact_instance_of::<PyInt>()
@@ -53,8 +54,8 @@ fn is_plain(value: &Bound<'_, PyAny>) -> bool {
         || value.is_none()
 }
 
-/// Something closer to plain: the value of an enumeration, the items of a set, the text of an id or a time, or what
-/// `unknown` says.
+/// One step closer to a plain value: the value of an enum member, the items of a set, the `isoformat()` of a date or
+/// time, or what `unknown` selects.
 pub(super) fn plainer<'py>(value: &Bound<'py, PyAny>, unknown: Unknown) -> PyResult<Bound<'py, PyAny>> {
     static ENUM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = value.py();
@@ -84,12 +85,12 @@ fn is_uuid(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.is_instance(UUID.import(value.py(), "uuid", "UUID")?)
 }
 
-/// Bytes as text: UTF-8, or else each byte the character with its number.
+/// Bytes as text: decoded as UTF-8, or else as Latin-1 (each byte is the character with its number).
 pub(super) fn text_of_bytes(bytes: &[u8]) -> String {
     str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
 }
 
-/// The bytes of `bytes` or `bytearray`.
+/// The content of a `bytes` or `bytearray` object; `None` for other types.
 pub(super) fn bytes_of(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Some(bytes.as_bytes().to_vec());
@@ -97,7 +98,7 @@ pub(super) fn bytes_of(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     value.cast::<PyByteArray>().ok().map(|bytes| bytes.to_vec())
 }
 
-/// A copy that JSON can hold: what is plain stays the same object.
+/// A copy that JSON can hold. Plain values are not copied.
 pub(super) fn json_safe<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, PyAny>> {
     if is_plain(value) {
         return Ok(value.clone());
@@ -129,7 +130,7 @@ pub(super) fn json_safe_dict<'py>(
     {
         copy.del_item(without)?;
     }
-    // Most values are plain: they stay where they are. The copy is ours alone, whatever the others run.
+    // Most values are plain and stay in the copy. Conversions may run Python code, but it can't reach the copy.
     let mut converted = Vec::new();
     for (key, value) in copy.iter() {
         if !key.is_exact_instance_of::<PyString>() {
@@ -153,7 +154,7 @@ fn with_text_keys<'py>(dict: &Bound<'py, PyDict>, depth: usize) -> PyResult<Boun
     Ok(safe)
 }
 
-/// A key of a JSON object, as Python's own writer has it.
+/// The key of a JSON object, converted as Python's `json` module does.
 pub(super) fn json_key<'py>(key: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, PyString>> {
     if let Ok(text) = key.cast_exact::<PyString>() {
         return Ok(text.clone());

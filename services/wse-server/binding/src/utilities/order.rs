@@ -1,4 +1,4 @@
-//! `RustEventSequencer`: events of topics, back in order.
+//! `RustEventSequencer`: restores the order of the events of each topic.
 
 use pyo3::{
     prelude::*,
@@ -10,7 +10,8 @@ use wse_utilities::order::{EventSequencer, TopicState};
 use super::{now_seconds, refused};
 use crate::arguments::size;
 
-// Not frozen: to drop an event is to run Python, which must not wait for a lock that its own thread holds.
+// Not frozen, so no lock: dropping an event can run Python code, which would deadlock if its own thread held the lock.
+/// Puts the events of topics in the order of their sequence numbers, and detects event ids that occurred before.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustEventSequencer {
     sequencer: EventSequencer<Py<PyAny>>,
@@ -102,7 +103,7 @@ impl RustEventSequencer {
     }
 }
 
-/// What one topic holds back.
+/// The buffer of one topic, as `get_buffer_stats` returns it.
 fn buffer<'py>(py: Python<'py>, state: &TopicState) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("expected_sequence", state.expected)?;
@@ -113,7 +114,7 @@ fn buffer<'py>(py: Python<'py>, state: &TopicState) -> PyResult<Bound<'py, PyDic
     Ok(dict)
 }
 
-/// How far one topic is.
+/// The progress of one topic, as `get_sequence_stats` returns it.
 fn progress<'py>(py: Python<'py>, state: &TopicState) -> PyResult<Bound<'py, PyDict>> {
     let gaps = PyList::empty(py);
     for (start, end) in state.gaps() {

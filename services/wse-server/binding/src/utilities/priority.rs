@@ -1,4 +1,4 @@
-//! `RustPriorityQueue` and `RustPriorityMessageQueue`: the most urgent first.
+//! `RustPriorityQueue` and `RustPriorityMessageQueue`: bounded queues that return the most urgent message first.
 
 use pyo3::{
     prelude::*,
@@ -10,7 +10,9 @@ use wse_utilities::priority::{Enqueued, LEVELS, MessageQueue, PriorityQueue};
 use super::{now_seconds, refused};
 use crate::arguments::size;
 
-// Not frozen, as `RustEventSequencer`.
+// Not frozen, for the reason given at `RustEventSequencer`.
+/// A bounded priority queue. It returns the message with the highest priority first, and of equal priorities the
+/// oldest. A full queue refuses messages.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustPriorityQueue {
     queue: PriorityQueue<Py<PyAny>>,
@@ -56,6 +58,7 @@ impl RustPriorityQueue {
     }
 }
 
+/// A bounded priority queue that returns messages in batches and keeps statistics.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustPriorityMessageQueue {
     queue: MessageQueue<Py<PyAny>>,
@@ -106,7 +109,7 @@ impl RustPriorityMessageQueue {
         dict.set_item("total_dropped", stats.dropped.iter().sum::<u64>())?;
         dict.set_item("backpressure", stats.backpressure())?;
         dict.set_item("oldest_message_age", stats.oldest_age_seconds)?;
-        // The reference has the key and never another value.
+        // The reference has this key, and its value is always 0.
         dict.set_item("processing_rate", 0.0)?;
         Ok(dict)
     }

@@ -1,4 +1,4 @@
-//! `RustSequencer`: numbers, and ids that were seen.
+//! `RustSequencer`: sequence numbers, and detection of event ids that occurred before.
 
 use std::sync::Mutex;
 
@@ -8,6 +8,7 @@ use wse_utilities::sequencer::Sequencer;
 use super::{lock, now_seconds, refused};
 use crate::arguments::size;
 
+/// Counts sequence numbers, and remembers the most recent event ids to detect duplicates.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustSequencer {
     sequencer: Mutex<Sequencer>,

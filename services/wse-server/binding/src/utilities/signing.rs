@@ -1,4 +1,4 @@
-//! Digests and signatures.
+//! SHA-256 digests, HMACs and message signatures.
 
 use pyo3::{prelude::*, types::PyBytes};
 use wse_utilities::signing::{self, hex};

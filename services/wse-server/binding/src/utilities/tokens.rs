@@ -1,4 +1,4 @@
-//! JSON Web Tokens.
+//! Creates and verifies JSON Web Tokens.
 
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::value::RawValue;
@@ -26,7 +26,7 @@ pub(crate) fn rust_jwt_encode(
 #[pyo3(signature = (
     token, secret, algorithm = "HS256", issuer = None, audience = None, previous_secret = None, key_id = None
 ))]
-// The list of arguments is the reference's.
+// The arguments and their order are the reference's.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn rust_jwt_decode<'py>(
     py: Python<'py>,
@@ -42,6 +42,6 @@ pub(crate) fn rust_jwt_decode<'py>(
     let expected = Expected { key: secret, signature, issuer, audience, previous_key: previous_secret, key_id };
     let Some(claims) = expected.read::<Box<RawValue>>(token).map_err(refused)? else { return Ok(None) };
     let decoded = with_names(|names| Decoder::new(py, names, Integers::Exact).json_value(claims.get().as_bytes()));
-    // Claims that are no object are none.
+    // Claims that aren't an object count as no claims: `None`.
     decoded.map_err(|Malformed(why)| refused(why)).map(|claims| claims.cast_into().ok())
 }

@@ -1,4 +1,4 @@
-//! `rust_transform_event`: an application's event into an envelope.
+//! `rust_transform_event`: converts an application's event into an envelope of the protocol.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,11 +15,11 @@ use wse_utilities::{
 
 use super::objects::{MAXIMAL_DEPTH, json_safe, json_safe_dict};
 
-/// Python's values. Its errors are theirs.
+/// Access to Python values for the conversion. Its errors are the exceptions that Python raises.
 struct Interpreter<'py>(Python<'py>);
 
 impl<'py> Interpreter<'py> {
-    /// The string of a name, made once.
+    /// The interned Python string of a name, created once for the process.
     fn name(&self, name: Name) -> &Bound<'py, PyString> {
         static NAMES: PyOnceLock<[Py<PyString>; Name::ALL.len()]> = PyOnceLock::new();
         let made = || Name::ALL.map(|name| PyString::intern(self.0, name.as_str()).unbind());
@@ -94,7 +94,7 @@ impl<'py> World for Interpreter<'py> {
     }
 
     fn now(&self) -> Instant {
-        // A clock before 1970 is none.
+        // A clock before 1970 counts as 1970-01-01T00:00:00Z.
         let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         Instant(i64::try_from(micros).unwrap_or(i64::MAX))
     }

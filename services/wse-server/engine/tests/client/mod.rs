@@ -1,6 +1,6 @@
-//! A tiny blocking WebSocket client that can also do what no client should: the engine's counterpart in its tests.
+//! A small blocking WebSocket client for the engine's tests. It can also break the protocol.
 
-// Each test file uses its own part of it.
+// Each test file uses a part of this module.
 #![allow(dead_code)]
 
 use std::{
@@ -13,13 +13,13 @@ use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use wse_engine::{Batch, Config, JwtConfig, JwtKey, Kind, Server, frame::Opcode, receive::client_frame};
 
-/// The benchmarks' secret.
+/// The secret of the published benchmarks.
 pub(crate) const SECRET: &[u8] = b"bench-secret-key-for-testing-only";
-/// Nothing in these tests takes this long unless it is broken.
+/// The limit for every wait. No test takes this long unless something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 
-/// What a server sent.
+/// A message, control frame or end of stream from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Received {
     Text(String),
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     buffer: Vec<u8>,
 }
 
-/// A server with two shards that admits the benchmarks' users.
+/// A configuration with two shards that accepts the benchmarks' tokens.
 pub(crate) fn config() -> Config {
     let name = Some("wse-bench".to_owned());
     let jwt = Some(JwtConfig {
@@ -58,7 +58,7 @@ pub(crate) fn claims() -> Value {
     json!({"sub": "bench-user", "iss": "wse-bench", "aud": "wse-bench", "exp": now + 3600, "iat": now})
 }
 
-/// A request with these headers besides the ones that an upgrade needs.
+/// An upgrade request with these headers in addition to the required ones.
 pub(crate) fn request(target: &str, headers: &str) -> String {
     format!(
         "GET {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
@@ -67,7 +67,7 @@ pub(crate) fn request(target: &str, headers: &str) -> String {
 }
 
 impl Client {
-    /// A TCP connection, nothing said yet.
+    /// A TCP connection on which nothing has been sent.
     pub(crate) fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -76,7 +76,7 @@ impl Client {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Upgraded, with the benchmarks' token; the greeting is still to be read.
+    /// A connection after the upgrade, with the benchmarks' token. `server_ready` is still to be read.
     pub(crate) fn open(address: SocketAddr, target: &str) -> Self {
         let bearer = format!("Authorization: Bearer {}\r\n", token(&claims(), SECRET));
         Self::open_with(address, target, &bearer)
@@ -91,7 +91,7 @@ impl Client {
         client
     }
 
-    /// Upgraded and greeted. Returns the connection's id too.
+    /// A connection after the upgrade and `server_ready`, with its id.
     pub(crate) fn ready(address: SocketAddr) -> (Self, String) {
         let mut client = Self::open(address, "/wse?compression=false&protocol_version=1");
         let greeting: Value = serde_json::from_str(&client.text()).unwrap();
@@ -104,7 +104,7 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Like [`Client::write`], for when the server may have hung up already.
+    /// The same as [`Client::write`], for a connection that the server may have closed. Returns whether it was open.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Reads a response's head.
+    /// Reads the head of a response.
     pub(crate) fn http(&mut self) -> String {
         loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Reads a frame of the server, which is never masked and never fragmented.
+    /// Reads one frame. The server's frames are never masked and never fragmented.
     pub(crate) fn receive(&mut self) -> Received {
         loop {
             if let Some((opcode, payload)) = self.take_frame() {
@@ -187,7 +187,7 @@ impl Client {
         Some((opcode, frame[start..].to_vec()))
     }
 
-    /// The next text that is no keep-alive ping.
+    /// The next text message that isn't a keep-alive ping.
     pub(crate) fn text(&mut self) -> String {
         match self.receive() {
             Received::Text(text) if text.starts_with(r#"{"c":"WSE","t":"ping""#) => self.text(),
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Skips messages until the server says goodbye.
+    /// Skips messages up to the server's Close frame and returns its code.
     pub(crate) fn close_code(&mut self) -> Option<u16> {
         loop {
             match self.receive() {
@@ -212,7 +212,7 @@ pub(crate) fn text_frame(text: &str) -> Vec<u8> {
     client_frame(true, Opcode::Text, MASK, text.as_bytes())
 }
 
-/// A message that was drained, on its own.
+/// A copy of a drained message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drained {
     pub(crate) kind: Kind,
@@ -231,7 +231,7 @@ pub(crate) fn copied(batch: &Batch) -> Vec<Drained> {
     batch.iter().map(message).collect()
 }
 
-/// Drains until `count` messages (events don't count) are there.
+/// Drains until there are `count` messages; connection events don't count.
 pub(crate) fn drain(server: &Server, count: usize) -> Vec<Drained> {
     let deadline = Instant::now() + PATIENCE;
     let mut messages = Vec::new();
@@ -243,7 +243,7 @@ pub(crate) fn drain(server: &Server, count: usize) -> Vec<Drained> {
     messages
 }
 
-/// Status and body of a page of the metrics port.
+/// The status and the body of a page of the metrics port.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -254,8 +254,8 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
-/// Waits until something is so. It pauses between two looks: one that looks without end holds the lock that
-/// the server needs to make it so, and `std`'s locks aren't fair.
+/// Waits until a condition is true. It pauses between two checks: `std`'s locks aren't fair, so checking without a
+/// pause could keep a lock from the server that the condition depends on.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -264,7 +264,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Checks the books: every message that was received has one outcome.
+/// Checks the counters: each received message has exactly one outcome.
 pub(crate) fn assert_balanced(server: &Server) {
     let messages = server.stats().messages;
     let out = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;

@@ -1,6 +1,7 @@
-//! Instances in one process, what lies between them, and a peer that does as it is told.
+//! Helpers for cluster tests: instances in one process, a TCP proxy between them, and a peer that the test controls
+//! frame by frame.
 
-// Each test file uses its own part of it.
+// Each test file uses a part of this module.
 #![allow(dead_code)]
 
 use std::{
@@ -21,13 +22,13 @@ use wse_engine::{
 
 use crate::client::{self, Client, PATIENCE, config, start, until};
 
-/// What the reference can do.
+/// The capability bits of the reference.
 pub(crate) const REFERENCE: u32 = 15;
-/// What instances of ours can do besides.
+/// The capability bits that only this engine has: numbered publications, and stamps.
 pub(crate) const NUMBERS: u32 = 1 << 16;
 pub(crate) const STAMPS: u32 = 1 << 17;
 
-/// Times that a test can wait for, and that a busy machine keeps.
+/// Times short enough for a test and long enough for a busy machine.
 pub(crate) fn timing() -> ClusterTiming {
     ClusterTiming {
         handshake: Duration::from_secs(5),
@@ -39,13 +40,13 @@ pub(crate) fn timing() -> ClusterTiming {
     }
 }
 
-/// To dial these, and to be reached at a port of the kernel's choice.
+/// A configuration that connects to these peers and listens on a port that the kernel chooses.
 pub(crate) fn cluster(peers: &[SocketAddr]) -> ClusterConfig {
     let peers = peers.iter().map(SocketAddr::to_string).collect();
     ClusterConfig { peers, port: Some(0), timing: timing(), ..ClusterConfig::default() }
 }
 
-/// A server that is clustered.
+/// A server that is part of a cluster.
 pub(crate) struct Node {
     pub(crate) server: Server,
 }
@@ -61,7 +62,7 @@ impl Node {
         Self { server }
     }
 
-    /// With recovery.
+    /// A node with recovery enabled.
     pub(crate) fn with_past(peers: &[SocketAddr]) -> Self {
         Self::with(Config { recovery: Some(RecoveryConfig::default()), ..config() }, cluster(peers))
     }
@@ -70,7 +71,7 @@ impl Node {
         self.server.cluster_address().unwrap()
     }
 
-    /// A client that has these topics.
+    /// A client that is subscribed to these topics.
     pub(crate) fn subscriber(&self, topics: &[&str]) -> Client {
         let (client, id) = Client::ready(self.server.address());
         assert_eq!(self.server.subscribe(&id, topics, None).unwrap().len(), topics.len());
@@ -85,18 +86,18 @@ impl Node {
         until("linking", || self.stats().peers == count);
     }
 
-    /// Until so many others are known to want the topic.
+    /// Waits until this many other instances are known to subscribe to the topic.
     pub(crate) fn until_wanted(&self, topic: &str, count: usize) {
         until("wanting", || self.server.topic_interest(topic) == count);
     }
 
-    /// Every publication was sent, was dropped, or waits.
+    /// Checks the counters: each publication is sent, dropped or queued.
     pub(crate) fn assert_balanced(&self) {
         let stats = self.stats();
         assert_eq!(stats.published, stats.sent + stats.dropped.values().sum::<u64>() + stats.queued, "{stats:?}");
     }
 
-    /// Until all that `sender` sent has arrived or is known to be lost.
+    /// Waits until everything that `sender` sent has arrived or is counted as lost.
     pub(crate) fn until_all_of(&self, sender: &Self) {
         until("counting", || {
             let stats = self.stats();
@@ -105,7 +106,7 @@ impl Node {
     }
 }
 
-/// Two that are linked; the second dialled.
+/// Two linked nodes. The second connected to the first.
 pub(crate) fn pair() -> (Node, Node) {
     let one = Node::new(&[]);
     let other = Node::new(&[one.address()]);
@@ -114,7 +115,7 @@ pub(crate) fn pair() -> (Node, Node) {
     (one, other)
 }
 
-/// Publishes numbers, in lists and one by one.
+/// Publishes numbers, the first half in one list and the rest one by one.
 pub(crate) fn publish(server: &Server, topic: &str, numbers: std::ops::Range<usize>) {
     let text = |number: usize| format!(r#"{{"t":"tick","p":{{"n":{number}}}}}"#);
     let (first, second) =
@@ -133,13 +134,13 @@ pub(crate) fn numbers(client: &mut Client, count: usize) -> Vec<usize> {
     (0..count).map(|_| number(client)).collect()
 }
 
-/// Nothing but this one message comes next: what came before it would show.
+/// Asserts that the client's next message is a new marker, so nothing else was sent to it before.
 pub(crate) fn assert_next(server: &Server, topic: &str, client: &mut Client) {
     server.broadcast_local(topic, r#"{"t":"tick","p":{"n":777777}}"#);
     assert_eq!(number(client), 777_777);
 }
 
-/// What lies between two instances, and can be cut or blocked.
+/// A TCP proxy between two instances. It can close its connections or stop forwarding.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     state: Arc<WireState>,
@@ -155,7 +156,7 @@ struct WireState {
 }
 
 impl Wire {
-    /// Whoever dials its address is connected with `target`.
+    /// A proxy to `target`; clients connect to the proxy's `address`.
     pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -176,7 +177,7 @@ impl Wire {
         Self { address, state, thread: Some(thread) }
     }
 
-    /// From now on connections end, and no new ones come about.
+    /// Closes all connections, and new ones as soon as they are accepted, until [`Wire::mend`].
     pub(crate) fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
         for stream in self.state.streams.lock().unwrap().drain(..) {
@@ -188,7 +189,7 @@ impl Wire {
         self.state.is_cut.store(false, Ordering::SeqCst);
     }
 
-    /// From now on nothing gets through, and nobody notices; or it does again.
+    /// Stops forwarding without closing the connections, or resumes it.
     pub(crate) fn block(&self, is_blocked: bool) {
         self.state.is_blocked.store(is_blocked, Ordering::SeqCst);
     }
@@ -223,13 +224,13 @@ impl Drop for Wire {
     }
 }
 
-/// A peer made of bytes.
+/// A peer that sends the bytes that a test gives it.
 pub(crate) struct Puppet {
     pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// A frame that came.
+/// A frame that the peer received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Came {
     pub(crate) kind: Option<Kind>,
@@ -248,7 +249,7 @@ pub(crate) fn hello(instance: &str, capabilities: u32) -> Vec<u8> {
 }
 
 impl Puppet {
-    /// Connected, and nothing said.
+    /// A connected peer that has sent nothing yet.
     pub(crate) fn stranger(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -257,10 +258,10 @@ impl Puppet {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Introduced.
+    /// A connected peer after the exchange of hellos.
     pub(crate) fn linked(address: SocketAddr, instance: &str, capabilities: u32) -> Self {
         let mut puppet = Self::stranger(address);
-        // Lower than any name of ours.
+        // Sorts before the names of real instances.
         puppet.write(&hello(&format!("0-{instance}"), capabilities));
         assert_eq!(puppet.next().expect("a hello comes back").kind, Some(Kind::Hello));
         puppet
@@ -274,7 +275,7 @@ impl Puppet {
         self.write(&frame::encode(kind, flags, topic.as_bytes(), payload));
     }
 
-    /// The next frame; nothing at the end.
+    /// The next frame; `None` when the connection ends.
     pub(crate) fn next(&mut self) -> Option<Came> {
         loop {
             if let Some((frame, used)) = frame::parse(&self.buffer).unwrap() {
@@ -301,7 +302,7 @@ impl Puppet {
         }
     }
 
-    /// The next frame of this type.
+    /// The next frame of this type. Skips frames of other types.
     pub(crate) fn expect(&mut self, kind: Kind) -> Came {
         loop {
             let came = self.next().unwrap_or_else(|| panic!("hung up before {kind:?}"));
@@ -311,13 +312,13 @@ impl Puppet {
         }
     }
 
-    /// Reads until the other end hangs up.
+    /// Reads until the instance closes the connection.
     pub(crate) fn until_closed(&mut self) {
         while self.next().is_some() {}
     }
 }
 
-/// A client of `node` that subscribes with recovery. Returns what became of the topic.
+/// Connects a client to `node`, subscribes it with recovery, and returns it with the outcome for the topic.
 pub(crate) fn recover(node: &Node, topic: &str, from: Option<wse_engine::Position>) -> (Client, wse_engine::Recovered) {
     let (client, id) = Client::ready(node.server.address());
     let mut told = node.server.subscribe_with_recovery(&id, &[topic], from).unwrap();

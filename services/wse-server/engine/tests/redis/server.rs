@@ -1,4 +1,4 @@
-//! A real Redis on a port of its own, and a way to it that can be cut.
+//! A Redis process on its own port, and a TCP proxy to it that can be closed.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -17,7 +17,7 @@ use super::client::PATIENCE;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../.tools/redis/bin/redis-server");
 
-/// A Redis. Killed when it is dropped.
+/// A Redis process; it is killed on drop.
 pub(crate) struct RedisServer {
     process: Child,
     port: u16,
@@ -30,7 +30,7 @@ impl RedisServer {
         let options: Vec<String> = options.iter().map(|&option| option.into()).collect();
         loop {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            // Somebody else may have taken the port meanwhile: then another one.
+            // Another process may have taken the port meanwhile; then another port is tried.
             if let Some(process) = spawn(port, &options) {
                 return Self { process, port, options };
             }
@@ -45,7 +45,7 @@ impl RedisServer {
         format!("redis://{}", self.address())
     }
 
-    /// As a crash would.
+    /// Kills the process, as a crash would end it.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -65,12 +65,12 @@ impl RedisServer {
         rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
     }
 
-    /// One command; its answer in one line, or a string's.
+    /// Sends one command. Returns the reply's line, or the content of a string reply.
     pub(crate) fn ask(&self, words: &[&str]) -> String {
         ask(self.address(), words).unwrap()
     }
 
-    /// How many channels are subscribed to, and how many patterns.
+    /// The number of channels with subscribers, and the number of subscribed patterns.
     pub(crate) fn interest(&self) -> (usize, usize) {
         let number = |answer: String| answer[1..].parse().unwrap();
         (number(self.ask(&["PUBSUB", "CHANNELS"])), number(self.ask(&["PUBSUB", "NUMPAT"])))
@@ -84,7 +84,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// Started, and answering; nothing if it ended instead.
+/// Starts Redis and waits until it replies. `None` if it ended instead.
 fn spawn(port: u16, options: &[String]) -> Option<Child> {
     let mut process = Command::new(PROGRAM)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -120,14 +120,14 @@ fn ask(address: SocketAddr, words: &[&str]) -> std::io::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// A way to a Redis on which answers can be withheld, and which can be cut.
+/// A TCP proxy to a Redis that can hold back replies and close its connections.
 pub(crate) struct Way {
     address: SocketAddr,
     connections: Arc<Mutex<Vec<Carried>>>,
     pub(crate) accepted: Arc<AtomicUsize>,
 }
 
-/// A connection on the way, both ends of it.
+/// A proxied connection with both of its sockets.
 struct Carried {
     ends: [TcpStream; 2],
     withholds: Arc<AtomicBool>,
@@ -158,21 +158,21 @@ impl Way {
         format!("redis://{}", self.address)
     }
 
-    /// From now on nothing is answered on the connections that there are.
+    /// Holds back all further replies on the open connections.
     pub(crate) fn withhold(&self) {
         let connections = self.connections.lock().unwrap();
         connections.iter().for_each(|connection| connection.withholds.store(true, Ordering::SeqCst));
     }
 
-    /// Ends the connections that there are.
+    /// Closes the open connections.
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
-            // One that has ended is cut already.
+            // A connection that ended by itself is closed already.
             connection.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         }
     }
 
-    /// How many connections were made since the last cut.
+    /// The number of connections that were accepted since the last cut.
     pub(crate) fn connections(&self) -> usize {
         self.connections.lock().unwrap().len()
     }

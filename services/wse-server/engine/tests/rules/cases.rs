@@ -1,4 +1,4 @@
-//! The cases of each section: frames to send, and all that must come back.
+//! The cases of each section: the frames to send and all expected replies.
 
 use wse_engine::{
     frame::Opcode::{self, Binary, Close, Continuation, Ping, Pong, Text},
@@ -7,7 +7,7 @@ use wse_engine::{
 
 use crate::client::Received;
 
-/// What a client sends, and the server's answers up to its end of the connection.
+/// The frames that a client sends, and the server's replies up to the end of the connection.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) frames: Vec<Vec<u8>>,
@@ -26,7 +26,7 @@ fn part(opcode: Opcode, payload: impl AsRef<[u8]>) -> Vec<u8> {
     frame(false, opcode, payload.as_ref())
 }
 
-/// A frame whose first byte is another one.
+/// A text frame with this first byte.
 fn first_byte(byte: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = whole(Text, payload);
     bytes[0] = byte;
@@ -52,7 +52,7 @@ fn goodbye(code: u16) -> Received {
     Received::Close(Some(code), String::new())
 }
 
-/// The case that ends well: with a goodbye of the client's, answered.
+/// Adds a close handshake by the client to a case.
 pub(crate) fn closes(mut case: Case) -> Case {
     case.frames.push(whole(Close, 1000_u16.to_be_bytes()));
     case.answers.push(goodbye(1000));
@@ -63,14 +63,14 @@ fn good(name: impl Into<String>, frames: Vec<Vec<u8>>, answers: Vec<Received>) -
     closes(Case { name: name.into(), frames, answers })
 }
 
-/// The case that ends with the server's goodbye. What comes behind the violation is not answered.
+/// A case that the server ends with a Close frame. Frames after the violation get no reply.
 fn bad(name: impl Into<String>, code: u16, mut frames: Vec<Vec<u8>>, mut answers: Vec<Received>) -> Case {
     frames.push(whole(Ping, "after"));
     answers.push(goodbye(code));
     Case { name: name.into(), frames, answers }
 }
 
-/// The same, as text that must not come: for the tables of texts.
+/// A case for the tables of texts: the text that must be echoed, or `None` if it must be refused.
 pub(crate) fn text(name: impl Into<String>, frames: Vec<Vec<u8>>, valid: Option<&str>) -> Case {
     match valid {
         Some(text) => good(name, frames, vec![says(text)]),

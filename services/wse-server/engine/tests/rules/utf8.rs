@@ -1,13 +1,13 @@
-//! Texts that are UTF-8 and texts that aren't, whole and in parts: the sequences of Markus Kuhn's stress test and RFC 3629.
+//! Valid and invalid UTF-8 texts, whole and in parts: the sequences of Markus Kuhn's stress test and of RFC 3629.
 
 use wse_engine::frame::Opcode::{Continuation, Text};
 
 use crate::cases::{Case, frame, text};
 
-/// The Greek word that the public case list uses: two and three bytes a character.
+/// The Greek word of the public case list, with characters of two and three bytes.
 const WORD: &str = "κόσμε";
 
-/// What can't be decoded, by why.
+/// Invalid sequences by reason.
 const WRONG: &[(&str, &[&[u8]])] = &[
     ("continuation alone", &[b"\x80", b"\xBF", b"\x80\xBF\x80\xBF\x80\xBF"]),
     ("start alone", &[b"\xC3 \xC4 ", b"\xE1 \xE2 ", b"\xF1 \xF2 ", b"\xF8 ", b"\xFC "]),
@@ -23,7 +23,8 @@ const WRONG: &[(&str, &[&[u8]])] = &[
     ("two surrogates", &[b"\xED\xA0\x80\xED\xB0\x80", b"\xED\xAF\xBF\xED\xBF\xBF"]),
 ];
 
-/// First and last of each length, around the surrogates, and what is no character but may be encoded.
+/// The first and the last character of each encoded length, those around the surrogates, and noncharacters, which may
+/// be encoded.
 const RIGHT: &[char] = &[
     '\0',
     '\u{7F}',
@@ -74,7 +75,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A frame for each byte.
+/// One frame for each byte.
 fn bytewise(bytes: &[u8]) -> Vec<Vec<u8>> {
     let opcode = |index| if index == 0 { Text } else { Continuation };
     bytes.iter().enumerate().map(|(index, byte)| frame(index + 1 == bytes.len(), opcode(index), &[*byte])).collect()

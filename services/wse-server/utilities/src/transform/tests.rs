@@ -1,4 +1,4 @@
-//! Transformation in a world of JSON values, whose clock stands still.
+//! Tests of the conversion with JSON values and a fixed clock.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::*;
 
-/// Half past three.
+/// The time of the fixed clock.
 const NOW: &str = "2026-11-23T03:30:00.000000Z";
 
-/// Values that can be changed in place.
+/// JSON values that can be changed in place and shared.
 type Shared = Rc<RefCell<Json>>;
 
 struct JsonWorld;
