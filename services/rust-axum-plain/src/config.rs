@@ -1,67 +1,67 @@
-//! The settings: flags, and environment variables of the same meaning. A flag wins over its variable.
+//! The settings, from flags and from environment variables of the same meaning. A flag overrides its variable.
 
 use std::{net::IpAddr, str::FromStr, thread, time::Duration};
 
 use clap::{Parser, value_parser};
 use reqwest::Url;
 
-/// The gateway's settings. `services/README.md` ("Gateways") lists them.
+/// The gateway's settings, as listed in `services/README.md` ("Gateways").
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rust-axum-plain", version, about = "Speech-to-text gateway on axum's own WebSocket extractor")]
 pub(crate) struct Config {
     /// Address to listen on
     #[arg(long, env = "HOST", default_value = "127.0.0.1")]
     pub(crate) host: IpAddr,
-    /// Port of the WebSocket; 0 lets the kernel pick
+    /// Port for WebSocket clients; 0 lets the kernel pick one
     #[arg(long, env = "PORT", default_value_t = 3000)]
     pub(crate) port: u16,
-    /// Port of /stats and /metrics; 0 lets the kernel pick
+    /// Port of /stats and /metrics; 0 lets the kernel pick one
     #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
     pub(crate) metrics_port: u16,
-    /// The inference, as http://host:port
+    /// URL of the inference, as http://host:port
     #[arg(long, env = "INFERENCE_URL", default_value = "http://127.0.0.1:9000")]
     pub(crate) inference_url: InferenceUrl,
     /// Passes that the inference makes over each batch
     #[arg(long, env = "CPU_PASSES", default_value_t = 4, value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) cpu_passes: u32,
-    /// The model's delay that partials report, in milliseconds; it has no other effect
+    /// Model delay that partials report, in milliseconds; it has no other effect
     #[arg(long, env = "MODEL_DELAY_MS", default_value_t = 75)]
     pub(crate) model_delay_ms: u64,
     /// Time between two flush ticks of a session, in milliseconds
     #[arg(long, env = "FLUSH_INTERVAL_MS", default_value = "1000", value_parser = milliseconds::<10, 60_000>)]
     pub(crate) flush_interval_ms: Duration,
-    /// A session's ticks are shifted once by a random time of 0 to this, in milliseconds
+    /// Upper bound of the random offset of a session's ticks, in milliseconds; drawn once per session
     #[arg(long, env = "FLUSH_PHASE_JITTER_MS", default_value = "0", value_parser = milliseconds::<0, 60_000>)]
     pub(crate) flush_phase_jitter_ms: Duration,
-    /// Longest time from a tick to the end of the inference's answer, in milliseconds
+    /// Longest time from a tick to the end of the inference's response, in milliseconds
     #[arg(long, env = "INFERENCE_TIMEOUT_MS", default_value = "2000", value_parser = milliseconds::<1, 600_000>)]
     pub(crate) inference_timeout_ms: Duration,
-    /// Clients for the inference, of one HTTP/2 connection each; every session uses one of them
+    /// HTTP clients of the inference, each with one HTTP/2 connection; a session uses one of them
     #[arg(long, env = "INFERENCE_HTTP_CLIENTS", default_value_t = 4, value_parser = value_parser!(u16).range(1..=4096))]
     pub(crate) inference_http_clients: u16,
-    /// Threads that serve sessions; 0: as many as there are CPUs to use
+    /// Threads that serve sessions; 0 means one per available CPU
     #[arg(long, env = "WORKER_THREADS", default_value_t = 0, value_parser = value_parser!(u16).range(..=1024))]
     pub(crate) worker_threads: u16,
-    /// Frames that may wait in a session, beside the batch in flight; the oldest are dropped beyond that
+    /// Frames that may wait in a session, besides the batch in flight; beyond that the oldest are dropped
     #[arg(long, env = "MAX_BUFFERED_FRAMES", default_value_t = 200, value_parser = value_parser!(u32).range(1..=100_000))]
     pub(crate) max_buffered_frames: u32,
-    /// Connections that may be open; 0: no limit
+    /// Connections that may be open at once; 0 means no limit
     #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 0)]
     pub(crate) max_connections: u64,
 }
 
 impl Config {
-    /// Threads that serve sessions.
+    /// Worker threads of the Tokio runtime: the setting, or the number of available CPUs if it is 0.
     pub(crate) fn threads(&self) -> usize {
         match self.worker_threads {
-            // Respects affinity and the quota of the cgroup.
+            // Respects CPU affinity and the cgroup's quota.
             0 => thread::available_parallelism().map_or(1, |threads| threads.get()),
             threads => threads.into(),
         }
     }
 }
 
-/// A duration in whole milliseconds, within bounds.
+/// Parses a whole number of milliseconds from `MIN` to `MAX`.
 fn milliseconds<const MIN: u64, const MAX: u64>(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(count) if (MIN..=MAX).contains(&count) => Ok(Duration::from_millis(count)),
@@ -69,12 +69,12 @@ fn milliseconds<const MIN: u64, const MAX: u64>(text: &str) -> Result<Duration, 
     }
 }
 
-/// `http://host:port`, checked.
+/// A validated URL of the form `http://host:port`, without path, query, fragment or user.
 #[derive(Clone, Debug)]
 pub(crate) struct InferenceUrl(Url);
 
 impl InferenceUrl {
-    /// Where batches are sent.
+    /// The URL to which batches are posted.
     pub(crate) fn infer(&self) -> Url {
         self.0.join("/infer").expect("an absolute path fits behind any host")
     }

@@ -1,4 +1,4 @@
-//! What all sessions of the gateway have in common.
+//! State that all sessions share: settings, books, inference clients and the stop signal.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -10,31 +10,31 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{config::Config, inference::Clients, metrics::Books, protocol::Echo};
 
-/// What all sessions have in common.
+/// State that all sessions share. It is created once, before the first connection.
 pub(crate) struct Gateway {
-    /// The books.
+    /// Counters of all sessions; the metrics port reads them.
     pub(crate) books: Arc<Books>,
-    /// Clients of the inference.
+    /// HTTP clients of the inference; each session takes one.
     pub(crate) clients: Clients,
-    /// What partials repeat of the settings.
+    /// Settings that every partial echoes.
     pub(crate) echo: Echo,
-    /// Frames that may wait in a session.
+    /// Frames that may wait in one session, besides the batch in flight.
     pub(crate) max_buffered_frames: usize,
     /// Time between two ticks of a session.
     pub(crate) flush_interval: Duration,
     /// Cancelled when the gateway stops.
     pub(crate) stop: CancellationToken,
-    /// The sessions that run.
+    /// Tracks the running sessions, so that a stop can wait for them.
     pub(crate) sessions: TaskTracker,
     flush_phase_jitter: Duration,
     max_connections: u64,
 }
 
 impl Gateway {
-    /// Makes what sessions need.
+    /// Creates the shared state.
     ///
     /// # Errors
-    /// When a client for the inference can't be made.
+    /// When an HTTP client cannot be built.
     pub(crate) fn new(config: &Config, books: Arc<Books>) -> anyhow::Result<Self> {
         Ok(Self {
             books,
@@ -49,14 +49,15 @@ impl Gateway {
         })
     }
 
-    /// The time by which a new session's ticks are shifted.
+    /// Draws the offset of a new session's ticks, uniformly from zero to `flush_phase_jitter`.
     pub(crate) fn random_phase(&self) -> Duration {
-        // Each hasher has random keys: enough to spread ticks.
+        // Each `RandomState` has new random keys, which is random enough to spread ticks.
         let random = RandomState::new().hash_one(());
         self.flush_phase_jitter.mul_f64(random as f64 / u64::MAX as f64)
     }
 
-    /// Books a new connection; the error is the reason why it is refused.
+    /// Counts a new connection as accepted and open. The error is the reason (`draining` or `full`) for which it is
+    /// refused, and is counted, too.
     pub(crate) fn admit(&self) -> Result<(), &'static str> {
         self.books.with(|counts| {
             let refused = if !self.books.is_accepting() {

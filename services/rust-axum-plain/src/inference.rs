@@ -1,7 +1,7 @@
-//! Requests to the inference: HTTP/2 with prior knowledge.
+//! Requests to the inference, over HTTP/2 with prior knowledge (h2c).
 //!
-//! A client of reqwest has one HTTP/2 connection, which it replaces when it breaks. There are several clients, and
-//! sessions take them in turn.
+//! A reqwest client has one HTTP/2 connection and replaces it when it breaks. There are several clients; sessions take
+//! them in turn.
 
 use std::{
     error::Error,
@@ -22,40 +22,40 @@ use crate::{
     protocol::{Failure, Kind, Recognition, Span},
 };
 
-/// Longest time for a connection to the inference to open.
+/// Time limit for opening a connection to the inference.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A connection that is silent for this time is asked whether it lives.
+/// Time of silence after which a connection is checked with an HTTP/2 PING.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long it may take to answer that.
+/// Time limit for the reply to that PING; after it, the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest answer that is read; a real one has some hundred bytes.
+/// Largest response body that is read. A regular one has a few hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// The clients of all sessions.
+/// All HTTP clients, handed out to sessions in turn.
 pub(crate) struct Clients {
     all: Vec<Inference>,
-    /// Sessions so far.
+    /// Clients handed out so far.
     taken: AtomicUsize,
 }
 
 impl Clients {
-    /// Makes the clients. They connect with their first request.
+    /// Builds the clients. Each connects with its first request.
     ///
     /// # Errors
-    /// When a client can't be made.
+    /// When an HTTP client cannot be built.
     pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
         let all = (0..config.inference_http_clients).map(|_| Inference::new(config)).collect::<Result<_, _>>()?;
         Ok(Self { all, taken: AtomicUsize::new(0) })
     }
 
-    /// The client of the next session.
+    /// Returns the client for the next session.
     pub(crate) fn next(&self) -> Inference {
         let turn = self.taken.fetch_add(1, Ordering::Relaxed);
         self.all[turn % self.all.len()].clone()
     }
 }
 
-/// A client of the inference. Clones share a connection.
+/// A client of the inference. Clones share one HTTP/2 connection.
 #[derive(Clone)]
 pub(crate) struct Inference {
     client: Client,
@@ -85,7 +85,7 @@ impl Inference {
         Ok(Self { client, url: config.inference_url.infer(), cpu_passes: config.cpu_passes })
     }
 
-    /// Sends `audio`, the batch of `span`, and reads the answer, all within the timeout of the settings.
+    /// Sends `audio`, the frames of `span`, as one request and parses the response. The configured timeout covers both.
     pub(crate) async fn recognise(self, span: Span, audio: Bytes) -> Result<Recognition, Failure> {
         let response = self.client.post(self.url).body(audio).send().await.map_err(|error| failure(&error))?;
         let status = response.status().as_u16();
@@ -101,7 +101,7 @@ impl Inference {
     }
 }
 
-/// The whole body; `None` when it is longer than [`MAX_ANSWER_BYTES`].
+/// Reads the whole body; `None` if it is longer than [`MAX_ANSWER_BYTES`].
 async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -113,14 +113,14 @@ async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error
     Ok(Some(body))
 }
 
-/// What a request's error is to the client.
+/// Maps an error of reqwest to the failure that the client is sent.
 fn failure(error: &reqwest::Error) -> Failure {
     let causes = || {
         std::iter::successors(Some(error as &(dyn Error + 'static)), |cause: &&(dyn Error + 'static)| (*cause).source())
     };
     let is_no_http = causes().filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(h2::Error::is_library);
     let kind = match error {
-        // That a connection took too long to open is the connection's failure.
+        // A timeout of connecting counts as a connection failure, not as a timeout of the request.
         error if error.is_timeout() && !error.is_connect() => Kind::Timeout,
         _ if is_no_http => Kind::ParseError,
         _ => Kind::ConnectionReset,

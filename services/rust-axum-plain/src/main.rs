@@ -1,9 +1,10 @@
 //! Speech-to-text gateway on axum's own WebSocket extractor. `services/README.md` ("Gateways") is its contract.
 //!
-//! `main` starts it and prints where it listens. `server` has the routes, upgrades connections and stops everything;
-//! `session` serves one client: `session::audio` holds the frames that wait, `session::outbox` the messages that its
-//! socket hasn't taken yet. `inference` sends batches, `protocol` has the messages, `metrics` the books and their port,
-//! `config` the settings.
+//! `main` reads the settings (`config`), starts the runtime and prints the ready line. `server` routes requests,
+//! upgrades connections and stops the gateway; `gateway` holds what all sessions share. `session` serves one client:
+//! `session::audio` buffers frames until the next tick, `inference` sends them as one request, `session::outbox` holds
+//! the messages that the socket has not taken yet, `session::end` maps the end of a session to a close code. `protocol`
+//! parses and writes the messages; `metrics` keeps the books and serves them on a port of its own.
 
 mod config;
 mod gateway;
@@ -37,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(run(&config))
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves clients until SIGTERM or SIGINT, and then until all sessions have ended.
 async fn run(config: &Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
@@ -58,7 +59,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the ready line.
+/// Prints the ready line: one JSON object on stdout with both addresses and the process id.
 fn announce(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<()> {
     let line = serde_json::to_string(&Started {
         event: "ready".into(),
@@ -70,7 +71,7 @@ fn announce(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("failed to print the ready line")
 }
 
-/// Raises the soft limit of open files to the hard one: each connection needs a descriptor.
+/// Raises the soft limit of open files to the hard limit, because each connection needs a file descriptor.
 fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

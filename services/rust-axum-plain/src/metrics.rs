@@ -1,7 +1,7 @@
-//! The counters of all sessions, and the metrics port that shows them: `/healthz`, `/readyz`, `/stats`, `/metrics`.
+//! The books (counters of all sessions), and the metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`.
 //!
-//! The counters are one struct behind one lock, so that every reading balances. The port has a thread and a runtime of
-//! its own: it answers while every other thread is busy.
+//! The counters are one struct behind one lock, so that every reading is consistent and satisfies the contract's
+//! equations. The port has its own thread and runtime, so that it responds while all other threads are busy.
 
 use std::{
     collections::BTreeMap,
@@ -34,64 +34,64 @@ use crate::protocol::{FRAME_BYTES, Kind};
 /// Upper bounds of the histogram of flush lateness, in seconds.
 const LATENESS_BOUNDS: [f64; 12] = [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// Everything that is counted. Frames are counted as frames, not as bytes.
+/// Counters since the start, and gauges of what is held now. Audio is counted in frames, not in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// Start messages, frames, and whole messages that were refused.
+    /// Start messages, audio frames, and complete messages that were refused.
     pub(crate) received: u64,
-    /// Start messages.
+    /// Start messages; they get no response.
     pub(crate) consumed: u64,
-    /// Frames answered by a partial.
+    /// Frames covered by a partial.
     pub(crate) delivered: u64,
     /// Frames and refused messages without a partial, by reason.
     pub(crate) dropped: BTreeMap<&'static str, u64>,
-    /// Frames that wait.
+    /// Frames that wait for their session's next tick.
     pub(crate) waiting: u64,
-    /// Frames in flight.
+    /// Frames of requests in flight.
     pub(crate) in_flight: u64,
-    /// Partials and errors.
+    /// Partials and error messages.
     pub(crate) sent: u64,
     /// Bytes read from sockets after the upgrade.
     pub(crate) bytes_received: u64,
     /// Bytes written to sockets after the upgrade.
     pub(crate) bytes_sent: u64,
-    /// Connections upgraded.
+    /// Connections admitted to the upgrade.
     pub(crate) accepted: u64,
-    /// Connections open.
+    /// Connections that are open now.
     pub(crate) open: u64,
     /// Connections closed, by reason.
     pub(crate) closed: BTreeMap<&'static str, u64>,
     /// Connections refused, by reason.
     pub(crate) rejected: BTreeMap<&'static str, u64>,
-    /// Requests begun.
+    /// Requests sent to the inference.
     pub(crate) requests: u64,
-    /// Requests whose answer became a partial.
+    /// Requests whose response became a partial.
     pub(crate) answered: u64,
     /// Requests that failed, by kind.
     pub(crate) failed: BTreeMap<&'static str, u64>,
-    /// Requests whose connection was gone first.
+    /// Requests whose client connection ended before the response came.
     pub(crate) abandoned: u64,
-    /// Requests in flight.
+    /// Requests without a response so far.
     pub(crate) requests_in_flight: u64,
-    /// The largest number of requests ever in flight for one connection.
+    /// Largest number of requests ever in flight for one connection. The contract allows 1.
     pub(crate) in_flight_per_connection_max: u64,
-    /// Ticks by what they found.
+    /// Ticks by outcome: flushed, skipped or empty.
     pub(crate) ticks: Ticks,
-    /// Lateness of all ticks.
+    /// How late each tick ran.
     pub(crate) lateness: Lateness,
 }
 
-/// A histogram of how late ticks ran.
+/// Histogram of the time from the moment a tick was due until it ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lateness {
-    /// Ticks within each of [`LATENESS_BOUNDS`] but not within the one before, and those beyond the last.
+    /// Ticks per bucket, not cumulative: one bucket per bound of [`LATENESS_BOUNDS`], and one beyond the last.
     pub(crate) buckets: [u64; LATENESS_BOUNDS.len() + 1],
-    /// All of it.
+    /// Total lateness of all ticks.
     pub(crate) sum: Duration,
 }
 
 impl Lateness {
-    /// Counts one tick.
+    /// Adds one tick with this lateness.
     pub(crate) fn record(&mut self, lateness: Duration) {
         let seconds = lateness.as_secs_f64();
         let bucket = LATENESS_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(LATENESS_BOUNDS.len());
@@ -101,37 +101,37 @@ impl Lateness {
 }
 
 impl Counts {
-    /// Counts frames or refused messages that get no partial.
+    /// Counts frames or refused messages that get no partial, under `reason`.
     pub(crate) fn drop(&mut self, reason: &'static str, count: u64) {
         if count > 0 {
             *self.dropped.entry(reason).or_default() += count;
         }
     }
 
-    /// Counts a connection that is refused.
+    /// Counts a refused connection under `reason`.
     pub(crate) fn reject(&mut self, reason: &'static str) {
         *self.rejected.entry(reason).or_default() += 1;
     }
 
-    /// Counts a connection that ends.
+    /// Counts an open connection as closed, under `reason`.
     pub(crate) fn close(&mut self, reason: &'static str) {
         self.open -= 1;
         *self.closed.entry(reason).or_default() += 1;
     }
 
-    /// Counts a request that failed, and its frames.
+    /// Counts a failed request under `kind`, and its frames as dropped for the same reason.
     pub(crate) fn fail(&mut self, kind: &'static str, frames: u64) {
         *self.failed.entry(kind).or_default() += 1;
         self.drop(kind, frames);
     }
 
-    /// Frames that wait or are in flight, in bytes.
+    /// Audio that is held, waiting or in flight, in bytes.
     pub(crate) fn buffered_bytes(&self) -> u64 {
         (self.waiting + self.in_flight) * FRAME_BYTES as u64
     }
 }
 
-/// The gateway's books.
+/// The counters, shared by all sessions and the metrics port.
 pub(crate) struct Books {
     counts: Mutex<Counts>,
     began: Instant,
@@ -139,36 +139,36 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// All zero.
+    /// Creates the books with all counters at zero; uptime counts from here.
     pub(crate) fn new() -> Self {
         Self { counts: Mutex::default(), began: Instant::now(), accepting: AtomicBool::new(true) }
     }
 
-    /// Reads or changes the counts.
+    /// Reads or changes the counters under the lock.
     pub(crate) fn with<T>(&self, entry: impl FnOnce(&mut Counts) -> T) -> T {
-        // Additions don't panic half-way: a poisoned lock guards sound counts.
+        // Additions don't panic halfway, so the counters behind a poisoned lock are still consistent.
         entry(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether new connections are taken.
+    /// Whether new connections are accepted.
     pub(crate) fn is_accepting(&self) -> bool {
         self.accepting.load(Ordering::Acquire)
     }
 
-    /// Takes no more connections.
+    /// Refuses new connections from now on; `/readyz` returns 503.
     pub(crate) fn stop_accepting(&self) {
         self.accepting.store(false, Ordering::Release);
     }
 
-    /// `/stats`.
+    /// The body of `/stats`.
     fn stats(&self) -> ServiceStats {
         self.stats_of(&self.with(|counts| counts.clone()))
     }
 
-    /// `/metrics`.
+    /// The body of `/metrics`, in Prometheus' text format.
     fn prometheus(&self) -> String {
         let counts = self.with(|counts| counts.clone());
-        // All kinds from the start, so that a rate over them has a first value.
+        // All kinds appear from the start, so that `rate()` has a first sample of each.
         let failed = Kind::OF_REQUESTS.map(Kind::name);
         let mut text = Exposition::default();
         text.service(&self.stats_of(&counts), &Labels { failed: &failed, ..Labels::default() });
@@ -221,16 +221,16 @@ fn named(counts: &BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Memory of this process; unknown where there is no `/proc`.
+/// Resident memory of this process in bytes; `None` where there is no `/proc`.
 fn resident_bytes() -> Option<u64> {
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Serves the metrics port from a thread of its own, for as long as the process lives.
+/// Serves the metrics port on its own thread until the process exits.
 ///
 /// # Errors
-/// When the thread or its runtime can't be made.
+/// When the thread or its runtime cannot be created.
 pub(crate) fn serve(listener: TcpListener, books: Arc<Books>) -> anyhow::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let serve = async move {

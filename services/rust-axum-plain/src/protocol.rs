@@ -1,19 +1,19 @@
-//! The messages: what starts a session, what the inference answers, and what clients get: partials and errors.
+//! The messages: the client's start message, the inference's response, and the partials and errors that clients get.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits.
+/// Size of one audio frame in bytes: 20 ms of 16 kHz mono PCM with 16-bit samples.
 pub(crate) const FRAME_BYTES: usize = 640;
-/// Time of one frame.
+/// Duration of one audio frame.
 pub(crate) const FRAME_TIME: Duration = Duration::from_millis(20);
-/// Samples of one frame.
+/// Samples in one audio frame.
 const FRAME_SAMPLES: u64 = 320;
-/// The longest message that clients may send.
+/// Largest message that a client may send; beyond it the connection is closed with 1009.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Whether `text` is exactly the object `{"type":"start"}`.
+/// Whether `text` is the JSON object `{"type":"start"}` without further keys; white space is allowed.
 pub(crate) fn is_start(text: &str) -> bool {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -23,17 +23,17 @@ pub(crate) fn is_start(text: &str) -> bool {
     object(text.as_bytes()).is_some_and(|start: Start| start.r#type == "start")
 }
 
-/// Reads a JSON object. serde takes an array for a struct, too, which is none.
+/// Parses a JSON object. Without the check for `{`, serde would accept an array for a struct.
 fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
     text.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(text).ok()).flatten()
 }
 
-/// Consecutive frames.
+/// A run of consecutive audio frames of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Sequence number of the first; the first of a session is 1.
+    /// Sequence number of the first frame. A session's first frame is 1.
     pub(crate) oldest: u64,
-    /// How many; at least one.
+    /// Number of frames, at least 1.
     pub(crate) frames: u64,
 }
 
@@ -47,7 +47,7 @@ impl Span {
     }
 }
 
-/// The inference's answer to one batch.
+/// The inference's response to one batch. Partials repeat its fields unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recognition {
@@ -60,7 +60,7 @@ pub(crate) struct Recognition {
 }
 
 impl Recognition {
-    /// Reads an answer about `span`; the error says what is wrong with it.
+    /// Parses the response to the batch `span` and checks its counts. The error describes the first mismatch.
     pub(crate) fn parse(body: &[u8], span: Span, cpu_passes: u32) -> Result<Self, String> {
         let answer: Self = object(body).ok_or("the answer is not a JSON object with exactly the six keys")?;
         let samples = u64::from(cpu_passes) * FRAME_SAMPLES * span.frames;
@@ -77,16 +77,16 @@ impl Recognition {
     }
 }
 
-/// What partials repeat of the gateway's settings.
+/// Settings that every partial echoes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo {
-    /// Passes over each batch.
+    /// Passes that the inference makes over each batch.
     pub(crate) cpu_passes: u32,
-    /// The model's delay, in milliseconds.
+    /// Model delay in milliseconds; it is reported only.
     pub(crate) model_delay_ms: u64,
 }
 
-/// The partial about `span`, as JSON.
+/// Formats the partial that covers `span` as JSON.
 pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> String {
     #[derive(Serialize)]
     struct Partial<'a> {
@@ -114,29 +114,29 @@ pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_latene
     })
 }
 
-/// Why frames got no partial. Its name on the wire and in the books is [`Kind::name`].
+/// Why frames got no partial. [`Kind::name`] is the name in error messages and in the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// More frames waited than may wait.
+    /// Frames were dropped because more waited than `MAX_BUFFERED_FRAMES`.
     Overflow,
-    /// No whole answer in time.
+    /// No complete response within `INFERENCE_TIMEOUT_MS`.
     Timeout,
-    /// No connection to the inference, or it failed.
+    /// Connecting to the inference, sending or receiving failed.
     ConnectionReset,
-    /// Status 429.
+    /// The inference returned status 429.
     Http429,
-    /// Any other status but success.
+    /// The inference returned another status that is not 2xx.
     Http5xx,
-    /// An answer that can't be read.
+    /// The response is not HTTP, or its body is not the expected object.
     ParseError,
 }
 
 impl Kind {
-    /// All kinds of failed requests.
+    /// The kinds with which a request can fail; `Overflow` is not one of them.
     pub(crate) const OF_REQUESTS: [Self; 5] =
         [Self::Timeout, Self::ConnectionReset, Self::Http429, Self::Http5xx, Self::ParseError];
 
-    /// Its name.
+    /// The value of `kind` in error messages, and the label in the books.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Overflow => "overflow",
@@ -157,14 +157,14 @@ impl Kind {
     }
 }
 
-/// A batch without a partial.
+/// Why a batch gets an error message instead of a partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What kind of failure.
+    /// The cause; it determines `stage` and `retryable`.
     pub(crate) kind: Kind,
-    /// The status of the inference's answer, if there was one.
+    /// HTTP status of the inference's response, if there was one.
     pub(crate) status: Option<u16>,
-    /// What happened, for a reader.
+    /// Human-readable description.
     pub(crate) message: String,
 }
 
@@ -178,22 +178,22 @@ impl Failure {
     }
 }
 
-/// How long the frames of an error have waited, and what waits behind them.
+/// Times and buffer state that an error message reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ages {
-    /// Since the first was read.
+    /// Time since the first frame was read from the socket.
     pub(crate) oldest: Duration,
-    /// Since the last was read.
+    /// Time since the last frame was read from the socket.
     pub(crate) newest: Duration,
-    /// From the time at which the tick was due to the time at which it ran.
+    /// Time from the moment the tick was due until it ran.
     pub(crate) flush_lateness: Duration,
-    /// Since the request began, if there was one.
+    /// Time since the request was sent; `None` for an overflow, which has no request.
     pub(crate) inference_elapsed: Option<Duration>,
-    /// Frames that wait now.
+    /// Frames of the session that wait now.
     pub(crate) buffered_frames: u64,
 }
 
-/// The error about `span`, as JSON.
+/// Formats the error that covers `span` as JSON.
 pub(crate) fn error(span: Span, failure: &Failure, ages: Ages) -> String {
     #[derive(Serialize)]
     struct Error<'a> {
@@ -239,7 +239,7 @@ fn json(message: &impl Serialize) -> String {
 }
 
 fn milliseconds(duration: Duration) -> f64 {
-    // Divided once: 1.5 ms are 1.5 and not 1.4999….
+    // A single division rounds correctly: 1.5 ms is 1.5 and not 1.4999….
     duration.as_nanos() as f64 / 1e6
 }
 

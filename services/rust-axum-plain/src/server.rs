@@ -1,4 +1,4 @@
-//! The port of the clients: its routes, the upgrade, and the end of everything.
+//! The client port: its routes, the WebSocket upgrade, and the graceful shutdown.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,17 +23,17 @@ use tokio::{
 
 use crate::{gateway::Gateway, protocol::MAX_MESSAGE_BYTES, session};
 
-/// Handshakes that may wait to be accepted: clients come by the thousand.
+/// Listen backlog. Thousands of clients may connect at once.
 const BACKLOG: u32 = 8192;
-/// How much is read from a socket at once. The default of 128 KiB is meant for fewer connections.
+/// Size of a connection's read buffer. The library's default of 128 KiB costs too much memory with many connections.
 const READ_BUFFER_BYTES: usize = 16 << 10;
-/// How long all sessions together may take to end.
+/// Time limit for all sessions to end after a stop.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// Binds `address`.
+/// Binds a listener with the gateway's backlog.
 ///
 /// # Errors
-/// When it can't be bound.
+/// When `address` cannot be bound.
 pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -41,9 +41,9 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     socket.listen(BACKLOG).with_context(|| format!("failed to listen on {address}"))
 }
 
-/// Serves until `stop` is ready and all sessions have ended.
+/// Serves until `stop` completes; then waits at most [`DRAIN`] for all sessions to end.
 pub(crate) async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    // Partials are single small packets that must leave at once. An error means that the client is gone.
+    // A partial is one small packet and must leave at once. An error means that the client has disconnected.
     let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
     let server = axum::serve(listener, router(gateway.clone()))
         .with_graceful_shutdown(gateway.stop.clone().cancelled_owned())
@@ -54,7 +54,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: im
     gateway.stop.cancel();
     gateway.sessions.close();
     let ended = async {
-        // It ends by the token, and never with an error.
+        // The server ends through the token and never returns an error.
         let _ = server.await;
         gateway.sessions.wait().await;
     };
@@ -67,7 +67,7 @@ fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/ws/stt", any(upgrade))
         .route("/health", any(|| async { Json(serde_json::json!({"ok": true, "runtime": "rust-axum-plain"})) }))
-        // Not `get`, which takes HEAD as well.
+        // `get` would accept HEAD as well.
         .route_layer(middleware::from_fn(only_get))
         .with_state(gateway)
 }
@@ -79,7 +79,7 @@ async fn only_get(request: Request, next: Next) -> Response {
     }
 }
 
-/// Makes a WebSocket of the connection, and has its session run.
+/// Upgrades the connection and runs its session.
 async fn upgrade(
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
@@ -102,8 +102,8 @@ async fn upgrade(
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
         .read_buffer_size(READ_BUFFER_BYTES)
-        // Messages are written when they are sent. What the socket doesn't take is the outbox's to hold and to limit;
-        // this limit is for the library's own pongs.
+        // Each message is written when it is sent. The outbox holds and limits what the socket does not take; the limit
+        // here is for the library's own pongs.
         .write_buffer_size(0)
         .max_write_buffer_size(2 * MAX_MESSAGE_BYTES)
         .on_failed_upgrade(move |_| books.with(|counts| counts.close("eof")))
@@ -113,7 +113,7 @@ async fn upgrade(
         })
 }
 
-/// axum takes any key.
+/// Whether `Sec-WebSocket-Key` is 16 bytes in base64 (RFC 6455 4.1). axum accepts any value.
 fn has_valid_key(headers: &HeaderMap) -> bool {
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| BASE64_STANDARD.decode(key).ok());
     key.is_some_and(|key| key.len() == 16)

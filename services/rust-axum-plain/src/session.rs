@@ -1,4 +1,7 @@
-//! One session: one task from the upgrade to the last byte, which shares nothing but the books.
+//! One session: one task from the upgrade to the last byte. Sessions share only the state in `gateway`.
+//!
+//! The task waits for the start message, then reacts to messages, ticks, responses of the inference and completed
+//! writes, and at the end sends what is left and a Close frame.
 
 mod audio;
 mod end;
@@ -33,9 +36,10 @@ use crate::{
     protocol::{self, Ages, FRAME_BYTES, Failure, Kind, Recognition},
 };
 
-/// How long the close frame may take to reach the client, with what waits before it.
+/// Time limit for the close handshake, including the messages that wait before the Close frame.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long a session may take for its last batch when the gateway stops. With the farewell: within 4 s.
+/// Time limit for a session's last batch when the gateway stops. Together with [`FAREWELL`] it stays within the
+/// contract's 4 s.
 const DRAIN: Duration = Duration::from_millis(2_900);
 
 const NO_START: &str = "first message must be start";
@@ -49,7 +53,7 @@ struct Flight {
     answer: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
 }
 
-/// The answer to the request in flight; pending for ever if there is none.
+/// Waits for the response to the request in flight; never completes if there is none.
 async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
     match flight {
         Some(flight) => flight.answer.as_mut().await,
@@ -63,7 +67,7 @@ pub(crate) async fn run(socket: WebSocket, gateway: Arc<Gateway>) {
     let mut session = Session::new(gateway);
     let end = session.serve(&mut sink, &mut stream).await;
     session.account(&end);
-    // The client gets no more time than this, whatever is left.
+    // After this time the connection is closed even if messages are left.
     let _ = timeout(FAREWELL, session.farewell(&mut sink, &mut stream, &end)).await;
 }
 
@@ -75,7 +79,7 @@ struct Session {
     inference: Inference,
     audio: Audio,
     outbox: Outbox,
-    /// At most one request: there is no place for another.
+    /// The `Option` enforces the contract's rule of one request in flight.
     flight: Option<Flight>,
 }
 
@@ -103,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Waits for the start message. Returns the session's ticks.
+    /// Waits for the start message. Returns the session's flush ticks.
     async fn open(&mut self, stream: &mut Stream) -> Result<Interval, End> {
         loop {
             let message = stream.next().await.ok_or(End::Eof)?.map_err(|error| End::of_error(error, NO_START))?;
@@ -125,7 +129,7 @@ impl Session {
         Ok(ticks)
     }
 
-    /// Takes audio, has it recognised and says what came out, until the gateway stops.
+    /// Handles the session's events until the gateway stops (`Ok`) or the session ends (`Err`).
     async fn exchange(&mut self, sink: &mut Sink, stream: &mut Stream, mut ticks: Interval) -> Result<(), End> {
         let stop = self.gateway.stop.clone();
         let mut stopped = pin!(stop.cancelled());
@@ -162,7 +166,7 @@ impl Session {
         Ok(())
     }
 
-    /// A tick that runs so late.
+    /// Handles a tick that runs `lateness` after it was due.
     fn tick(&mut self, lateness: Duration) -> Result<(), End> {
         self.gateway.books.with(|counts| {
             counts.lateness.record(lateness);
@@ -175,7 +179,7 @@ impl Session {
         if self.flight.is_none() { self.flush(lateness) } else { Ok(()) }
     }
 
-    /// Reports the frames that were dropped, and sends those that wait.
+    /// Reports the frames that were dropped, then sends those that wait as one request.
     fn flush(&mut self, flush_lateness: Duration) -> Result<(), End> {
         if let Some(dropped) = self.audio.take_dropped() {
             let (limit, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
@@ -197,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    /// The request in flight ended like this.
+    /// Handles the result of the request in flight: counts it and sends the partial or the error.
     fn land(&mut self, answer: Result<Recognition, Failure>) -> Result<(), End> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
         let count = flight.frames.span.frames;
@@ -220,7 +224,7 @@ impl Session {
         }
     }
 
-    /// Tells the client why frames get no partial.
+    /// Sends the client the error message that covers `frames`.
     fn report(
         &mut self,
         frames: Frames,
@@ -248,7 +252,8 @@ impl Session {
         Ok(())
     }
 
-    /// The gateway stops: waits for what is in flight, sends what waits once more, and waits for that.
+    /// Runs when the gateway stops: waits for the request in flight, sends the frames that wait as a last request, and
+    /// waits for that one.
     async fn drain(&mut self, sink: &mut Sink) -> Result<(), End> {
         let drained = async {
             loop {
@@ -266,7 +271,7 @@ impl Session {
         timeout(DRAIN, drained).await.unwrap_or(Ok(()))
     }
 
-    /// Closes the books of the session. A request in flight is abandoned.
+    /// Moves the session's frames and its connection to their final counters. A request in flight is abandoned.
     fn account(&mut self, end: &End) {
         let waiting = self.audio.frames();
         let in_flight = self.flight.take().map(|flight| flight.frames.span.frames);
@@ -287,18 +292,18 @@ impl Session {
         });
     }
 
-    /// Sends the close frame behind what waits. Then reads on until the client has closed, too: with bytes left unread
-    /// the kernel would reset the connection, and the close frame might be lost.
+    /// Sends the Close frame after the messages that wait, then reads until the client has closed. If bytes were left
+    /// unread, the kernel would reset the connection and the Close frame might be lost.
     async fn farewell(&mut self, sink: &mut Sink, stream: &mut Stream, end: &End) -> Result<(), axum::Error> {
         if let Some(close) = end.close() {
             self.outbox.put_last(close);
             self.outbox.flush(sink).await?;
         }
         if let End::Violation(..) | End::NoText(_) = end {
-            // The library reads no more; all that is left is time for the close frame to arrive.
+            // The library reads nothing after such an error. Waiting gives the Close frame time to arrive.
             pending::<()>().await;
         }
-        // Behind a close of the client this is also what writes the library's answer.
+        // If the client sent the first Close frame, polling the stream also writes the library's reply.
         while stream.next().await.is_some() {}
         Ok(())
     }
@@ -311,9 +316,9 @@ async fn patience(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-/// Counts the bytes of a message, and those of the pong with which the library answers a ping.
+/// Counts the bytes of a message, and those of the pong that the library sends in reply to a ping.
 fn count_bytes(counts: &mut Counts, message: &Message) {
-    /// Bytes of the mask in a client's frame.
+    /// Size of the masking key in a client's frame, in bytes.
     const MASK: u64 = 4;
     let bytes = frame_bytes(match message {
         Message::Text(text) => text.len(),
@@ -326,7 +331,7 @@ fn count_bytes(counts: &mut Counts, message: &Message) {
     }
 }
 
-/// Bytes of a frame without a mask.
+/// Size of an unmasked frame with this payload, header included, in bytes.
 fn frame_bytes(payload: usize) -> u64 {
     let header = match payload {
         0..=125 => 2,

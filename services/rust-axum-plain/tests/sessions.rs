@@ -1,4 +1,4 @@
-//! The gateway as a process, in front of an inference that does what the test says.
+//! Runs the gateway as a process in front of an inference that the test scripts.
 
 mod service;
 
@@ -13,8 +13,8 @@ use std::{
 use serde_json::Value;
 use service::{CLOSE, Client, Gateway, Inference, PING, PONG, Reply, TEXT};
 
-/// What tungstenite decides otherwise: it takes lengths that are not minimal, and knows that fragments are too long when
-/// the last one is whole.
+/// Golden messages that tungstenite handles differently: it accepts lengths that are not minimal, and detects that
+/// fragments are too long only when the last one is complete.
 const DECIDED_BY_THE_LIBRARY: [&str; 3] =
     ["length of 16 bits that fits in 7", "length of 64 bits that fits in 16", "fragments beyond 64 KiB"];
 const NEVER: Duration = Duration::from_secs(3600);
@@ -87,7 +87,7 @@ fn every_frame_is_covered_once_whatever_the_inference_does() {
     let mut client = gateway.session();
     let (mut sent, mut covered) = (0, 0);
     let mut kinds = vec![];
-    // One batch after the other, so that the script goes round twice.
+    // Batches are sent one after the other, so that the script of 8 replies runs twice.
     for _ in 0..16 {
         client.frames(5);
         sent += 5;
@@ -154,11 +154,11 @@ fn a_peer_that_speaks_no_http_is_a_parse_error_and_nobody_there_a_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let babbler = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
-        // The connection stays open: only what it says is wrong.
+        // The connection stays open, so that the bytes are the only fault.
         let mut open = vec![];
         for socket in listener.incoming() {
             let mut socket = socket.unwrap();
-            // It lets the client finish: a connection that breaks before the request is on its way was just broken.
+            // Reads the request first. A connection that fails before the request is sent is a connection reset.
             let mut request = vec![0; 2 * 640];
             socket.read_exact(&mut request).unwrap();
             socket.write_all(&[b'?'; 64]).unwrap();

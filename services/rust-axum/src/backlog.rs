@@ -1,4 +1,5 @@
-//! Which frames of a session wait, since when, and which were dropped: the numbers to the audio in the inbox. Pure.
+//! The backlog: sequence numbers and read times of the frames that wait in the inbox, and of those that were dropped.
+//! It holds no audio, does no I/O and reads no clock.
 
 use std::collections::VecDeque;
 
@@ -6,38 +7,38 @@ use tokio::time::Instant;
 
 use crate::protocol::Span;
 
-/// When frames were read: those up to a sequence number, and not those of the mark before.
+/// The time at which a group of frames was read: those after the previous mark, up to `newest`.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     newest: u64,
     at: Instant,
 }
 
-/// Frames that left the backlog, and when they had been read.
+/// Frames that left the backlog, and when they were read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Taken {
-    /// Which.
+    /// The sequence numbers.
     pub(crate) span: Span,
-    /// When the first was read.
+    /// When the first frame was read.
     pub(crate) oldest_read: Instant,
-    /// When the last was read.
+    /// When the last frame was read.
     pub(crate) newest_read: Instant,
 }
 
-/// Frames that wait.
+/// The frames of one session that wait for its next tick.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     marks: VecDeque<Mark>,
-    /// Sequence number of the last frame that left.
+    /// Sequence number of the last frame that was taken or dropped.
     left: u64,
-    /// Sequence number of the last frame that came.
+    /// Sequence number of the last frame that was read.
     came: u64,
-    /// Frames that were dropped since that was last reported.
+    /// Frames that were dropped and not reported yet.
     overflow: Option<Taken>,
 }
 
 impl Backlog {
-    /// So many frames were read at `now`.
+    /// Adds frames that were read at `now`.
     pub(crate) fn arrived(&mut self, frames: u64, now: Instant) {
         if frames > 0 {
             self.came += frames;
@@ -45,12 +46,12 @@ impl Backlog {
         }
     }
 
-    /// Frames that wait.
+    /// Number of frames that wait.
     pub(crate) fn waiting(&self) -> u64 {
         self.came - self.left
     }
 
-    /// The oldest so many leave; at least one, and no more than wait.
+    /// Removes the oldest frames: at least one, and no more than wait.
     pub(crate) fn leave(&mut self, frames: u64) -> Taken {
         let span = Span { oldest: self.left + 1, frames };
         self.left += frames;
@@ -65,11 +66,12 @@ impl Backlog {
         Taken { span, oldest_read, newest_read: newest.at }
     }
 
-    /// The oldest so many are dropped.
+    /// Drops the oldest frames and adds them to the overflow record.
     pub(crate) fn overflow(&mut self, frames: u64) {
         let later = self.leave(frames);
         self.overflow = Some(match self.overflow {
-            // Frames only leave otherwise once this was reported: so the later follow right behind.
+            // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier
+            // ones.
             Some(earlier) => Taken {
                 span: Span { oldest: earlier.span.oldest, frames: earlier.span.frames + later.span.frames },
                 oldest_read: earlier.oldest_read,
@@ -79,7 +81,7 @@ impl Backlog {
         });
     }
 
-    /// What was dropped and not reported yet.
+    /// Takes the overflow record; `None` if no frame was dropped since the last call.
     pub(crate) fn take_overflow(&mut self) -> Option<Taken> {
         self.overflow.take()
     }

@@ -1,26 +1,26 @@
-//! Why a session ended, in the books and for its client.
+//! Why a session ended: its reason in the books and its close code for the client.
 
 use crate::{inbox::Violation, protocol::Close};
 
-/// Why a session ended.
+/// The cause of a session's end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client closed.
+    /// The client sent a Close frame; the reply to it.
     Client(Close),
-    /// The client broke a rule.
+    /// The client violated the WebSocket protocol or the contract.
     Violation(Violation),
-    /// The client doesn't read.
+    /// The client doesn't read: too many bytes waited, or none was written for too long.
     SlowConsumer,
-    /// The gateway stops.
+    /// The gateway is shutting down.
     Shutdown,
-    /// The stream ended without a close.
+    /// The stream ended without a Close frame.
     Eof,
-    /// The socket failed.
+    /// Reading from or writing to the socket failed.
     Error,
 }
 
 impl End {
-    /// Its name in the books.
+    /// The label under which the books count this end.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Client(_) => "client",
@@ -33,7 +33,7 @@ impl End {
         }
     }
 
-    /// The close frame that the client gets, if it can still get one.
+    /// The Close frame that the gateway sends; `None` if the connection is broken.
     pub(crate) fn close(&self) -> Option<Close> {
         match self {
             Self::Client(close) => Some(close.clone()),

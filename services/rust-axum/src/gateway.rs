@@ -1,4 +1,4 @@
-//! What all sessions have in common, and who may begin one.
+//! State that all sessions share, and the admission of new connections.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,33 +11,33 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{config::Config, inference::Inference, metrics::Books, protocol::Echo, schedule::Schedule};
 
-/// Time of one frame of audio, in milliseconds.
+/// Duration of one audio frame, in milliseconds.
 const FRAME_MS: u64 = 20;
 
-/// What all sessions have in common.
+/// State that all sessions share. It is created once, before the first connection.
 pub(crate) struct Gateway {
-    /// The books.
+    /// Counters of all sessions; the metrics port reads them.
     pub(crate) books: Arc<Books>,
-    /// The inference.
+    /// HTTP clients of the inference; each session takes one.
     pub(crate) inference: Inference,
-    /// What partials repeat of the settings.
+    /// Settings that every partial echoes.
     pub(crate) echo: Echo,
-    /// Frames that may wait in a session.
+    /// Frames that may wait in one session, besides the batch in flight.
     pub(crate) max_buffered_frames: u64,
     flush_interval: Duration,
     flush_phase_jitter: Duration,
     max_connections: u64,
-    /// Told when the gateway stops.
+    /// Cancelled when the gateway stops.
     pub(crate) stop: CancellationToken,
-    /// Sessions that have not ended.
+    /// Tracks the running sessions, so that a stop can wait for them.
     pub(crate) sessions: TaskTracker,
 }
 
 impl Gateway {
-    /// With these settings.
+    /// Creates the shared state.
     ///
     /// # Errors
-    /// When a client for the inference can't be made.
+    /// When an HTTP client cannot be built.
     pub(crate) fn new(config: &Config, books: Arc<Books>) -> anyhow::Result<Self> {
         Ok(Self {
             books,
@@ -52,22 +52,23 @@ impl Gateway {
         })
     }
 
-    /// Frames that come between two ticks, or that may wait if those are fewer.
+    /// Expected size of a batch in frames: those that arrive between two ticks, at most those that may wait.
     pub(crate) fn batch_frames(&self) -> usize {
         let frames = (self.flush_interval.as_millis() as u64).div_ceil(FRAME_MS);
         frames.min(self.max_buffered_frames) as usize
     }
 
-    /// The ticks of a session that started at `now`.
+    /// Creates the schedule of a session that starts at `now`, with a random offset of up to `flush_phase_jitter`.
     pub(crate) fn schedule(&self, now: Instant) -> Schedule {
-        // A fresh hasher has random keys: randomness enough to spread ticks.
+        // Each `RandomState` has new random keys, which is random enough to spread ticks.
         let random = RandomState::new().hash_one(0);
         let offset = (self.flush_phase_jitter.as_nanos() * u128::from(random)) >> 64;
         let offset = Duration::from_nanos(u64::try_from(offset).expect("no longer than the jitter"));
         Schedule::new(now + offset + self.flush_interval, self.flush_interval)
     }
 
-    /// Takes a place for a connection, if there is one; why not otherwise.
+    /// Counts a new connection as accepted and open. The error is the reason (`draining` or `full`) for which it is
+    /// refused, and is counted, too.
     pub(crate) fn admit(&self) -> Result<(), &'static str> {
         self.books.with(|counts| {
             let refused = if !self.books.is_accepting() {

@@ -1,35 +1,37 @@
-//! From the bytes of a socket to audio: WebSocket frames, the protocol's rules, and the batch, in one buffer.
+//! The inbox: parses a client's WebSocket frames, checks the contract's rules, and collects the audio of the next
+//! batch, all in one buffer.
 //!
-//! The buffer holds, in this order: audio that waits, the part of a fragmented message that has come, bytes not parsed
-//! yet. A frame's payload is moved down to the end of what is before it and unmasked there. So a batch is contiguous
-//! when its tick comes, and is given away as it is. Nothing here touches a socket or a clock.
+//! The buffer holds, in this order: audio that waits, the fragments of an incomplete message, and bytes that are not
+//! parsed yet. A frame's payload is moved down to the end of the preceding section and unmasked there. A batch is
+//! therefore contiguous when its tick comes, and is passed on without a copy. The module does no I/O and reads no
+//! clock.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::protocol::{Close, FRAME_BYTES, MAX_MESSAGE_BYTES, is_start};
 
-/// A masked frame of audio on the wire.
+/// Size of one audio frame on the wire: header, masking key and payload, in bytes.
 const WIRE_FRAME_BYTES: usize = 8 + FRAME_BYTES;
 
-/// What a client said.
+/// What the inbox has parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The start message.
+    /// The start message; it comes first and once.
     Start,
-    /// A frame of audio: it waits in the inbox now.
+    /// An audio frame; its bytes wait in the inbox.
     Frame,
-    /// A ping with its payload, to be answered.
+    /// A ping with its payload, which the pong must repeat.
     Ping(Vec<u8>),
-    /// The client closes; this is the answer.
+    /// A Close frame; the reply to it.
     Close(Close),
 }
 
-/// What a client must not do.
+/// A violation of the WebSocket protocol or of the contract, which ends the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// The answer to it.
+    /// The Close frame to send.
     pub(crate) close: Close,
-    /// Whether it was a whole data message, which has a place in the books.
+    /// Whether a complete data message was refused, which the books count as a message.
     pub(crate) whole_message: bool,
 }
 
@@ -49,29 +51,29 @@ enum Content {
     Binary,
 }
 
-/// A data message whose first fragments have come.
+/// A fragmented data message of which the last fragment is missing.
 #[derive(Clone, Copy, Debug)]
 struct Incomplete {
     content: Content,
     length: usize,
 }
 
-/// What a client has sent and what the gateway has not sent on yet.
+/// The bytes that a client has sent and the gateway has not passed on yet.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     buffer: BytesMut,
-    /// Bytes of whole frames of audio, at the front.
+    /// Bytes of complete audio frames at the front of the buffer.
     audio: usize,
     incomplete: Option<Incomplete>,
-    /// Where the bytes begin that are not parsed yet.
+    /// Offset of the first byte that is not parsed yet.
     unparsed: usize,
     started: bool,
-    /// Space to begin a batch with, in bytes.
+    /// Capacity reserved at the start of a batch, in bytes.
     batch_bytes: usize,
 }
 
 impl Inbox {
-    /// Empty, for batches of about so many frames.
+    /// Creates an empty inbox for batches of about `batch_frames` frames.
     pub(crate) fn new(batch_frames: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -83,21 +85,21 @@ impl Inbox {
         }
     }
 
-    /// Takes bytes from the socket.
+    /// Appends bytes that were read from the socket.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // A batch begins with the space that it will need, so that it doesn't move while it grows.
+        // Reserves the space of the whole batch at its start, so that it is not reallocated while it grows.
         if self.buffer.is_empty() && self.started {
             self.buffer.reserve(self.batch_bytes.max(bytes.len()));
         }
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Frames of audio that wait.
+    /// Number of audio frames that wait.
     pub(crate) fn frames(&self) -> u64 {
         (self.audio / FRAME_BYTES) as u64
     }
 
-    /// Takes all audio that waits.
+    /// Takes all waiting audio.
     pub(crate) fn take(&mut self) -> Bytes {
         let audio = self.buffer.split_to(self.audio).freeze();
         self.unparsed -= self.audio;
@@ -105,7 +107,7 @@ impl Inbox {
         audio
     }
 
-    /// Drops the oldest frames, so many.
+    /// Drops the oldest frames, at most those that wait.
     pub(crate) fn drop_oldest(&mut self, frames: u64) {
         let bytes = usize::try_from(frames).unwrap_or(usize::MAX).saturating_mul(FRAME_BYTES).min(self.audio);
         self.buffer.advance(bytes);
@@ -113,10 +115,10 @@ impl Inbox {
         self.unparsed -= bytes;
     }
 
-    /// What the client said next; `None` when more must be read first.
+    /// Parses the next event; `None` if more bytes must be read first.
     ///
     /// # Errors
-    /// When the client broke a rule. Nothing can be read after that.
+    /// When the client violates the protocol or the contract. The inbox cannot be used after that.
     pub(crate) fn next(&mut self) -> Result<Option<Event>, Violation> {
         while let Some(header) = Header::parse(&self.buffer[self.unparsed..], self.incomplete)? {
             let start = self.unparsed + header.bytes;
@@ -142,11 +144,12 @@ impl Inbox {
         Ok(None)
     }
 
-    /// Puts the payload at `start` to its place, and judges the message if this was its end.
+    /// Moves the data frame's payload from `start` behind the audio and unmasks it. Returns the event if the frame
+    /// completes a message.
     fn data(&mut self, header: &Header, start: usize) -> Result<Option<Event>, Violation> {
         let before = self.incomplete.map_or(0, |incomplete| incomplete.length);
         let target = self.audio + before;
-        // Always downwards: the header alone has six bytes.
+        // The target is always below the source, because the header alone has six bytes.
         self.buffer.copy_within(start..start + header.length, target);
         unmask(&mut self.buffer[target..target + header.length], header.mask);
         let length = before + header.length;
@@ -163,7 +166,7 @@ impl Inbox {
         self.message(content, length).map(Some)
     }
 
-    /// Judges the whole message that lies behind the audio.
+    /// Checks the complete message that lies behind the audio against the contract.
     fn message(&mut self, content: Content, length: usize) -> Result<Event, Violation> {
         match (self.started, content) {
             (false, Content::Text) if is_start(&self.buffer[self.audio..self.audio + length]) => {
@@ -180,7 +183,7 @@ impl Inbox {
         }
     }
 
-    /// Closes the gap between what was parsed and what was not.
+    /// Moves the unparsed bytes down, directly behind the parsed ones.
     fn compact(&mut self) {
         let end = self.audio + self.incomplete.map_or(0, |incomplete| incomplete.length);
         if end < self.unparsed {
@@ -205,20 +208,21 @@ enum Control {
     Pong,
 }
 
-/// A frame's header, mask included.
+/// A frame's header, including the masking key.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: Kind,
     last: bool,
     mask: [u8; 4],
-    /// Of the header itself.
+    /// Size of the header itself, in bytes.
     bytes: usize,
-    /// Of the payload, in bytes.
+    /// Size of the payload, in bytes.
     length: usize,
 }
 
 impl Header {
-    /// Reads the header at the front of `wire`; `None` while it is not whole. What can be judged is judged at once.
+    /// Parses the header at the front of `wire`; `None` if it is incomplete. Violations are reported as early as the
+    /// bytes show them.
     fn parse(wire: &[u8], incomplete: Option<Incomplete>) -> Result<Option<Self>, Violation> {
         let &[first, second, ..] = wire else { return Ok(None) };
         let (last, masked) = (first & 0x80 != 0, second & 0x80 != 0);
@@ -250,12 +254,12 @@ impl Header {
             return Err(Violation { close: Close::new(1009, "message beyond 64 KiB"), whole_message: false });
         }
         let Some(&mask) = wire[2 + extended..].first_chunk() else { return Ok(None) };
-        // No longer than a message may be.
+        // The cast is lossless: `length` is at most `MAX_MESSAGE_BYTES`.
         Ok(Some(Self { kind, last, mask, bytes: 6 + extended, length: length as usize }))
     }
 }
 
-/// The payload's length and the bytes that the length itself takes beyond the first.
+/// Returns the payload's length, and the number of bytes that the extended length field takes.
 fn payload_length(short: u8, rest: &[u8]) -> Result<Option<(u64, usize)>, Violation> {
     const NOT_MINIMAL: Violation = Violation::frame("length not minimal");
     match short {
@@ -271,7 +275,7 @@ fn payload_length(short: u8, rest: &[u8]) -> Result<Option<(u64, usize)>, Violat
     }
 }
 
-/// The answer to a close frame: the same code.
+/// Returns the reply to a Close frame, which has the same code.
 fn answer(payload: &[u8]) -> Result<Close, Violation> {
     match payload {
         [] => Ok(Close { code: None, reason: "" }),
@@ -285,7 +289,7 @@ fn answer(payload: &[u8]) -> Result<Close, Violation> {
     }
 }
 
-/// Eight bytes at a time: the compiler makes vectors of it.
+/// Unmasks eight bytes at a time, which the compiler vectorises.
 fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -319,7 +323,7 @@ mod tests {
         std::array::from_fn(|index| number.wrapping_add(index as u8))
     }
 
-    /// Three frames of audio after the start: whole, in fragments around a ping, whole.
+    /// The start message and three audio frames; the second is fragmented, with a ping between its fragments.
     fn session() -> Vec<u8> {
         let split = audio(2);
         let parts = [
@@ -374,7 +378,7 @@ mod tests {
         inbox.push(&frame(0x81, br#"{"type":"start"}"#));
         inbox.push(&frame(0x02, &[0; 0xfff0]));
         assert_eq!(events(&mut inbox), [Event::Start]);
-        // The last fragment's header is enough.
+        // The header of the last fragment is enough to refuse the message.
         inbox.push(&[0x80, 0x91]);
         assert_eq!(inbox.next().unwrap_err().close.code, Some(1009));
     }

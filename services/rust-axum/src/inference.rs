@@ -1,6 +1,6 @@
-//! Requests to the inference: HTTP/2 with prior knowledge, over a fixed number of connections.
+//! Requests to the inference, over HTTP/2 with prior knowledge (h2c) and a fixed number of connections.
 //!
-//! Each client of reqwest keeps one HTTP/2 connection and replaces it when it breaks. A session keeps to one client.
+//! Each reqwest client has one HTTP/2 connection and replaces it when it breaks. A session always uses the same client.
 
 use std::{
     error::Error,
@@ -22,26 +22,26 @@ use crate::{
     protocol::{Failure, Kind, Recognition, Span},
 };
 
-/// Longest time for a connection to the inference to open.
+/// Time limit for opening a connection to the inference.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A connection that says nothing is asked after this time, in use or not, and is given up when it stays silent.
+/// Time of silence after which a connection is checked with an HTTP/2 PING, whether it is in use or not.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long it may stay silent after that.
+/// Time limit for the reply to that PING; after it, the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// An answer is some hundred bytes; what is longer is none.
+/// Largest response body that is read. A regular one has a few hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// The inference, for all sessions.
+/// All HTTP clients of the inference, with the settings of their requests.
 pub(crate) struct Inference {
     clients: Vec<Client>,
-    /// Sessions so far: they take the clients in turn.
+    /// Sessions so far; they take the clients in turn.
     sessions: AtomicUsize,
     url: Url,
     timeout: Duration,
     cpu_passes: u32,
 }
 
-/// A session's way to the inference.
+/// One session's handle: the HTTP client that the session uses, and its request settings.
 #[derive(Clone)]
 pub(crate) struct Lane {
     client: Client,
@@ -51,10 +51,10 @@ pub(crate) struct Lane {
 }
 
 impl Inference {
-    /// Ready to connect; nothing is sent before the first batch.
+    /// Builds the clients. Each connects with its first request.
     ///
     /// # Errors
-    /// When a client can't be made.
+    /// When an HTTP client cannot be built.
     pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("x-cpu-passes"), config.cpu_passes.into());
@@ -83,7 +83,7 @@ impl Inference {
         })
     }
 
-    /// The way of the next session.
+    /// Returns the handle for the next session.
     pub(crate) fn lane(&self) -> Lane {
         let turn = self.sessions.fetch_add(1, Ordering::Relaxed) % self.clients.len();
         Lane {
@@ -96,7 +96,8 @@ impl Inference {
 }
 
 impl Lane {
-    /// Has `audio` recognised, the batch of `span`. Takes no longer than the time that is set, from now.
+    /// Sends `audio`, the frames of `span`, as one request and parses the response. The configured timeout starts now
+    /// and covers both.
     pub(crate) async fn recognise(self, span: Span, audio: Bytes) -> Result<Recognition, Failure> {
         let answer = timeout(self.timeout, self.ask(span, audio)).await;
         answer.unwrap_or_else(|_| {
@@ -121,7 +122,7 @@ impl Lane {
     }
 }
 
-/// The whole body; none when it is too long to be an answer.
+/// Reads the whole body; `None` if it is longer than [`MAX_ANSWER_BYTES`].
 async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -133,7 +134,7 @@ async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error
     Ok(Some(body))
 }
 
-/// A peer that broke the rules of HTTP/2 is no inference; everything else is a matter of the connection.
+/// Maps an error of reqwest: a violation of HTTP/2 by the peer is a parse error, everything else a connection reset.
 fn failure(error: &reqwest::Error) -> Failure {
     let mut causes = Vec::new();
     let mut next: Option<&(dyn Error + 'static)> = Some(error);

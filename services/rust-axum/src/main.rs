@@ -1,10 +1,11 @@
 //! Speech-to-text gateway on Tokio and Axum. `services/README.md` ("Gateways") is its contract.
 //!
-//! `main` starts it and says where it listens. `server` accepts clients, answers HTTP and upgrades; `gateway` is what
-//! sessions have in common; `session` is one client: `socket` brings its bytes, `inbox` makes audio of them, `backlog`
-//! numbers it, `schedule` says when it is due, `inference` has it recognised, `protocol` is what the client is told,
-//! `outbox` what of that isn't written yet, `end` why it was over. `metrics` keeps the books and shows them. `config` has
-//! the settings.
+//! `main` reads the settings (`config`), starts the runtime and prints the ready line. `server` accepts connections,
+//! answers HTTP requests and upgrades; `gateway` holds what all sessions share. `session` serves one client: `socket`
+//! reads its bytes, `inbox` parses them into audio, `backlog` keeps sequence numbers and times, `schedule` computes
+//! when ticks are due, `session::flight` sends the audio through `inference`, `protocol` writes the messages, `outbox`
+//! holds those that are not written yet, and `end` maps the end to a close code. `metrics` keeps the books and serves
+//! them.
 
 mod backlog;
 mod config;
@@ -44,7 +45,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(run(&config))
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves clients until SIGTERM or SIGINT, and then until all sessions have ended.
 async fn run(config: &Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
@@ -65,7 +66,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the ready line.
+/// Prints the ready line: one JSON object on stdout with both addresses and the process id.
 fn announce(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<()> {
     let started = Started {
         event: "ready".into(),
@@ -78,9 +79,9 @@ fn announce(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("failed to print the ready line")
 }
 
-/// Raises the soft limit of open files to the hard one: each connection needs a descriptor.
+/// Raises the soft limit of open files to the hard limit, because each connection needs a file descriptor.
 fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // A refusal leaves the limit as it is; running into it is seen.
+    // On failure the limit stays as it is; reaching it later is reported by `accept`.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -1,4 +1,4 @@
-//! What a session still has to write, within bounds.
+//! The outbox: bytes that wait to be written to a client, limited in number and in time.
 
 use std::{mem, time::Duration};
 
@@ -6,24 +6,25 @@ use tokio::time::Instant;
 
 use crate::protocol::{Opcode, put_frame};
 
-/// Bytes that may wait for a client that doesn't read.
+/// Bytes that may wait for a client, from the contract.
 const MAX_BYTES: usize = 64 << 10;
-/// How long a client may read nothing while something waits for it.
+/// Time without progress after which a client counts as slow, from the contract.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Frames that wait to be written.
+/// Encoded frames that wait to be written to one client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// How much of `bytes` is written.
+    /// Number of bytes at the front of `bytes` that are written.
     written: usize,
-    /// Since when nothing could be written, while something waits.
+    /// Time of the last progress; `None` while nothing waits.
     since: Option<Instant>,
     full: bool,
 }
 
 impl Outbox {
-    /// Adds a frame, unless too much waits already: then it is lost, and the session with it.
+    /// Appends a frame. If more than [`MAX_BYTES`] would wait, the frame is discarded and [`Self::is_full`] becomes
+    /// true, which ends the session.
     pub(crate) fn put(&mut self, opcode: Opcode, payload: &[u8], now: Instant) {
         if self.bytes().len() + payload.len() > MAX_BYTES {
             self.full = true;
@@ -33,12 +34,12 @@ impl Outbox {
         put_frame(&mut self.bytes, opcode, payload);
     }
 
-    /// What waits.
+    /// The bytes that wait.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 
-    /// So many bytes of it were written, at `now`.
+    /// Records that the first `written` of these bytes were written at `now`.
     pub(crate) fn advance(&mut self, written: usize, now: Instant) {
         self.written += written;
         self.since = Some(now);
@@ -47,24 +48,24 @@ impl Outbox {
         }
     }
 
-    /// Takes all that waits.
+    /// Takes all bytes that wait.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut bytes = mem::take(&mut self.bytes);
         bytes.drain(..mem::take(&mut self.written));
         bytes
     }
 
-    /// Whether nothing waits.
+    /// Whether all bytes were written.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes().is_empty()
     }
 
-    /// Whether a frame found no place.
+    /// Whether a frame was discarded because too many bytes waited.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Whether the client has read nothing for too long.
+    /// Whether bytes wait and the client has taken none for [`PATIENCE`].
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
     }

@@ -1,28 +1,29 @@
-//! What the gateway says: close frames and the two messages, partial and error. What clients say is read in `inbox`.
+//! What the gateway sends: partials, errors and control frames, and the parser of the inference's response. `inbox`
+//! parses what clients send.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits.
+/// Size of one audio frame in bytes: 20 ms of 16 kHz mono PCM with 16-bit samples.
 pub(crate) const FRAME_BYTES: usize = 640;
-/// Samples of one frame.
+/// Samples in one audio frame.
 pub(crate) const FRAME_SAMPLES: u64 = 320;
-/// Longest data message that is read at all.
+/// Largest data message that a client may send; beyond it the connection is closed with 1009.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Opcodes of RFC 6455 that the gateway sends.
+/// Opcodes of the frames that the gateway sends (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
-    /// A text message.
+    /// A text message: a partial or an error.
     Text = 1,
-    /// The last frame of a connection.
+    /// A Close frame, the last frame of a connection.
     Close = 8,
-    /// The answer to a ping.
+    /// A pong, the reply to a ping.
     Pong = 10,
 }
 
-/// Appends a frame to `out`: whole, unmasked, as servers send.
+/// Appends a complete frame to `out`, unmasked as RFC 6455 requires of servers.
 pub(crate) fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     out.push(0x80 | opcode as u8);
     match payload.len() {
@@ -39,22 +40,22 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// The payload of a close frame.
+/// The payload of a Close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Close {
-    /// Its code; none in the answer to a close frame without one.
+    /// The close code; `None` in the reply to a Close frame without a code.
     pub(crate) code: Option<u16>,
-    /// Why, for a reader.
+    /// Human-readable reason.
     pub(crate) reason: &'static str,
 }
 
 impl Close {
-    /// With this code and reason.
+    /// Creates a payload with a code and a reason.
     pub(crate) const fn new(code: u16, reason: &'static str) -> Self {
         Self { code: Some(code), reason }
     }
 
-    /// Appends the frame to `out`.
+    /// Appends the encoded Close frame to `out`.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut payload = Vec::new();
         if let Some(code) = self.code {
@@ -65,61 +66,61 @@ impl Close {
     }
 }
 
-/// Whether `text` is exactly the object `{"type":"start"}`.
+/// Whether `text` is the JSON object `{"type":"start"}` without further keys; white space is allowed.
 pub(crate) fn is_start(text: &[u8]) -> bool {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Start {
-        // A text and not an enum: serde takes {"start":null} for a variant without content.
+        // A `String` and not an enum, because serde accepts {"start":null} for a unit variant.
         #[serde(rename = "type")]
         kind: String,
     }
-    // serde takes an array for a struct as well.
+    // Without this check, serde would accept an array for a struct.
     text.trim_ascii_start().starts_with(b"{")
         && serde_json::from_slice(text).is_ok_and(|start: Start| start.kind == "start")
 }
 
-/// Frames that follow each other: what a message covers.
+/// A run of consecutive audio frames of one session, which one message covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Sequence number of the first.
+    /// Sequence number of the first frame. A session's first frame is 1.
     pub(crate) oldest: u64,
-    /// How many; at least one.
+    /// Number of frames, at least 1.
     pub(crate) frames: u64,
 }
 
 impl Span {
-    /// Sequence number of the last.
+    /// Sequence number of the last frame.
     pub(crate) fn newest(&self) -> u64 {
         self.oldest + self.frames - 1
     }
 
-    /// Bytes of their audio.
+    /// Size of the frames' audio in bytes.
     pub(crate) fn audio_bytes(&self) -> u64 {
         self.frames * FRAME_BYTES as u64
     }
 }
 
-/// The inference's answer to one batch.
+/// The inference's response to one batch. Partials repeat its fields unchanged.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recognition {
-    /// Root mean square of the samples.
+    /// Root mean square of the batch's samples.
     pub(crate) rms: f64,
-    /// Changes of sign.
+    /// Number of sign changes between samples.
     pub(crate) zero_crossings: u64,
-    /// Of the samples.
+    /// Checksum of the samples, as the inference computes it.
     pub(crate) checksum: u32,
-    /// Samples that were looked at, all passes together.
+    /// Samples processed in all passes together.
     pub(crate) samples: u64,
-    /// What was said.
+    /// The recognised text; never empty.
     pub(crate) transcript: String,
-    /// Bytes of the batch.
+    /// Size of the batch in bytes.
     pub(crate) audio_bytes: u64,
 }
 
 impl Recognition {
-    /// Reads an answer about `span`; what is wrong with it otherwise.
+    /// Parses the response to the batch `span` and checks its counts. The error describes the first mismatch.
     pub(crate) fn parse(body: &[u8], span: Span, cpu_passes: u32) -> Result<Self, String> {
         if !body.trim_ascii_start().starts_with(b"{") {
             return Err("the inference's answer is no JSON object".into());
@@ -141,16 +142,16 @@ impl Recognition {
     }
 }
 
-/// What partials repeat of the gateway's settings.
+/// Settings that every partial echoes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo {
-    /// Passes over each batch.
+    /// Passes that the inference makes over each batch.
     pub(crate) cpu_passes: u32,
-    /// The model's delay, in milliseconds.
+    /// Model delay in milliseconds; it is reported only.
     pub(crate) model_delay_ms: u64,
 }
 
-/// The partial about `span`, as JSON.
+/// Formats the partial that covers `span` as JSON.
 pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> Vec<u8> {
     #[derive(Serialize)]
     struct Partial<'a> {
@@ -187,29 +188,29 @@ pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_latene
     })
 }
 
-/// Why frames got no partial.
+/// Why frames got no partial. [`Kind::name`] is the name in error messages and in the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// More waited than may wait.
+    /// Frames were dropped because more waited than `MAX_BUFFERED_FRAMES`.
     Overflow,
-    /// No whole answer in time.
+    /// No complete response within `INFERENCE_TIMEOUT_MS`.
     Timeout,
-    /// No connection, or it failed.
+    /// Connecting to the inference, sending or receiving failed.
     ConnectionReset,
-    /// The inference has too much to do.
+    /// The inference returned status 429 (too many requests).
     Http429,
-    /// Any other status but success (the name is the protocol's).
+    /// The inference returned another status that is not 2xx. The contract gives it this name.
     Http5xx,
-    /// An answer that is none.
+    /// The response is not HTTP, or its body is not the expected object.
     ParseError,
 }
 
 impl Kind {
-    /// All kinds, in the order of their declaration.
+    /// All kinds, in declaration order.
     pub(crate) const ALL: [Self; 6] =
         [Self::Overflow, Self::Timeout, Self::ConnectionReset, Self::Http429, Self::Http5xx, Self::ParseError];
 
-    /// Its name on the wire and in the books.
+    /// The value of `kind` in error messages, and the label in the books.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Overflow => "overflow",
@@ -238,33 +239,33 @@ impl Kind {
     }
 }
 
-/// Why a batch got no partial.
+/// Why a batch gets an error message instead of a partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What kind of failure.
+    /// The cause; it determines `stage` and `retryable`.
     pub(crate) kind: Kind,
-    /// The status of the inference's answer, if there was one.
+    /// HTTP status of the inference's response, if there was one.
     pub(crate) status: Option<u16>,
-    /// What happened, for a reader.
+    /// Human-readable description.
     pub(crate) message: String,
 }
 
-/// Since when the frames of a span wait, and what waits behind them.
+/// Times and buffer state that an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wait {
-    /// Since the first was read.
+    /// Time since the first frame was read from the socket.
     pub(crate) oldest_age: Duration,
-    /// Since the last was read.
+    /// Time since the last frame was read from the socket.
     pub(crate) newest_age: Duration,
-    /// Between the tick's due time and its run.
+    /// Time from the moment the tick was due until it ran.
     pub(crate) flush_lateness: Duration,
-    /// Since the request began, if there was one.
+    /// Time since the request was sent; `None` for an overflow, which has no request.
     pub(crate) inference_elapsed: Option<Duration>,
-    /// Frames that wait now.
+    /// Frames of the session that wait now.
     pub(crate) buffered_frames: u64,
 }
 
-/// The error about `span`, as JSON.
+/// Formats the error that covers `span` as JSON.
 pub(crate) fn error(span: Span, failure: &Failure, wait: Wait) -> Vec<u8> {
     #[derive(Serialize)]
     struct Error<'a> {
@@ -310,7 +311,7 @@ fn json(message: &impl Serialize) -> Vec<u8> {
 }
 
 fn milliseconds(duration: Duration) -> f64 {
-    // Divided once: 1.5 ms are 1.5 and not 1.4999….
+    // A single division rounds correctly: 1.5 ms is 1.5 and not 1.4999….
     duration.as_nanos() as f64 / 1e6
 }
 

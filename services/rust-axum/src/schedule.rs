@@ -1,13 +1,15 @@
-//! When a session's flush ticks are due, and when its socket is looked at in between. Pure.
+//! When a session's flush ticks are due, and when its socket is read in between. It does no I/O and reads no clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longest time between two looks at a socket. Pings and closes are answered within 500 ms; half of that leaves room.
+/// Longest time between two visits of a socket. The contract allows 500 ms for the reply to a ping; half of it leaves a
+/// margin.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
-/// Ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up.
+/// Ticks at multiples of an interval after a first one. The schedule is absolute: it doesn't drift, and lateness
+/// doesn't accumulate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     /// When the next tick is due.
@@ -16,20 +18,21 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Ticks from `first` on.
+    /// Creates a schedule whose first tick is due at `first`.
     pub(crate) fn new(first: Instant, interval: Duration) -> Self {
         Self { due: first, interval }
     }
 
-    /// When the session should be looked at next: at the tick, or a whole number of pauses before it.
+    /// When the session must be visited next: at the tick, or a whole number of pauses before it.
     pub(crate) fn wake(&self, now: Instant) -> Instant {
         let until = self.due.saturating_duration_since(now);
-        // The pauses that still fit in between, without the one that would begin now.
+        // Pauses that still fit in before the tick, without the one that would begin now.
         let pauses = until.as_nanos().saturating_sub(1) / PAUSE.as_nanos();
         self.due - PAUSE * u32::try_from(pauses).expect("an interval is no longer than minutes")
     }
 
-    /// How late the tick is that is due at `now`; none is due otherwise. The next is the first in the future.
+    /// Returns the lateness of the tick that is due at `now`, or `None` if no tick is due. The next tick is the first
+    /// one in the future.
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Duration> {
         let lateness = now.checked_duration_since(self.due)?;
         let missed = lateness.as_nanos() / self.interval.as_nanos();

@@ -1,4 +1,4 @@
-//! The port of the clients: accepts, answers HTTP, upgrades, and brings everything to an end.
+//! The client port: accepts connections, answers HTTP requests, upgrades to WebSocket, and shuts down gracefully.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -30,18 +30,18 @@ use tokio::{
 
 use crate::{gateway::Gateway, session::Session};
 
-/// Handshakes that may wait for us: clients come by the thousand.
+/// Listen backlog. Thousands of clients may connect at once.
 const BACKLOG: u32 = 8192;
-/// Longest time for the head of a request.
+/// Time limit for receiving the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest head of a request, in bytes.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
-/// A pause when the kernel has no descriptor left, instead of asking again at once.
+/// Pause after `accept` fails, for example because no file descriptor is left; prevents a busy loop.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long all sessions together may take to end.
+/// Time limit for all sessions to end after a stop.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// Has connections accepted until `stop`, and returns when all sessions have ended.
+/// Serves until `stop` completes; then waits at most [`DRAIN`] for all sessions to end.
 pub(crate) async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let service = TowerToHyperService::new(router(gateway.clone()));
     select! {
@@ -56,10 +56,10 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: im
     }
 }
 
-/// Binds `address`.
+/// Binds a listener with the gateway's backlog.
 ///
 /// # Errors
-/// When it can't be bound.
+/// When `address` cannot be bound.
 pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -67,17 +67,18 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     socket.listen(BACKLOG).with_context(|| format!("failed to listen on {address}"))
 }
 
-/// Accepts connections for ever.
+/// Accepts connections in an endless loop and serves each in its own task.
 async fn accept(listener: TcpListener, service: TowerToHyperService<Router>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                // Partials are single small packets: each must leave at once. A refusal means that the client is gone.
+                // A partial is one small packet and must leave at once. An error means that the client has
+                // disconnected.
                 let _ = socket.set_nodelay(true);
                 let connection = http.serve_connection(TokioIo::new(socket), service.clone()).with_upgrades();
-                // What goes wrong before the upgrade is the client's to see.
+                // Errors before the upgrade are visible to the client only.
                 tokio::spawn(async move { connection.await.ok() });
             }
             Err(error) => {
@@ -103,7 +104,7 @@ async fn only_get(request: Request, next: Next) -> Response {
     }
 }
 
-/// Turns the connection into a WebSocket and begins its session.
+/// Upgrades the connection and spawns its session.
 async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> Response {
     let accept = match check(request.headers()) {
         Ok(accept) => accept,
@@ -113,7 +114,7 @@ async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> R
         }
     };
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
-        // HTTP/1.0 has no upgrades.
+        // HTTP/1.0 has no upgrade.
         return refuse(StatusCode::BAD_REQUEST, "this connection can't be upgraded");
     };
     if let Err(reason) = gateway.admit() {
@@ -130,13 +131,13 @@ async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> R
     response
 }
 
-/// Runs the session as soon as the answer to the upgrade is written.
+/// Runs the session once the response to the upgrade request is written.
 async fn begin(gateway: Arc<Gateway>, upgrade: OnUpgrade) {
     let stop = gateway.stop.clone();
     let parts = upgrade.await.ok().and_then(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>().ok());
     match parts {
         Some(parts) => Session::run(gateway, parts.io.into_inner(), &parts.read_buf, stop).await,
-        // The client left in between.
+        // The client disconnected before the upgrade was complete.
         None => gateway.books.with(|counts| {
             counts.open -= 1;
             *counts.closed.entry("eof").or_default() += 1;
@@ -144,7 +145,8 @@ async fn begin(gateway: Arc<Gateway>, upgrade: OnUpgrade) {
     }
 }
 
-/// The value of `Sec-WebSocket-Accept`, or what is wrong with the handshake.
+/// Validates the handshake's headers. Returns the value of `Sec-WebSocket-Accept`, or the response that refuses the
+/// handshake.
 fn check(headers: &HeaderMap) -> Result<HeaderValue, Box<Response>> {
     let upgrade_required = |message| {
         let mut response = refuse(StatusCode::UPGRADE_REQUIRED, message);
@@ -165,13 +167,13 @@ fn check(headers: &HeaderMap) -> Result<HeaderValue, Box<Response>> {
     Ok(accept_value(key))
 }
 
-/// RFC 6455, section 4.2.2.
+/// The value of `Sec-WebSocket-Accept` for a key (RFC 6455, section 4.2.2).
 fn accept_value(key: &[u8]) -> HeaderValue {
     let digest = Sha1::new().chain_update(key).chain_update("258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize();
     HeaderValue::try_from(BASE64_STANDARD.encode(digest)).expect("base64 is printable")
 }
 
-/// Whether one of the words in the header's list is `token`.
+/// Whether the header's comma-separated list contains `token`, in any case.
 fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(token))

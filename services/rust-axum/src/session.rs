@@ -1,9 +1,9 @@
-//! One session, from its upgrade to its last byte: one task, nothing shared but the books.
+//! One session: one task from the upgrade to the last byte. Sessions share only the state in `gateway`.
 //!
-//! A session opens, runs, and says farewell. While it runs nobody waits for its socket: a wake-up for each of 50 frames
-//! per second costs more than all the rest, and audio is wanted once per interval. So the socket leaves tokio's reactor,
-//! is read when its tick comes, and in between often enough for pings and closes. [`flight`] takes what waits to the
-//! inference, and its answer to the client.
+//! A session waits for the start message, runs, and closes. While it runs, no task waits for its socket: a wake-up for
+//! each of 50 frames per second costs more than all other work, and audio is needed only once per interval. Therefore
+//! the socket leaves Tokio's reactor and is read at each tick, and in between often enough to reply to pings and Close
+//! frames. [`flight`] sends the waiting audio to the inference and its result to the client.
 
 mod flight;
 
@@ -36,25 +36,25 @@ use crate::{
     socket::{Socket, with_scratch},
 };
 
-/// How long a violation, a close and the end of a drained session may take to reach the client.
+/// Time limit for the close handshake, including the bytes that wait before the Close frame.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long a session may take to end by itself when the gateway stops, without the farewell.
+/// Time limit for a session's last batch when the gateway stops. [`FAREWELL`] comes on top of it.
 const DRAIN: Duration = Duration::from_millis(2_900);
-/// Reads of one visit at most, of 64 KiB each: a client that floods doesn't keep the thread from others.
+/// Reads per visit at most, of 64 KiB each, so that a client that floods does not block the thread's other sessions.
 const VISIT_READS: usize = 4;
 
-/// One session.
+/// The state of one client's session.
 pub(crate) struct Session {
     gateway: Arc<Gateway>,
     lane: Lane,
     inbox: Inbox,
     outbox: Outbox,
     backlog: Backlog,
-    /// Present from the start message on.
+    /// `None` before the start message.
     schedule: Option<Schedule>,
-    /// At most one request: there is no place for another.
+    /// The `Option` enforces the contract's rule of one request in flight.
     flight: Option<Flight>,
-    /// By when the session must have ended, once the gateway stops.
+    /// Deadline for the session to end; set when the gateway stops.
     drain: Option<Instant>,
 }
 
@@ -72,8 +72,8 @@ impl Session {
         }
     }
 
-    /// Serves a session on `socket`, which was upgraded, until it has ended and its client knows. `early` are bytes that
-    /// came with the request for the upgrade.
+    /// Serves a session on the upgraded `socket`, including the close handshake. `early` holds bytes that arrived
+    /// together with the upgrade request.
     pub(crate) async fn run(gateway: Arc<Gateway>, socket: TcpStream, early: &[u8], stop: CancellationToken) {
         let mut session = Self::new(gateway);
         let (end, socket) = match session.open(&socket, early, &stop).await {
@@ -85,12 +85,12 @@ impl Session {
         };
         session.account(&end);
         if let (Some(close), Ok(socket)) = (end.close(), socket) {
-            // However it goes, nothing of the session is left to do.
+            // The result doesn't matter: the session is over in any case.
             let _ = timeout(FAREWELL, session.farewell(socket, &close)).await;
         }
     }
 
-    /// Waits for the start message.
+    /// Waits for the start message. The socket is still registered with the reactor.
     async fn open(&mut self, socket: &TcpStream, early: &[u8], stop: &CancellationToken) -> Result<(), End> {
         self.push(early, Instant::now())?;
         while self.schedule.is_none() {
@@ -107,7 +107,7 @@ impl Session {
         Ok(())
     }
 
-    /// The session's loop: one event, and what follows from it.
+    /// The session's event loop: responses of the inference, visits by the clock, and the stop of the gateway.
     async fn serve(&mut self, socket: &net::TcpStream, stop: &CancellationToken) -> End {
         let mut stopped = pin!(stop.cancelled());
         let mut alarm = pin!(sleep_until(self.wake(Instant::now())));
@@ -134,13 +134,13 @@ impl Session {
         }
     }
 
-    /// When the session is to be visited next.
+    /// When the next visit is due.
     fn wake(&self, now: Instant) -> Instant {
         let schedule = self.schedule.as_ref().expect("a session that is served has started");
         self.drain.unwrap_or_else(|| schedule.wake(now))
     }
 
-    /// Something is due: a look at the socket, a tick, or the end of patience.
+    /// Handles the alarm: reads the socket, runs a tick if one is due, and checks the deadlines.
     fn visit(&mut self, socket: &impl Socket) -> Result<(), End> {
         if self.drain.is_some() {
             return Err(End::Shutdown);
@@ -157,7 +157,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads what the socket has, up to a limit.
+    /// Reads available bytes, at most [`VISIT_READS`] times.
     fn read(&mut self, socket: &impl Socket) -> Result<(), End> {
         with_scratch(|scratch| {
             for _ in 0..VISIT_READS {
@@ -177,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Takes bytes that were read at `now`, and acts on what they say.
+    /// Parses bytes that were read at `now`, handles the messages and counts the frames.
     fn push(&mut self, bytes: &[u8], now: Instant) -> Result<(), End> {
         self.inbox.push(bytes);
         let before = self.inbox.frames();
@@ -186,7 +186,7 @@ impl Session {
         end
     }
 
-    /// Acts on what the client said; its audio stays in the inbox.
+    /// Handles the events that the inbox has parsed. Audio stays in the inbox.
     fn understand(&mut self, now: Instant) -> Result<(), End> {
         loop {
             match self.inbox.next().map_err(End::Violation)? {
@@ -199,7 +199,7 @@ impl Session {
         }
     }
 
-    /// The client said start, at `now`.
+    /// Handles the start message, which was read at `now`.
     fn start(&mut self, now: Instant) {
         self.schedule = Some(self.gateway.schedule(now));
         self.gateway.books.with(|counts| {
@@ -208,7 +208,7 @@ impl Session {
         });
     }
 
-    /// Books what was read, and drops the oldest frames if too many wait now.
+    /// Counts what was read, and drops the oldest frames if more than `max_buffered_frames` wait.
     fn admit(&mut self, frames: u64, bytes: usize, now: Instant) {
         self.backlog.arrived(frames, now);
         let excess = self.backlog.waiting().saturating_sub(self.gateway.max_buffered_frames);
@@ -224,7 +224,7 @@ impl Session {
         });
     }
 
-    /// A tick that ran so late.
+    /// Handles a tick that runs `lateness` after it was due.
     fn tick(&mut self, lateness: Duration) {
         let frames = self.inbox.frames();
         self.gateway.books.with(|counts| {
@@ -241,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Writes what waits, as far as the socket takes it.
+    /// Writes waiting bytes, as many as the socket takes.
     fn write(&mut self, socket: &impl Socket) -> Result<(), End> {
         while !self.outbox.is_empty() {
             match socket.try_write(self.outbox.bytes()) {
@@ -256,13 +256,15 @@ impl Session {
         if self.outbox.is_full() { Err(End::SlowConsumer) } else { Ok(()) }
     }
 
-    /// The gateway stops: what the client has sent by now still counts, and nothing after it.
+    /// Starts the drain when the gateway stops. Bytes that the client has sent by now are still read, later ones are
+    /// not.
     fn begin_drain(&mut self, socket: &impl Socket) -> Result<(), End> {
         self.drain = Some(Instant::now() + DRAIN);
         self.read(socket)
     }
 
-    /// What a session still has to do once the gateway stops.
+    /// Sends the remaining audio once no request is in flight. Returns `End::Shutdown` when nothing is left; does
+    /// nothing before the stop.
     fn continue_drain(&mut self) -> Result<(), End> {
         if self.drain.is_none() || self.flight.is_some() {
             return Ok(());
@@ -272,7 +274,7 @@ impl Session {
         if self.flight.is_some() { Ok(()) } else { Err(End::Shutdown) }
     }
 
-    /// Closes the books of the session.
+    /// Moves the session's frames and its connection to their final counters. A request in flight is abandoned.
     fn account(&mut self, end: &End) {
         let waiting = self.inbox.frames();
         let flight = self.flight.take();
@@ -295,8 +297,8 @@ impl Session {
         });
     }
 
-    /// Sends the close frame behind what still waits, and the end of the stream behind that; then throws away what
-    /// comes: bytes left unread would make the kernel reset the connection, and the close frame might be lost.
+    /// Writes the waiting bytes, the Close frame and the end of the stream, then reads and discards what the client
+    /// sends. If bytes were left unread, the kernel would reset the connection and the Close frame might be lost.
     async fn farewell(mut self, mut socket: TcpStream, close: &Close) -> io::Result<()> {
         let mut bytes = self.outbox.take();
         close.put(&mut bytes);

@@ -1,4 +1,4 @@
-//! Reading and writing without waiting, whether tokio watches the socket or not.
+//! Non-blocking reads and writes, for sockets that are registered with Tokio's reactor and for those that are not.
 
 use std::{
     cell::RefCell,
@@ -8,23 +8,23 @@ use std::{
 
 use tokio::net::TcpStream;
 
-/// Bytes of one read: the audio of a visit fits many times.
+/// Size of the read buffer in bytes; many times the audio of one visit.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Lends the buffer that reads of all sessions of this thread go into first. It can't be lent twice at once.
+/// Runs `read` with the thread's read buffer, which all its sessions share. Panics if calls are nested.
 pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| read(scratch))
 }
 
-/// A socket in the reactor or outside of it: neither call waits.
+/// A non-blocking socket, registered with the reactor or not.
 pub(crate) trait Socket {
-    /// Reads what is there; `WouldBlock` if nothing is.
+    /// Reads available bytes; `WouldBlock` if there are none.
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Writes what there is space for; `WouldBlock` if there is none.
+    /// Writes as many bytes as the send buffer takes; `WouldBlock` if it is full.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 }
 
@@ -38,7 +38,7 @@ impl Socket for TcpStream {
     }
 }
 
-/// Sockets that come from tokio don't block.
+/// Sockets that come from Tokio are in non-blocking mode.
 impl Socket for net::TcpStream {
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&*self).read(buffer)

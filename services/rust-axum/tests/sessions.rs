@@ -1,4 +1,4 @@
-//! The gateway as a process, in front of an inference that does what the test says.
+//! Runs the gateway as a process in front of an inference that the test scripts.
 
 mod service;
 
@@ -82,7 +82,7 @@ fn every_frame_is_covered_once_whatever_the_inference_does() {
     let mut client = gateway.session();
     let (mut sent, mut covered) = (0, 0);
     let mut kinds = vec![];
-    // One batch after the other, so that the script goes round twice.
+    // Batches are sent one after the other, so that the script of 8 replies runs twice.
     for _ in 0..16 {
         client.frames(5);
         sent += 5;
@@ -149,11 +149,11 @@ fn a_peer_that_speaks_no_http_is_a_parse_error_and_nobody_there_a_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let babbler = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
-        // The connection stays open: only what it says is wrong.
+        // The connection stays open, so that the bytes are the only fault.
         let mut open = vec![];
         for socket in listener.incoming() {
             let mut socket = socket.unwrap();
-            // It lets the client finish: a connection that breaks before the request is on its way was just broken.
+            // Reads the request first. A connection that fails before the request is sent is a connection reset.
             let mut request = vec![0; 2 * 640];
             socket.read_exact(&mut request).unwrap();
             socket.write_all(&[b'?'; 64]).unwrap();
@@ -198,7 +198,7 @@ fn a_client_that_reads_nothing_is_closed() {
     };
     client.socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut written = 0;
-    // Its pongs fill the sockets' buffers first. Writing fails once the gateway has closed.
+    // The gateway's pongs fill the sockets' buffers first. Writing fails once the gateway has closed.
     gateway.stats_when(|stats| {
         written += client.socket.write(&pings[written % pings.len()..]).unwrap_or_default();
         stats.connections.closed.get("slow_consumer") == Some(&1)

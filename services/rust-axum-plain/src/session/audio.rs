@@ -1,4 +1,4 @@
-//! The frames of a session that wait for its next tick. Pure.
+//! Buffers a session's frames until its next tick. It does no I/O and reads no clock.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::protocol::{FRAME_BYTES, FRAME_TIME, Span};
 
-/// Frames that left together, and when the first and the last of them were read.
+/// A batch of frames, and when the first and the last of them were read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Frames {
     pub(super) span: Span,
@@ -17,22 +17,23 @@ pub(super) struct Frames {
     pub(super) newest_read: Instant,
 }
 
-/// Frames that wait, contiguous, oldest first.
+/// The frames that wait: one contiguous buffer, oldest first.
 #[derive(Debug)]
 pub(super) struct Audio {
     bytes: BytesMut,
-    /// When each frame that waits was read.
+    /// When each waiting frame was read from the socket.
     read: VecDeque<Instant>,
-    /// Frames that have left.
+    /// Frames that were taken or dropped so far.
     left: u64,
     max_frames: usize,
     batch_bytes: usize,
-    /// Frames that were dropped and not reported yet.
+    /// Dropped frames that were not reported to the client yet.
     dropped: Option<Frames>,
 }
 
 impl Audio {
-    /// Keeps at most `max_frames`, and expects a batch each `interval`.
+    /// Creates a buffer for at most `max_frames`. The `interval` between batches determines how much memory is
+    /// reserved.
     pub(super) fn new(max_frames: usize, interval: Duration) -> Self {
         let batch = interval.as_millis().div_ceil(FRAME_TIME.as_millis()) as usize + 1;
         Self {
@@ -45,16 +46,16 @@ impl Audio {
         }
     }
 
-    /// Frames that wait.
+    /// Number of frames that wait.
     pub(super) fn frames(&self) -> u64 {
         self.read.len() as u64
     }
 
-    /// Adds a frame that was read at `now`. Returns how many old frames were dropped for it.
+    /// Adds a frame that was read at `now`. Returns the number of old frames dropped for it, 0 or 1.
     pub(super) fn push(&mut self, frame: &[u8], now: Instant) -> u64 {
         let dropped = (self.read.len() == self.max_frames).then(|| self.drop_oldest());
         if self.bytes.capacity() - self.bytes.len() < FRAME_BYTES {
-            // Takes the memory of the last batch again if its request is over.
+            // Reuses the memory of the last batch if its request has ended.
             self.bytes.reserve(self.batch_bytes);
         }
         self.bytes.extend_from_slice(frame);
@@ -62,7 +63,7 @@ impl Audio {
         dropped.is_some().into()
     }
 
-    /// Takes all frames.
+    /// Takes all waiting frames and their bytes; `None` if no frame waits.
     pub(super) fn take(&mut self) -> Option<(Frames, Bytes)> {
         let frames = Frames {
             span: Span { oldest: self.left + 1, frames: self.frames() },
@@ -74,7 +75,7 @@ impl Audio {
         Some((frames, self.bytes.split().freeze()))
     }
 
-    /// Takes what is known of dropped frames.
+    /// Takes the record of dropped frames; `None` if no frame was dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Option<Frames> {
         self.dropped.take()
     }
@@ -83,7 +84,7 @@ impl Audio {
         let Some(read) = self.read.pop_front() else { return };
         self.bytes.advance(FRAME_BYTES);
         self.left += 1;
-        // A batch leaves only after what was dropped before it was reported, so dropped frames are consecutive.
+        // Dropped frames are reported before the next batch is taken, so they are consecutive.
         let dropped = self.dropped.get_or_insert(Frames {
             span: Span { oldest: self.left, frames: 0 },
             oldest_read: read,

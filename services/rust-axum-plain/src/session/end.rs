@@ -1,33 +1,34 @@
-//! Why a session ended, in the books and for its client.
+//! Why a session ended: its reason in the books and its close code for the client.
 
 use axum::extract::ws::{CloseFrame, Message};
 use tungstenite::error::{CapacityError, Error as LibraryError, ProtocolError};
 
 use super::outbox::SlowConsumer;
 
-/// Why a session ended.
+/// The cause of a session's end.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The client closed. The library answers that.
+    /// The client sent a Close frame. The library replies to it.
     Client,
-    /// The client sent a message that it may not send.
+    /// The client sent a message that the contract forbids; close code and reason.
     Refused(u16, &'static str),
-    /// The client sent a text that is no UTF-8: the library reads nothing after that.
+    /// The client sent text that is not UTF-8; the close reason. The library reads nothing after it.
     NoText(&'static str),
-    /// The client broke another rule of WebSocket: the library reads nothing after that.
+    /// The client violated the WebSocket protocol in another way; close code and reason. The library reads nothing
+    /// after it.
     Violation(u16, &'static str),
-    /// The client doesn't read.
+    /// The client doesn't read its messages: too many bytes waited, or none was written for too long.
     SlowConsumer,
-    /// The gateway stops.
+    /// The gateway is shutting down.
     Shutdown,
-    /// The stream ended without a close frame.
+    /// The stream ended without a Close frame.
     Eof,
-    /// The socket failed.
+    /// Reading from or writing to the socket failed.
     Error,
 }
 
 impl End {
-    /// Its name in the books.
+    /// The label under which the books count this end.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -40,7 +41,7 @@ impl End {
         }
     }
 
-    /// The close frame that the client gets of us.
+    /// The Close frame that the gateway sends; `None` if the client closed first or the connection is broken.
     pub(super) fn close(&self) -> Option<Message> {
         let (code, reason) = match *self {
             Self::Refused(code, reason) | Self::Violation(code, reason) => (code, reason),
@@ -52,10 +53,10 @@ impl End {
         Some(Message::Close(Some(CloseFrame { code, reason: reason.into() })))
     }
 
-    /// What an error in reading means. `text_refused` is the reason with which the session refuses text now.
+    /// Maps a read error. `text_refused` is the close reason for text in the session's current state.
     pub(super) fn of_error(error: axum::Error, text_refused: &'static str) -> Self {
         match error.into_inner().downcast_ref() {
-            // The client may be there still, but no close frame reaches a stream that has ended.
+            // The client may still be there, but a Close frame is not sent on a stream that has ended.
             Some(LibraryError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => Self::Eof,
             Some(LibraryError::Protocol(_)) => Self::Violation(1002, "protocol error"),
             Some(LibraryError::Capacity(CapacityError::MessageTooLong { .. })) => {
@@ -66,10 +67,10 @@ impl End {
         }
     }
 
-    /// What an error in writing means.
+    /// Maps a write error.
     pub(super) fn of_write(error: axum::Error) -> Self {
         match error.into_inner().downcast_ref() {
-            // Only pongs can fill that buffer while messages wait in the outbox.
+            // Messages wait in the outbox, so only pongs can fill the library's write buffer.
             Some(LibraryError::WriteBufferFull(_)) => Self::SlowConsumer,
             _ => Self::Error,
         }

@@ -1,4 +1,4 @@
-//! What a client hasn't taken yet, within bounds.
+//! The outbox: messages that wait to be written to a client, limited in bytes and in time.
 
 use std::{
     collections::VecDeque,
@@ -12,32 +12,33 @@ use axum::{Error, extract::ws::Message};
 use futures_util::Sink;
 use tokio::time::Instant;
 
-/// Bytes that may wait for a client that doesn't read.
+/// Payload bytes that may wait for a client, from the contract.
 const MAX_BYTES: usize = 64 << 10;
-/// How long a client may take nothing while something waits for it.
+/// Time without progress after which a client counts as slow, from the contract.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A client that doesn't read.
+/// Error: too many bytes wait because the client doesn't read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SlowConsumer;
 
-/// Messages that wait for the socket.
+/// The queue of messages for one client.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     queue: VecDeque<Message>,
-    /// Payload of the queue, in bytes.
+    /// Payload in the queue, in bytes.
     queued: usize,
-    /// Payload that the socket has taken only in part, in bytes.
+    /// Payload of the message that the socket has not fully taken, in bytes.
     blocked: usize,
-    /// Since when nothing was written whole, while something waits.
+    /// Time of the last progress: when the last message was written completely, or when the queue became non-empty.
+    /// `None` while nothing waits.
     since: Option<Instant>,
 }
 
 impl Outbox {
-    /// Adds a text.
+    /// Queues a text message.
     ///
     /// # Errors
-    /// When too much waits already.
+    /// When more than [`MAX_BYTES`] would wait.
     pub(super) fn put(&mut self, text: String) -> Result<(), SlowConsumer> {
         if self.queued + self.blocked + text.len() > MAX_BYTES {
             return Err(SlowConsumer);
@@ -47,23 +48,24 @@ impl Outbox {
         Ok(())
     }
 
-    /// Adds a message, whatever waits.
+    /// Queues a message without regard to the limit; for the Close frame.
     pub(super) fn put_last(&mut self, message: Message) {
         self.queue.push_back(message);
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether nothing waits.
+    /// Whether all messages were written.
     pub(super) fn is_empty(&self) -> bool {
         self.since.is_none()
     }
 
-    /// When the client will have taken nothing for too long, if something waits.
+    /// When the client counts as slow unless it makes progress; `None` if nothing waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + PATIENCE)
     }
 
-    /// Writes until nothing waits. What isn't written when the future is dropped goes on to wait.
+    /// Writes until the queue is empty. Cancel safe: what is not written when the future is dropped stays in the
+    /// outbox.
     ///
     /// # Errors
     /// When the socket fails.
@@ -79,7 +81,7 @@ impl Outbox {
         S: Sink<Message, Error = Error> + Unpin,
     {
         loop {
-            // Ready when all that it was given before is written.
+            // Ready once the previous message is written completely.
             ready!(Pin::new(&mut *socket).poll_ready(context))?;
             if self.blocked > 0 {
                 self.blocked = 0;
@@ -106,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket that takes two messages at most, and what has left it.
+    /// A socket that takes at most two messages, and the stream of messages written to it.
     fn socket() -> (impl Sink<Message, Error = Error> + Unpin, impl Stream<Item = Message> + Unpin) {
         let (sender, receiver) = mpsc::channel(1);
         (sender.sink_map_err(Error::new), receiver)
@@ -119,7 +121,7 @@ mod tests {
         (0..5).for_each(|number| outbox.put(format!("{number}")).unwrap());
         let mut seen = vec![];
         for _ in 0..20 {
-            // Each time the future is dropped where it waits.
+            // Polls once and drops the future, wherever it waits.
             let _ = outbox.flush(&mut socket).now_or_never();
             seen.extend(client.next().now_or_never().flatten());
         }

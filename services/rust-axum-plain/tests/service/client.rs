@@ -1,4 +1,4 @@
-//! A client that writes and reads single frames, right or wrong ones.
+//! A WebSocket client that writes and reads single frames, valid or invalid ones.
 
 use std::{
     io::{Read, Write},
@@ -9,38 +9,38 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-/// Opcode.
+/// Opcode of a text frame (RFC 6455 5.2).
 pub(crate) const TEXT: u8 = 1;
-/// Opcode.
+/// Opcode of a binary frame.
 pub(crate) const BINARY: u8 = 2;
-/// Opcode.
+/// Opcode of a Close frame.
 pub(crate) const CLOSE: u8 = 8;
-/// Opcode.
+/// Opcode of a ping frame.
 pub(crate) const PING: u8 = 9;
-/// Opcode.
+/// Opcode of a pong frame.
 pub(crate) const PONG: u8 = 10;
 
-/// One connection.
+/// One upgraded connection to the gateway.
 pub(crate) struct Client {
-    /// Its socket.
+    /// The socket, after the handshake.
     pub(crate) socket: TcpStream,
 }
 
-/// What a partial or an error says.
+/// A partial or an error message, which covers a range of frames.
 #[derive(Debug)]
 pub(crate) struct Cover {
-    /// First frame.
+    /// Sequence number of the first frame that it covers.
     pub(crate) oldest: u64,
-    /// Last frame.
+    /// Sequence number of the last frame that it covers.
     pub(crate) newest: u64,
-    /// `kind` of an error; none for a partial.
+    /// The field `kind` of an error; `None` for a partial.
     pub(crate) kind: Option<String>,
-    /// All of it.
+    /// The whole message, parsed.
     pub(crate) message: Value,
 }
 
 impl Client {
-    /// Makes a WebSocket of `socket`.
+    /// Performs the WebSocket handshake on `socket`.
     pub(crate) fn upgrade(mut socket: TcpStream) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -62,12 +62,12 @@ impl Client {
         Self { socket }
     }
 
-    /// Sends bytes as they stand.
+    /// Writes bytes to the socket without framing.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// Sends a whole message.
+    /// Sends a complete message as one masked frame.
     pub(crate) fn send(&mut self, opcode: u8, payload: &[u8]) {
         let mut frame = vec![0x80 | opcode];
         match payload.len() {
@@ -87,7 +87,7 @@ impl Client {
         self.raw(&frame);
     }
 
-    /// Sends so many frames of silence.
+    /// Sends `count` audio frames of silence.
     pub(crate) fn frames(&mut self, count: usize) {
         (0..count).for_each(|_| self.send(BINARY, &[0; 640]));
     }
@@ -111,7 +111,7 @@ impl Client {
         (head[0] & 0x0f, payload)
     }
 
-    /// The next message, which covers frames; pongs before it are nothing new.
+    /// Receives the next partial or error; pongs before it are skipped.
     pub(crate) fn cover(&mut self) -> Cover {
         let (opcode, payload) = std::iter::repeat_with(|| self.receive()).find(|(opcode, _)| *opcode != PONG).unwrap();
         assert_eq!(opcode, TEXT, "{payload:?}");
@@ -124,7 +124,7 @@ impl Client {
         Cover { oldest, newest, kind, message }
     }
 
-    /// All covers until that of frame `last`: in order, each frame once.
+    /// Receives partials and errors until frame `last` is covered. Checks that they cover each frame once, in order.
     pub(crate) fn covers(&mut self, last: u64) -> Vec<Cover> {
         let mut covers: Vec<Cover> = vec![];
         while covers.last().is_none_or(|cover| cover.newest < last) {
@@ -135,7 +135,7 @@ impl Client {
         covers
     }
 
-    /// The code and the reason of the close frame that comes next, and nothing behind it.
+    /// Receives the Close frame that must come next, and then the end of the stream. Returns code and reason.
     pub(crate) fn closed(&mut self) -> (u16, String) {
         let (opcode, payload) = self.receive();
         assert_eq!(opcode, CLOSE, "{}", String::from_utf8_lossy(&payload));

@@ -1,4 +1,4 @@
-//! An inference that does what a test tells it: HTTP/2 without an upgrade, one reply per request.
+//! A scripted inference: HTTP/2 with prior knowledge, one reply per request.
 
 use std::{
     io,
@@ -15,24 +15,24 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Bytes, body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// What happens to a request.
+/// How the inference handles one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// It is answered as it should be.
+    /// Sends a valid response at once.
     Answer,
-    /// So, after this time.
+    /// Sends a valid response after this time.
     After(Duration),
-    /// With this status.
+    /// Sends this status and an empty body.
     Status(u16),
-    /// With success and this body.
+    /// Sends status 200 and this body.
     Body(&'static str),
-    /// Its stream is reset.
+    /// Resets the request's stream.
     Reset,
 }
 
 /// An inference that runs until the test process ends.
 pub(crate) struct Inference {
-    /// `http://host:port`.
+    /// The value for `INFERENCE_URL`: `http://host:port`.
     pub(crate) url: String,
     counts: Arc<Counts>,
 }
@@ -45,7 +45,7 @@ struct Counts {
 }
 
 impl Inference {
-    /// Replies to request `n`, from 0, as `script` says.
+    /// Starts an inference that handles request `n`, counted from 0, with `script(n)`.
     pub(crate) fn start(script: impl Fn(u64) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -57,12 +57,12 @@ impl Inference {
         Self { url, counts }
     }
 
-    /// Requests so far.
+    /// Number of requests received so far.
     pub(crate) fn requests(&self) -> u64 {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// The most requests that were ever open at once.
+    /// Largest number of requests that were open at once.
     pub(crate) fn most_at_once(&self) -> u64 {
         self.counts.most.load(Ordering::SeqCst)
     }
@@ -80,7 +80,7 @@ async fn serve(listener: TcpListener, script: Script, counts: Arc<Counts>) {
     }
 }
 
-/// Counts a request as open for as long as it lives, also when its stream is cancelled.
+/// Counts a request as open until it is dropped, which also happens when its stream is cancelled.
 struct Open(Arc<Counts>);
 
 impl Open {

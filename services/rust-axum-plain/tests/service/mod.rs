@@ -1,4 +1,4 @@
-//! The gateway as a process, a client that writes and reads single frames, and the inference behind it.
+//! Test support: the gateway as a process, a client that writes and reads single frames, and a scripted inference.
 
 mod client;
 mod inference;
@@ -16,17 +16,17 @@ use service_contract::{ServiceStats, Started};
 pub(crate) use client::{BINARY, CLOSE, Client, PING, PONG, TEXT};
 pub(crate) use inference::{Inference, Reply};
 
-/// Longest wait for anything; reached only when a test fails.
+/// Time limit of every wait; it is reached only when a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gateway that runs.
+/// A running gateway process. Dropping it kills the process.
 pub(crate) struct Gateway {
     process: Child,
     started: Started,
 }
 
 impl Gateway {
-    /// Starts one in front of the inference at `inference`, with further settings.
+    /// Starts a gateway for the inference at this URL, with further environment variables.
     pub(crate) fn start(inference: &str, settings: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_rust-axum-plain"))
             .envs([("PORT", "0"), ("METRICS_PORT", "0"), ("INFERENCE_URL", inference), ("FLUSH_INTERVAL_MS", "100")])
@@ -39,30 +39,30 @@ impl Gateway {
         Self { started: serde_json::from_str(&line).expect("the ready line"), process }
     }
 
-    /// A connection that was upgraded.
+    /// Opens a connection and upgrades it.
     pub(crate) fn connect(&self) -> Client {
         let socket = TcpStream::connect(&self.started.address).unwrap();
         Client::upgrade(socket)
     }
 
-    /// A session that has started.
+    /// Opens a connection and sends the start message.
     pub(crate) fn session(&self) -> Client {
         let mut client = self.connect();
         client.send(TEXT, br#"{"type":"start"}"#);
         client
     }
 
-    /// The whole answer to a request as it stands.
+    /// Sends a raw HTTP request to the client port and returns the whole response.
     pub(crate) fn http(&self, request: &str) -> String {
         exchange(&self.started.address, request)
     }
 
-    /// `GET` of the metrics port: status line to body.
+    /// Sends a `GET` to the metrics port and returns the whole response.
     pub(crate) fn metrics_port(&self, path: &str) -> String {
         exchange(&self.started.metrics_address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     }
 
-    /// `/stats`, which always balances.
+    /// Reads `/stats` and checks that its books balance.
     pub(crate) fn stats(&self) -> ServiceStats {
         let answer = self.metrics_port("/stats");
         let stats: ServiceStats = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -74,7 +74,7 @@ impl Gateway {
         stats
     }
 
-    /// `/stats` as soon as it looks like this.
+    /// Polls `/stats` until `looks_right` holds.
     pub(crate) fn stats_when(&self, mut looks_right: impl FnMut(&ServiceStats) -> bool) -> ServiceStats {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -87,13 +87,13 @@ impl Gateway {
         }
     }
 
-    /// Tells it to stop.
+    /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&self) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), rustix::process::Signal::TERM)
             .unwrap();
     }
 
-    /// Its exit status, once it has stopped.
+    /// Waits for the process to end and returns its exit status; `None` if a signal ended it.
     pub(crate) fn exit_code(mut self) -> Option<i32> {
         self.process.wait().unwrap().code()
     }
@@ -101,7 +101,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Fails when it has ended already.
+        // Fails if the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

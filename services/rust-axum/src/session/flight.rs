@@ -1,4 +1,4 @@
-//! Audio on its way to the inference, and what the client is told of it.
+//! The request in flight: sends a session's audio to the inference, and the result or the failure to the client.
 
 use std::{
     future::{Future, pending},
@@ -14,7 +14,7 @@ use crate::{
     protocol::{self, Failure, Kind, Opcode, Recognition, Wait},
 };
 
-/// The request in flight, and what it is about.
+/// The request in flight, and the frames that it carries.
 pub(super) struct Flight {
     pub(super) taken: Taken,
     began: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Flight {
 }
 
 impl Session {
-    /// Says which frames were dropped, if any were.
+    /// Sends the client an error for frames that were dropped, if there are any.
     pub(super) fn report_overflow(&mut self, flush_lateness: Duration) {
         let Some(dropped) = self.backlog.take_overflow() else { return };
         let (most, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
@@ -32,7 +32,7 @@ impl Session {
         self.report(dropped, &failure, flush_lateness, None);
     }
 
-    /// Sends all audio that waits, if any does.
+    /// Sends all waiting audio as one request, if there is any.
     pub(super) fn flush(&mut self, flush_lateness: Duration) {
         let frames = self.inbox.frames();
         if frames == 0 {
@@ -53,7 +53,7 @@ impl Session {
         });
     }
 
-    /// The request in flight has ended, this way.
+    /// Handles the result of the request in flight: counts it and sends the partial or the error.
     pub(super) fn land(&mut self, answer: Result<Recognition, Failure>) {
         let flight = self.flight.take().expect("only a request in flight can end");
         let frames = flight.taken.span.frames;
@@ -81,7 +81,7 @@ impl Session {
         }
     }
 
-    /// Tells the client why frames got no partial.
+    /// Sends the client the error message that covers `taken`.
     fn report(&mut self, taken: Taken, failure: &Failure, flush_lateness: Duration, elapsed: Option<Duration>) {
         let now = Instant::now();
         let wait = Wait {
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-/// The answer to the request in flight; for ever if there is none.
+/// Waits for the response to the request in flight; never completes if there is none.
 pub(super) async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
     match flight {
         Some(flight) => flight.answer.as_mut().await,
