@@ -6,25 +6,25 @@ export type Wide = number | bigint;
 /** The newest `schema` number. */
 export const SCHEMA = 2;
 
-/** How due times are spaced. */
+/** Spacing of the due times. */
 export type Arrivals = "constant" | "poisson";
 
-/** What a service's books can answer. */
+/** How detailed a service's books are. */
 export type BookKeeping = "connections" | "totals" | "none";
 
-/** What limited a closed-loop trial or one of sessions. */
+/** What limited a trial with a closed loop or with sessions. */
 export type BoundBy = "service" | "generator" | "both" | "neither" | "inference";
 
-/** What became of a case. */
+/** Outcome of a conformance case. */
 export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
 
-/** How a check ended. */
+/** Outcome of a conformance check. */
 export type ContractOutcome = "passed" | "failed" | "not-checked";
 
-/** What failing an objective looks like. */
+/** Kind of the failure of an objective. */
 export type Edge = "latency" | "errors";
 
-/** A figure that an objective can judge. */
+/** A figure that an objective compares. */
 export type PlainFigure =
   | "delivered_per_second"
   | "failed_share"
@@ -32,7 +32,7 @@ export type PlainFigure =
   | "service_cpu_seconds_per_million"
   | "service_bytes_per_connection";
 
-/** What a pod did. */
+/** What a pod ran. */
 export type PodRole = "service" | "companion" | "inference" | "worker";
 
 /** The rules of `docs/METHODOLOGY.md`, "Validity". */
@@ -51,22 +51,22 @@ export type ReasonKind =
   | "conformance"
   | "isolation";
 
-/** How a run stands. */
+/** State of a run. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
 
-/** What grows in a search. */
+/** The quantity that a search varies. */
 export type SearchOver = "connections" | "rate_per_second";
 
-/** Where a search begins. */
+/** The load at which a search begins. */
 export type SearchStart = "low" | "high";
 
 /** A part of a search. */
 export type SearchStep = "bounds" | "confirm";
 
-/** When the service process is replaced by a fresh one. */
+/** When a fresh service process replaces the current one. */
 export type ServiceProcess = "tier" | "repeat";
 
-/** What was done. */
+/** What the operator did. */
 export type TimelineStep =
   | "prepare"
   | "start-service"
@@ -76,323 +76,337 @@ export type TimelineStep =
   | "stop-workers"
   | "stop-service";
 
-/** Who says that a message arrived. */
+/** The party that confirms that a message arrived. */
 export type Witness = "application" | "reply" | "receiver" | "none";
 
-/** What the application counted, inside the loop that received the messages. This is the witness of `application`. */
+/** Counts that the application takes in the loop that receives the messages. They are the witness `application`. */
 export interface ApplicationStats {
-  /** Messages whose connection, type and data were read. */
+  /** Messages whose connection, type and data the application has read. */
   delivered: number;
-  /** Sum of the sequence numbers found in them, modulo 2^64. */
+  /** Sum of the sequence numbers in those messages, modulo 2^64. */
   sequence_sum: Wide;
-  /** Messages that carried no sequence number. */
+  /** Messages without a sequence number. */
   unnumbered: number;
 }
 
 /** What one worker does in one trial. */
 export interface Assignment {
-  /** The run's id. */
+  /** Id of the run. */
   run: string;
-  /** The trial. */
+  /** Id of the trial. */
   trial: TrialId;
-  /** Counts from 1; a trial that was interrupted is tried again under the next number. */
+  /** Number of the attempt, from 1. An interrupted trial is repeated under the next number. */
   attempt: number;
-  /** This worker's index, from 0. */
+  /** Index of this worker, from 0. */
   worker: number;
-  /** How many workers share the trial. */
+  /** Number of workers that share the trial. */
   workers: number;
-  /** Where the service listens, `host:port`. */
+  /** Address of the service, `host:port`. */
   address: string;
-  /** This worker's connections. */
+  /** Number of connections of this worker. */
   connections: number;
-  /** Index of its first connection among those of all workers. */
+  /** Index of the worker's first connection among the connections of all workers. */
   first_connection: number;
-  /** Seed of the trial's schedules; a worker mixes in its own index. */
+  /** Seed of the trial's schedules. Each worker mixes its own index into it. */
   seed: number;
-  /** How load is offered. An open rate is this worker's share. */
+  /** How load is offered. The rate of an open load is this worker's share. */
   load: Load;
-  /** What the messages are. */
+  /** Format, size and coalescing of the messages. */
   message: Message;
-  /** Load before the window, in nanoseconds. */
+  /** Duration of the load before the window, in nanoseconds. */
   warmup_ns: number;
-  /** The window, in nanoseconds. */
+  /** Length of the window, in nanoseconds. */
   window_ns: number;
-  /** Longest wait for what is in flight after the window, in nanoseconds. */
+  /** Longest time to wait for messages in flight after the window, in nanoseconds. */
   drain_ns: number;
   /**
-   * Keep the connections for the next assignment: it may ask for more or fewer of them. Only where the workload's
-   * connections are at rest after a drain.
+   * Keep the connections open for the next assignment, which may ask for more or fewer. Set only for workloads whose
+   * connections are idle after a drain.
    */
   keep_connections?: boolean;
-  /** A reply that takes longer, in nanoseconds, is `late` in place of `delivered`; absent without such an objective. */
+  /**
+   * Reply time in nanoseconds above which a message counts as `late` instead of `delivered`; absent without such an
+   * objective.
+   */
   late_after_ns?: number | null;
   /**
-   * Check the service's protocol before the load and after it, on connections of the check's own. Worker 0 does; off
-   * for a service that only swallows what it is sent.
+   * Check the service's protocol before and after the load, on separate connections. Only worker 0 does it. Off for a
+   * service that only discards what it receives.
    */
   protocol_check?: boolean;
   /**
-   * Write a raw row for each reply of the window and upload them (`PUT /v1/workers/{worker}/samples`), where the
-   * workload has rows.
+   * Write one raw row for each reply in the window and upload them (`PUT /v1/workers/{worker}/samples`), if the
+   * workload supports it.
    */
   samples?: boolean;
   /**
-   * Settings of the service that a worker of its protocol has to know, by variable (`told` in
-   * `services/services.toml`), as far as the registry and the plan set them.
+   * Settings of the service that its worker needs, by environment variable. They are the variables listed as `told` in
+   * `services/services.toml` that the registry or the plan sets.
    */
   settings?: Record<string, string>;
 }
 
 /** All equations of a trial. */
 export interface Books {
-  /** Over the whole trial. */
+  /** Equations over the whole trial. */
   equations: Equation[];
-  /** Per connection; absent where the service keeps no books per connection. */
+  /** The comparison of single connections; absent if the service has no books for each connection. */
   connections?: ConnectionCheck | null;
 }
 
-/** Bytes on the wire. */
+/** Bytes of WebSocket frames, headers included. */
 export interface ByteStats {
-  /** Read from sockets after the upgrade. */
+  /** Bytes read from sockets after the upgrade. */
   received: number;
-  /** Written to sockets after the upgrade. */
+  /** Bytes written to sockets after the upgrade. */
   sent: number;
 }
 
 /**
- * The protocol check of the service, made on a connection of its own before the first connection of the load and after
- * the last answer.
+ * The protocol check of the service, made on separate connections before the load's first connection and after the last
+ * reply.
  */
 export interface Conformance {
-  /** What was wrong before; empty when nothing was. */
+  /** Findings before the load; empty if the check passed. */
   before: string[];
-  /** What was wrong after. */
+  /** Findings after the load; empty if the check passed. */
   after: string[];
   /**
-   * Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
-   * them.
+   * Number of the check's messages that were answered, if the service counts replies. `messages` of the result doesn't
+   * count them.
    */
   answered?: number;
-  /** Messages of the check that the service dropped and reported, by reason, where it counts answers. */
+  /** The check's messages that the service dropped and reported, by reason, if the service counts replies. */
   dropped?: Record<string, number>;
   /**
-   * Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but its
-   * `books` have them, with nothing but unnumbered messages.
+   * Number of connections that the check opened. `connections` of the result doesn't count them, but `books` lists
+   * them, with unnumbered messages only.
    */
   opened?: number;
 }
 
-/** A service's books on one connection. */
+/** A service's counts of one connection. */
 export interface ConnectionBook {
-  /** The id that the service told the client. */
+  /** The id that the service has sent to the client. */
   id: string;
-  /** Whether it is open. */
+  /** Whether the connection is open. */
   open: boolean;
-  /** Data messages taken from its socket. */
+  /** Data messages read from the connection's socket. */
   received: number;
-  /** Of those, answered by the service itself. */
+  /** Messages, among those received, that the service itself answered or handled. */
   consumed: number;
-  /** Of those, not handed to the application, all reasons together. */
+  /** Messages, among those received, that were dropped before the application got them, for any reason. */
   dropped: number;
-  /** What the application counted for this connection. */
+  /** The application's counts for this connection; absent if messages reach no application. */
   application?: ApplicationStats | null;
-  /** Data messages for it that no socket took, all reasons together. */
+  /**
+   * Data messages for the connection that its socket didn't accept, for any reason; absent if the service doesn't count
+   * them.
+   */
   send_dropped?: number | null;
-  /** Data messages that its socket took whole, the service's own included. Absent: the service doesn't count them. */
+  /**
+   * Data messages that the socket accepted completely, including the service's own; absent if the service doesn't count
+   * them.
+   */
   sent?: number | null;
 }
 
 /**
- * `GET /stats/connections`: one entry per connection since the last reading of a closed one. A closed connection's
- * entry is kept until it was fetched once.
+ * `GET /stats/connections`: one entry for each open connection, and one for each closed connection that hasn't been
+ * fetched since it closed. The entry of a closed connection is returned once.
  */
 export interface ConnectionBooks {
-  /** The entries, in no order. */
+  /** The entries, in no particular order. */
   connections: ConnectionBook[];
 }
 
-/** The per-connection comparison. */
+/** The comparison of both sides' books, connection by connection. */
 export interface ConnectionCheck {
-  /** Connections compared. */
+  /** Number of connections compared. */
   compared: number;
-  /** Connections on which the sides differ, or that one side doesn't know. */
+  /** Number of connections whose books differ or that only one side knows. */
   mismatched: number;
-  /** The first few, in words. */
+  /** Descriptions of the first mismatches. */
   examples: string[];
 }
 
-/** Connections over a whole trial. `attempted = open + sum(failed)`; `closed_early` of the open ones didn't last. */
+/**
+ * Connection counts of a whole trial. `attempted = open + sum(failed)`; `closed_early` counts some of the open ones.
+ */
 export interface ConnectionCounts {
-  /** Attempts. */
+  /** Connection attempts. */
   attempted: number;
-  /** Reached the protocol's "ready". */
+  /** Connections that reached the protocol's ready state. */
   open: number;
-  /** Failed before that, by reason. */
+  /** Attempts that failed before that, by reason. */
   failed: Record<string, number>;
-  /** Ended before the worker closed them, by reason. */
+  /** Open connections that ended before the worker closed them, by reason. */
   closed_early: Record<string, number>;
 }
 
-/** How connections ended up. */
+/** Counts of connections by state and outcome. */
 export interface ConnectionStats {
-  /** Upgraded and registered. */
+  /** Connections that were upgraded and registered. */
   accepted: number;
-  /** Open now. */
+  /** Connections that are open now. */
   open: number;
-  /** Closed, by reason. */
+  /** Connections that have ended, by reason. */
   closed: Record<string, number>;
-  /** Refused, by reason. */
+  /** Connections that were refused, by reason. */
   rejected: Record<string, number>;
 }
 
-/** One case. */
+/** One conformance case and its outcome. */
 export interface ContractCase {
-  /** Its name. */
+  /** Name of the case. */
   name: string;
-  /** What became of it. */
+  /** Outcome of the case. */
   status: CaseStatus;
-  /** What the contract asks for; absent where it wasn't run. */
+  /** Behaviour that the contract requires; absent if the case didn't run. */
   expected?: string | null;
-  /** Why it was skipped. */
+  /** Why the case was skipped; absent if it ran. */
   reason?: string | null;
-  /** What was seen; absent where it wasn't run. */
+  /** Behaviour that was observed; absent if the case didn't run. */
   seen?: string | null;
 }
 
-/** One run of the program. */
+/** One run of the conformance program. */
 export interface ContractCheck {
-  /** When it began, RFC 3339. */
+  /** Start time, RFC 3339. */
   at: string;
-  /** How it ended. */
+  /** Outcome of the check. */
   outcome: ContractOutcome;
-  /** Each case; empty where nothing could be checked. */
+  /** The outcome of each case; empty if no case could be checked. */
   cases: ContractCase[];
-  /** Why nothing could be checked; absent where it could. */
+  /** Why no case could be checked; absent if cases were checked. */
   problem?: string | null;
 }
 
-/** What became of a service's contract. */
+/** The conformance checks of one service. */
 export interface ContractFile {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The service. */
+  /** Name of the service in the registry. */
   service: string;
-  /** The program that checks it: `conformance` of its protocol in the registry. */
+  /** Program that runs the checks: `conformance` of the service's protocol in the registry. */
   program: string;
-  /** How much of the contract it checks, as its `--level` spells it. */
+  /** Level of the checks, as the program's `--level` spells it. */
   level: string;
-  /** The check after the last trial; absent until then, and where nothing was measured. */
+  /** The check after the last trial; absent before that, and if nothing was measured. */
   after?: ContractCheck | null;
   /** The check before the first trial. */
   before?: ContractCheck | null;
-  /** Exceptions that the registry declares, used at this level or not: what the service does instead, by case. */
+  /**
+   * Exceptions that the registry declares, by case, with what the service does instead. Some may not apply at this
+   * level.
+   */
   exceptions?: Record<string, string>;
-  /** Why nothing was checked; absent where it was. */
+  /** Why no check ran; absent if one ran. */
   left_out?: string | null;
 }
 
 /** How much CPU one process of a role may use. */
 export interface CpuShape {
-  /** CPUs; a fraction needs a cgroup that can be written. */
+  /** Number of CPUs. A fraction needs a writable cgroup. */
   cpus: number;
 }
 
-/** CPU given to each role. */
+/** CPUs of each role. */
 export interface CpuShapes {
-  /** The inference simulator behind a speech-to-text gateway. */
+  /** CPUs of the inference simulator behind a speech-to-text gateway. */
   inference?: CpuShape;
-  /** The service under test. */
+  /** CPUs of the service under test. */
   service?: CpuShape;
-  /** Each worker. */
+  /** CPUs of each worker. */
   worker?: CpuShape;
 }
 
-/** CPUs that each side of a trial could have used. */
+/** CPUs that each side of a trial could use. */
 export interface Cpus {
-  /** CPUs that all workers have together. */
+  /** CPUs of all workers together. */
   workers: number;
-  /** Why the service did not have its CPUs to itself although the plan asked for it; absent when it had. */
+  /** Why the service shared its CPUs although the plan asked for exclusive ones; absent if it had its own. */
   isolation?: string | null;
-  /** CPUs that service and inference have together; absent where they share none. */
+  /** CPUs that the service and the inference simulator share; absent if they share none. */
   shared_with_inference?: number | null;
-  /** Workers and service run on the same CPUs: what one of them uses the other can't. */
+  /** Workers and service run on the same CPUs, so CPU that one side uses is not available to the other. */
   shared_with_service?: boolean;
 }
 
-/** One machine, as far as it shapes a result. */
+/** One machine: the properties that influence a result. */
 export interface Environment {
-  /** Host name. */
+  /** Host name of the machine. */
   host: string;
-  /** Kernel release. */
+  /** Kernel release, as in `uname -r`. */
   kernel: string;
-  /** CPU model. */
+  /** Model name of the CPU, from `/proc/cpuinfo`. */
   cpu_model: string;
-  /** CPUs of the machine. */
+  /** Number of CPUs of the machine. */
   cpus: number;
   /** CPUs on which this process may run, as the kernel lists them (`0-1`). */
   cpus_allowed: string;
-  /** Memory, in bytes. */
+  /** Total memory, in bytes. */
   memory_bytes: number;
-  /** Whether the kernel runs under a hypervisor. */
+  /** Whether a hypervisor runs below the kernel (CPU flag `hypervisor`). */
   virtualised: boolean;
-  /** Default TCP congestion control. */
+  /** Default TCP congestion control (`net.ipv4.tcp_congestion_control`). */
   congestion_control: string;
-  /** `net.core.somaxconn`. */
+  /** Limit of a listen queue, `net.core.somaxconn`. */
   somaxconn: string;
-  /** `net.ipv4.ip_local_port_range`. */
+  /** Local ports of outgoing connections, `net.ipv4.ip_local_port_range`. */
   port_range: string;
-  /** `net.ipv4.tcp_rmem`. */
+  /** Minimum, default and maximum TCP receive buffer in bytes, `net.ipv4.tcp_rmem`. */
   tcp_rmem: string;
-  /** `net.ipv4.tcp_wmem`. */
+  /** Minimum, default and maximum TCP send buffer in bytes, `net.ipv4.tcp_wmem`. */
   tcp_wmem: string;
-  /** Highest number of open files that this process may raise its limit to. */
+  /** Hard limit of open files of this process. */
   open_files: number;
 }
 
-/** One equation with both sides as counted. */
+/** One equation, with the counts of both sides. */
 export interface Equation {
-  /** In words: `sent = delivered + dropped`. */
+  /** The equation as text, for example `sent = delivered + dropped`. */
   name: string;
-  /** The left side. */
+  /** Value of the left side. */
   left: Wide;
-  /** The right side, summed. */
+  /** Value of the right side: the sum of its terms. */
   right: Wide;
-  /** The terms of the right side. */
+  /** Name and value of each term of the right side. */
   terms: [string, Wide][];
 }
 
-/** An error frame, without what differs from batch to batch. */
+/** An error frame, without the fields that differ from batch to batch. */
 export interface ErrorSample {
-  /** Where in the gateway it happened. */
+  /** The gateway's stage in which the error occurred. */
   stage: string;
-  /** What happened. */
+  /** Kind of the error, for programs. */
   kind: string;
-  /** The same for people. */
+  /** Description of the error, for people. */
   message: string;
   /** Whether a later request may succeed. */
   retryable: boolean;
-  /** HTTP status of inference, where there was one. */
+  /** HTTP status of the inference response; absent if there was none. */
   inference_status?: number | null;
 }
 
 /**
- * Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`), each counted once, where it
- * happened.
+ * Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`). Each failure counts once, where
+ * it occurred.
  */
 export interface Failures {
-  /** In the measured window. */
+  /** Failures in the measured window. */
   window: Record<string, number>;
-  /** Before or after it. */
+  /** Failures before or after the window. */
   outside: Record<string, number>;
 }
 
 export interface PercentileMs {
   /**
-   * The histogram's name without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`, `oldest`,
+   * Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`, `oldest`,
    * `flush_lateness`.
    */
   histogram: string;
-  /** 0 to 100. */
+  /** Percentile, from 0 to 100. */
   percentile: number;
 }
 
@@ -401,223 +415,237 @@ export interface FigurePercentileMs {
   percentile_ms: PercentileMs;
 }
 
-/** Rates and costs of the window. A field that makes no sense for the workload is absent. */
+/** Rates and costs in the window. A figure that has no meaning for the workload is absent. */
 export interface Figures {
-  /** Seconds of the window. */
+  /** Length of the window, in seconds. */
   window_seconds: number;
-  /** Connections opened per second (storms). */
+  /** Connections opened per second (connection storms). */
   accepted_per_second?: number | null;
-  /** Bytes that published messages brought to the workers per second, headers included. */
+  /** Bytes per second that the workers read in frames of published messages, headers included. */
   bytes_read_per_second?: number | null;
-  /** Delivered per second, says the witness. */
+  /** Messages per second that the witness confirms as delivered. */
   delivered_per_second?: number | null;
-  /** Dropped by the service per second. */
+  /** Messages per second that the service dropped. */
   dropped_per_second?: number | null;
-  /** Scheduled per second. */
+  /** Messages due per second, by the schedule. */
   due_per_second?: number | null;
   /** Failures in the window per reply received in it. */
   error_share?: number | null;
-  /** Share of attempts or messages that failed. */
+  /** Share of messages or of connection attempts that failed, 0 to 1: the larger of the two. */
   failed_share?: number | null;
   /** CPU seconds that the inference simulator used in the window. */
   inference_cpu_seconds?: number | null;
-  /** Share of its CPU limit that the inference simulator used. */
+  /** Share of its CPU limit that the inference simulator used, as a fraction. */
   inference_cpu_share?: number | null;
   /** Published messages per read system call of the workers. */
   messages_per_read?: number | null;
-  /** Messages per write system call. */
+  /** Messages per write system call of the workers. */
   messages_per_write?: number | null;
-  /** Messages that a service published per second, by its publisher's own count. */
+  /** Messages per second that the service published, by its publisher's counter. */
   published_per_second?: number | null;
-  /** Received by the service per second, from its own counters. */
+  /** Messages per second that the service received, from its own counters. */
   received_per_second?: number | null;
-  /** Replies received per second. */
+  /** Replies per second that the workers received. */
   replies_per_second?: number | null;
-  /** (that - resident memory before the first connection) / open connections, in bytes. */
+  /**
+   * Memory per open connection, in bytes: the growth of resident memory since before the first connection, divided by
+   * the number of open connections.
+   */
   service_bytes_per_connection?: number | null;
-  /** CPU seconds that the service used in the window, its companions included. */
+  /** CPU seconds that the service and its companions used in the window. */
   service_cpu_seconds?: number | null;
-  /** Service CPU seconds per million messages delivered (or, without a witness, received). */
+  /** Service CPU seconds per million messages delivered (received, if nothing counts the deliveries). */
   service_cpu_seconds_per_million?: number | null;
-  /** Share of its CPU limit that the service used; with companions that of the busiest of them. */
+  /**
+   * Share of its CPU limit that the service used, as a fraction. With companions it is the largest share of any of
+   * them.
+   */
   service_cpu_share?: number | null;
   /** Resident memory of the service with the tier's connections open, in bytes. */
   service_rss_bytes?: number | null;
   /** CPU seconds that all workers used in the window. */
   worker_cpu_seconds?: number | null;
-  /** Worker CPU seconds per million messages sent, or received where a service publishes. */
+  /** Worker CPU seconds per million messages sent, or received if the service publishes. */
   worker_cpu_seconds_per_million?: number | null;
-  /** Share of its CPU limit that the busiest worker used. */
+  /** Share of its CPU limit that the busiest worker used, as a fraction. */
   worker_cpu_share?: number | null;
-  /** Client-written per second: never a throughput figure. */
+  /** Messages per second that the workers wrote to sockets; never published as throughput. */
   written_per_second?: number | null;
 }
 
-/** The relevant bounds of one objective. */
+/** The bounds that decide one objective. */
 export interface GoalBounds {
-  /** The objective. */
+  /** The objective that the bounds belong to. */
   objective: Objective;
   /** Load × (1 - loss ratio at the quantile), at `lower`. */
   conditional_throughput?: number | null;
-  /** The largest load that meets it, below `upper`; absent when the smallest load doesn't. */
+  /** The largest load below `upper` that meets the objective; absent if the smallest load doesn't meet it. */
   lower?: number | null;
-  /** The smallest load that doesn't; absent when the largest that could be offered does. */
+  /** The smallest load that doesn't meet the objective; absent if the largest load that could be offered meets it. */
   upper?: number | null;
 }
 
-/** A histogram as it travels. */
+/** A histogram as it appears in files and uploads. */
 export interface Histogram {
-  /** V2 deflate, base64. Values are in the unit that ends the histogram's name (`_ns`). */
+  /**
+   * V2 histogram, deflated and base64-encoded. The suffix of the histogram's name is the unit of the values (`_ns`).
+   */
   v2: string;
-  /** Recorded values. */
+  /** Number of values in `v2`. */
   count: number;
-  /** Values beyond `HIGHEST_NS`; they are not in `v2`. */
+  /** Number of values above `HIGHEST_NS`. They are not in `v2`. */
   overflow: number;
 }
 
-/** A gateway's requests to the inference behind it. */
+/** Counts of a gateway's inference requests. */
 export interface InferenceStats {
-  /** Requests begun. */
+  /** Requests started since the start of the process. */
   requests: number;
-  /** Requests whose answer was passed on as a partial. */
+  /** Requests whose result was sent to the client as a partial. */
   answered: number;
   /** Requests that failed, by the `kind` of the error frame. */
   failed: Record<string, number>;
-  /** Requests whose connection was gone before they were answered. */
+  /** Requests whose connection ended before their response. */
   abandoned: number;
-  /** Requests in flight now. */
+  /** Requests that are in flight now. */
   in_flight: number;
-  /** Flush ticks that found a request in flight and left the audio where it was. */
+  /** Flush ticks that found a request in flight and therefore left the audio in the buffer. */
   ticks_skipped: number;
-  /** Audio held in memory now, waiting or in flight, in bytes. */
+  /** Audio in memory now, waiting or in flight, in bytes. */
   buffered_bytes: number;
 }
 
-/** Histograms of one second of the window. */
+/** The histograms of one interval of the window. */
 export interface Interval {
-  /** Nanoseconds from the window's start to this interval's. */
+  /** Start of the interval, in nanoseconds from the start of the window. */
   start_ns: number;
-  /** Its length, in nanoseconds. */
+  /** Length of the interval, in nanoseconds. */
   duration_ns: number;
-  /** As in `WorkerResult::histograms`. */
+  /** Histograms by name, as in `WorkerResult::histograms`. */
   histograms: Record<string, Histogram>;
 }
 
-/** One objective and what was seen. */
+/** One objective with the value of its figure. */
 export interface Judged {
-  /** The objective. */
+  /** The objective that was compared. */
   objective: Objective;
-  /** Whether it holds. */
+  /** Whether the objective is met. */
   passed: boolean;
-  /** The figure; absent when it could not be computed, which fails the objective. */
+  /** Value of the figure; absent if it could not be computed, which fails the objective. */
   seen?: number | null;
 }
 
 /**
- * What one kind of link carried. `published = sent + sum(dropped) + queued` where it is published, `sent = received +
- * lost` over all instances, and `received = delivered` where it is received. What else a kind of link tells of itself
- * is left out.
+ * Counters of one kind of link. `published = sent + sum(dropped) + queued` at the publishing instance, `sent = received
+ * + lost` over all instances, and `received = delivered` at the receiving instance. Other fields that a service reports
+ * for the link are ignored.
  */
 export interface LinkStats {
-  /** Publications handed to the link, once for each instance that they are for; once where they are for none. */
+  /** Publications handed to the link, counted once per destination instance, or once if there is no destination. */
   published: number;
-  /** Of those, written to it. */
+  /** Publications, among those handed over, that were written to the link. */
   sent: number;
-  /** Of those, not written, by reason. */
+  /** Publications, among those handed over, that were not written, by reason. */
   dropped: Record<string, number>;
-  /** Publications taken from the link. */
+  /** Publications read from the link. */
   received: number;
-  /** Of those, handed on to the receiving instance's own subscribers. */
+  /** Publications, among those received, that were handed to the receiving instance's own subscribers. */
   delivered: number;
-  /** Publications that never came from the link, by the gap that they left in the sender's numbers. */
+  /** Publications that never arrived, counted from the gaps in the sender's sequence numbers. */
   lost: number;
-  /** Connections of it that are up now. */
+  /** Connections of the link that are up now. */
   connected?: number;
-  /** Of those, waiting to be written. */
+  /** Publications, among those handed over, that wait to be written now. */
   queued?: number;
-  /** How often a connection of it was made anew. */
+  /** Number of times that a connection of the link was re-established. */
   reconnects?: number;
 }
 
 /**
- * `GET /stats/links`: what carries publications between the instances that a service consists of, all instances
- * together. Exact while nothing is published.
+ * `GET /stats/links`: the links that carry publications between the instances of a service, summed over the instances.
+ * Exact while nothing is published.
  */
 export interface LinksStats {
-  /** Connections of the instances to each other; absent where there are none. */
+  /** Connections between the instances; absent if there are none. */
   cluster?: LinkStats | null;
-  /** Redis; absent where it carries nothing. */
+  /** Redis; absent if it carries no publications. */
   redis?: LinkStats | null;
 }
 
-/** A schedule says when each message is due before the trial starts; latency counts from the due time. */
+/** A schedule fixes the due time of every message before the trial starts. Latency counts from the due time. */
 export interface LoadOpen {
   /** Messages per second over all connections of all workers. */
   rate_per_second: number;
   model: "open";
-  /** How due times are spaced. */
+  /** Spacing of the due times. */
   arrivals?: Arrivals;
 }
 
-/** Each connection sends its next message when the last was answered (or, in a flood, when the socket takes it). */
+/**
+ * Each connection sends its next message when the reply to the last one arrives or, in a flood, when the socket accepts
+ * it.
+ */
 export interface LoadClosed {
   model: "closed";
-  /** Connection attempts in flight at once over all workers (storms). */
+  /** Largest number of connection attempts in flight over all workers (connection storms). */
   in_flight?: number;
-  /** Messages per connection; absent means until the window ends. */
+  /** Messages per connection; absent means that connections send until the window ends. */
   messages_per_connection?: number | null;
 }
 
 /**
- * Each session sends at the pace that its protocol fixes (speech: an audio frame every 20 ms), from its own start until
- * the window ends, whatever the service does. Latency counts from the due time, as in `open`.
+ * Each session sends at the pace that its protocol fixes (speech: one audio frame every 20 ms), from its own start
+ * until the window ends, regardless of the service's replies. Latency counts from the due time, as in `open`.
  */
 export interface LoadSessions {
   model: "sessions";
-  /** Connection attempts in flight at once over all workers. */
+  /** Largest number of connection attempts in flight over all workers. */
   in_flight?: number;
-  /** Seconds over which sessions start one after another, before the warm-up. */
+  /** Seconds before the warm-up over which sessions start one after another. */
   ramp_seconds?: number;
-  /** Milliseconds by which that is stretched, so that sessions don't tick together, before the warm-up. */
+  /** Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step. */
   spread_ms?: number;
 }
 
-/** What the messages are. */
+/** Format, size and coalescing of the messages. */
 export interface Message {
-  /** Messages handed to the socket in one write. */
+  /** Number of messages that one write hands to the socket. */
   coalesce?: number;
-  /** Encoding, in the protocol's words: for WSE `json`, `msgpack` (`M:`) or `compressed` (`C:`). */
+  /** Encoding, by the protocol's name for it; WSE has `json`, `msgpack` (`M:`) and `compressed` (`C:`). */
   format?: string;
-  /** Bytes of the message before encoding, as the workload rounds it. */
+  /** Size of the message before encoding, in bytes; a workload may round it. */
   size_bytes?: number;
 }
 
 /**
- * Messages, each with exactly one outcome: `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent =
- * due - unsent`. Where the worker receives what a service publishes, those are due that were published between the
- * first and the last message of a connection, once for each connection; the worker itself sends none, and `lost` are
- * those that nobody explains.
+ * Message counts. Each message has exactly one outcome: `due = delivered + late + wrong + sum(dropped) + lost +
+ * unsent`, and `sent = due - unsent`. If the service publishes, the worker sends no messages. Then `due` counts the
+ * messages published between the first and the last message of a connection, once for each connection, and `lost` those
+ * whose absence no counter explains.
  */
 export interface MessageCounts {
-  /** Scheduled, or offered by a closed loop. */
+  /** Messages that the schedule made due or a closed loop offered. */
   due: number;
-  /** Handed to the socket in full. */
+  /** Messages handed to the socket completely. */
   sent: number;
-  /** Arrived, says the witness. A worker whose witness is the application leaves 0: the operator fills it in. */
+  /**
+   * Messages whose arrival the witness confirms. A worker whose witness is the application reports 0, and the judge
+   * fills in the count.
+   */
   delivered: number;
-  /** Arrived, but after the objective's time. */
+  /** Messages that arrived later than the objective allows. */
   late: number;
-  /** Answered wrongly. */
+  /** Messages with a wrong reply. */
   wrong: number;
-  /** Dropped by the service and counted there, by reason. */
+  /** Messages that the service dropped and counted, by reason. */
   dropped: Record<string, number>;
-  /** Sent and never accounted for. */
+  /** Messages that were sent and that no counter explains. */
   lost: number;
-  /** Due but never handed to the socket. */
+  /** Messages that were due but never handed to the socket. */
   unsent: number;
-  /** Answers that came twice; apart from outcomes. */
+  /** Replies that came twice. They are not an outcome. */
   duplicates: number;
-  /** Answers out of order; apart from outcomes. */
+  /** Replies that came out of order. They are not an outcome. */
   reorders: number;
   /** Bytes written to sockets, headers included. */
   bytes_sent: number;
@@ -625,801 +653,822 @@ export interface MessageCounts {
   bytes_received: number;
 }
 
-/** What became of messages. `received = consumed + delivered + sum(dropped) + queued`. */
+/** Counts of messages by outcome. `received = consumed + delivered + sum(dropped) + queued`. */
 export interface MessageStats {
-  /** Complete data messages taken from sockets. */
+  /** Complete data messages read from sockets. */
   received: number;
-  /** Answered by the service itself (pings, hellos): they never concern the application. */
+  /**
+   * Messages that the service itself answered or handled, such as pings and `client_hello`. The application doesn't get
+   * them.
+   */
   consumed: number;
-  /** Handed to the application. */
+  /** Messages handed to the application. */
   delivered: number;
-  /** Not handed over, by reason. */
+  /** Messages dropped before the application got them, by reason. */
   dropped: Record<string, number>;
-  /** Waiting for the application. */
+  /** Messages that wait for the application now. */
   queued: number;
-  /** Of those received: text that was malformed and reached the application as it was. */
+  /** Text messages, among those received, that were malformed and reached the application unchanged. */
   malformed: number;
   /** Data messages handed to sockets. */
   sent: number;
-  /** Meant to be sent but dropped, by reason. */
+  /** Data messages dropped instead of being handed to sockets, by reason. */
   send_dropped: Record<string, number>;
 }
 
 /** One condition on a trial's figures. */
 export interface Objective {
-  /** What is judged. */
+  /** The figure that is compared. */
   figure: Figure;
-  /** The trial passes when the figure is at least this. */
+  /** The trial passes if the figure is at least this value. */
   at_least?: number | null;
-  /** The trial passes when the figure is at most this; the unit is in the figure's name. */
+  /** The trial passes if the figure is at most this value, in the unit that the figure's name states. */
   at_most?: number | null;
 }
 
-/** A service that somebody else started. Its CPUs are not ladder's to give. */
+/** A service that ladder didn't start and whose CPUs it therefore doesn't set. */
 export interface Outside {
-  /** Where clients connect, `ws://host:port/path`. */
+  /** URL to which clients connect, `ws://host:port/path`. */
   url: string;
-  /** Its metrics port, `host:port`. */
+  /** Address of the service's metrics port, `host:port`. */
   metrics_address: string;
-  /** Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read. */
+  /**
+   * Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where they
+   * are not read.
+   */
   evidence_address?: string | null;
 }
 
 /** One pod that took part in a trial. */
 export interface Pod {
-  /** Its name. */
+  /** Name of the pod. */
   name: string;
-  /** What it did. */
+  /** What the pod ran. */
   role: PodRole;
-  /** The machine on which it ran: the `host` of one of the run's machines. */
+  /** Name of the node, which is the `host` of one of the run's machines. */
   node: string;
-  /** Its quality of service: only `Guaranteed` is promised its CPU. */
+  /** Quality of service class. Only `Guaranteed` pods are promised their CPU. */
   qos_class: string;
-  /** CPUs on which it might run, as the kernel lists them; empty when it could not be asked. */
+  /** CPUs on which the pod may run, as the kernel lists them; empty if they could not be read. */
   cpus_allowed: string;
-  /** The image, as it was asked for. */
+  /** The image that the pod's specification names. */
   image: string;
-  /** The image that was run, by digest. */
+  /** Digest of the image that ran. */
   image_digest: string;
-  /** Restarts of its container when the trial ended. */
+  /** Restarts of the container by the end of the trial. */
   restarts: number;
-  /** Which companion of the service it was; absent for all others. */
+  /** Name of the companion that the pod ran; absent for all other roles. */
   companion?: string | null;
-  /** CPU periods in which it was throttled during the trial (a worker: in the window); absent without a quota. */
+  /** CPU periods in which the pod was throttled during the trial (a worker: in the window); absent without a quota. */
   throttled_periods?: number | null;
-  /** The worker's index; absent for all others. */
+  /** Index of the worker; absent for all other roles. */
   worker?: number | null;
 }
 
-/** What the kernel says of a process. */
+/** CPU and memory of a process, from the kernel. */
 export interface ProcessReading {
-  /** Its process id. */
+  /** Process id; a change means a restart. */
   pid: number;
-  /** CPU used since its start, in nanoseconds. */
+  /** CPU time since the start of the process, in nanoseconds. */
   cpu_ns: number;
   /** Resident memory, in bytes. */
   rss_bytes: number;
-  /** CPUs that it may use. */
+  /** Number of CPUs that the process may use. */
   cpu_limit: number;
-  /** All CPU periods so far; absent where no quota is in force. */
+  /** All CPU periods so far; absent without a CPU quota. */
   periods?: number | null;
-  /** Throttled CPU periods so far; absent where no quota is in force. */
+  /** CPU periods so far in which the process was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }
 
-/** What the kernel says of one process of a service. */
+/** CPU and memory of one process, from the kernel. */
 export interface ProcessStats {
-  /** Its process id. */
+  /** Process id as the kernel knows it. */
   pid: number;
-  /** CPU used since its start, in nanoseconds. */
+  /** CPU time since the start of the process, in nanoseconds. */
   cpu_ns: number;
   /** Resident memory, in bytes. */
   rss_bytes: number;
 }
 
-/** `GET /stats/processes`: the processes of a service that consists of several, by what they do. */
+/** `GET /stats/processes`: the processes of a service that consists of several, by role. */
 export interface ProcessesStats {
-  /** By name: `publisher`, `subscriber`, `redis`. */
+  /** The processes by name: `publisher`, `subscriber`, `redis`. */
   processes: Record<string, ProcessStats>;
 }
 
-/** `GET /stats/publisher`: what a service that publishes by itself has published. Exact while it publishes nothing. */
+/** `GET /stats/publisher`: counters of a service that publishes by itself. Exact while it publishes nothing. */
 export interface PublisherStats {
   /**
-   * How a message reaches its subscribers: `broadcast`, to every connection of the publisher's own server; `pubsub` and
-   * `cluster`, to a topic's subscribers on other instances too.
+   * How a message reaches its subscribers: `broadcast` reaches every connection of the publisher's own server; `pubsub`
+   * and `cluster` also reach a topic's subscribers on other instances.
    */
   mode: string;
-  /** What holds it back: `schedule`; of a flood `engine`, `receivers`, `offer` or `none`. */
+  /** What limits the rate: `schedule`, or for a flood `engine`, `receivers`, `offer` or `none`. */
   backpressure: string;
-  /** Whether it publishes now. */
+  /** Whether the service publishes now. */
   publishing: boolean;
-  /** Messages handed to the server, once each however many subscribers there are. */
+  /** Messages handed to the server. Each counts once, regardless of the number of subscribers. */
   published: number;
-  /** Their payload in bytes, once each. */
+  /** Payload of those messages in bytes, counted once each. */
   bytes: number;
-  /** Time in which it published, in seconds. */
+  /** Time in which the service has published, in seconds. */
   publishing_seconds: number;
   /** Messages handed over more than 1 ms after they were due. */
   late: number;
-  /** The latest of them, in microseconds. */
+  /** Largest delay of a message after its due time, in microseconds. */
   lateness_max_us: number;
-  /** Number of the first; absent before it. */
+  /** Sequence number of the first message; absent before it. */
   first_sequence?: number | null;
-  /** Number of the last; each has one more than the one before. */
+  /** Sequence number of the last message; absent before the first. Numbers increase by one. */
   last_sequence?: number | null;
-  /** Messages per second, each due at a time that is fixed before; absent for a flood. */
+  /** Messages per second, with due times fixed in advance; absent for a flood. */
   rate_per_second?: number | null;
 }
 
 /** One reading of the service. */
 export interface Reading {
-  /** When, unix nanoseconds. */
+  /** Time of the reading, in nanoseconds since the Unix epoch. */
   unix_ns: Wide;
-  /** Its own counters. */
+  /** The counters that the service reports. */
   stats: ServiceStats;
   /**
-   * The companions that belong to it, at the same moment, by name: other instances, a broker. What stands above is the
-   * service's own process without them.
+   * The service's companions (other instances, a broker) at the same moment, by name. The fields above cover the
+   * service's own process only.
    */
   companions?: Record<string, ProcessReading>;
-  /** CPUs that it may use. */
+  /** Number of CPUs that the service may use. */
   cpu_limit?: number | null;
-  /** CPU used since its start, in nanoseconds. */
+  /** CPU time since the start of the process, in nanoseconds. */
   cpu_ns?: number | null;
-  /** The inference simulator behind it at the same moment; absent where there is none or it can't be read. */
+  /** The inference simulator behind the service at the same moment; absent if there is none or it can't be read. */
   inference?: ProcessReading | null;
-  /** Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it. */
+  /** Memory that the kernel holds for the sockets of the whole machine, in bytes; absent if it wasn't requested. */
   kernel_bytes?: number | null;
-  /** What carried that between its instances; absent where it consists of one. */
+  /** Counters of the links between the service's instances; absent if it has only one. */
   links?: LinksStats | null;
-  /** All CPU periods so far; absent where no quota is in force. */
+  /** All CPU periods so far; absent without a CPU quota. */
   periods?: number | null;
   /**
-   * Its process id: another one means that it was restarted. This and the next three are absent where ladder didn't
+   * Process id of the service; a change means a restart. This field and the next three are absent if ladder didn't
    * start the service and can't read its process.
    */
   pid?: number | null;
   /**
-   * Its processes by name, where it tells them apart. `cpu_ns` and `rss_bytes` are of all of them and of what started
-   * them.
+   * The service's processes by name, if it reports them. `cpu_ns` and `rss_bytes` cover all of them and the process
+   * that started them.
    */
   processes?: Record<string, ProcessStats>;
-  /** What it has published; absent where it publishes nothing by itself. */
+  /** The publisher's counters; absent if the service doesn't publish by itself. */
   publisher?: PublisherStats | null;
   /** Resident memory, in bytes. */
   rss_bytes?: number | null;
-  /** Throttled CPU periods so far; absent where no quota is in force. */
+  /** CPU periods so far in which the service was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }
 
 /** Why a trial is invalid. */
 export interface Reason {
-  /** The rule. */
+  /** The rule that the trial breaks. */
   kind: ReasonKind;
-  /** What was seen against what is allowed, in words. */
+  /** What was observed and what is allowed, as a sentence. */
   detail: string;
 }
 
 /**
- * A worker's books on what one connection received of a service that publishes. `last - first + 1 = received +
- * missing`.
+ * A worker's counts of the messages that one connection received from a publishing service. `last - first + 1 =
+ * received + missing`.
  */
 export interface ReceiverBook {
-  /** Numbers that it got, once each. */
+  /** Number of distinct sequence numbers received. */
   received: number;
-  /** Numbers between first and last that never came. */
+  /** Sequence numbers between `first` and `last` that never arrived. */
   missing: number;
-  /** Messages whose number it had already. */
+  /** Messages whose sequence number had arrived before. */
   duplicated: number;
-  /** Messages that came after a higher number. */
+  /** Messages that arrived after a message with a higher number. */
   reordered: number;
-  /** Messages that call themselves published and carry no number or no time. */
+  /** Messages of the published kind that carry no number or no time. */
   wrong: number;
-  /** Messages that are not published ones: greetings, pings. */
+  /** Messages of other kinds: greetings, pings. */
   others: number;
-  /** Whether it got a message that was due after the window: what was published in it has come or never will. */
+  /** Whether a message arrived that was due after the window. Then no message of the window can still be on its way. */
   reached: boolean;
-  /** Whether both sides said goodbye, so that all that was sent to it was read. */
+  /** Whether the close handshake was completed, so that the worker has read everything that was sent to it. */
   closed: boolean;
-  /** Number of its first message; absent when it got none. */
+  /** Sequence number of the first message; absent if none arrived. */
   first?: number | null;
-  /** The highest number that it got. */
+  /** The highest sequence number received; absent if no message arrived. */
   last?: number | null;
 }
 
 /** A run and the state of each of its trials. */
 export interface Run {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The run's id, and its folder's name. */
+  /** The run's id, which is also the name of its folder. */
   id: string;
-  /** When it started, RFC 3339. */
+  /** Start time, RFC 3339. */
   started_at: string;
-  /** How it stands. */
+  /** State of the run. */
   state: RunState;
-  /** The plan as it was when the run started; it doesn't change afterwards. */
+  /** The plan as it was at the start of the run. It doesn't change afterwards. */
   plan: WirePlan;
-  /** The command line that started it. */
+  /** The command line that started the run. */
   command: string;
-  /** Version of ws-ladder. */
+  /** Version of ws-ladder that started the run. */
   version: string;
-  /** Commit of the checkout, with `+changes` when it had uncommitted ones; empty outside a checkout. */
+  /** Git commit of the checkout, with `+changes` if it had uncommitted changes; empty outside a checkout. */
   commit: string;
-  /** Programs and their versions: services, generators, Python. */
+  /** Version of each program by name: services, generators, Python. */
   versions: Record<string, string>;
   /** Every machine that took part. */
   machines: Environment[];
-  /** Which CPUs each role had: `service: 0`, `worker: 1`. */
+  /** The CPUs of each role, as the kernel lists them: `service: 0`, `worker: 1`. */
   cpu_roles: Record<string, string>;
-  /** Every trial of the plan, in climbing order; those of searches are added as they are decided. */
+  /** Every trial of the plan in climbing order. A search adds its trials as it decides them. */
   trials: TrialEntry[];
-  /** When it ended, RFC 3339. */
+  /** End time, RFC 3339; absent while the run isn't over. */
   finished_at?: string | null;
-  /** Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests. */
+  /** Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests. */
   lines?: Record<string, number>;
-  /** Where the service was that ladder climbed without starting it; absent where ladder started its services. */
+  /** Addresses of a service that ladder climbed without starting it; absent where ladder started its services. */
   outside?: Outside | null;
-  /** The searches of the run, in order; empty when tiers are climbed. */
+  /** The searches of the run in order; empty if it climbs tiers. */
   searches?: Search[];
 }
 
-/** One search: for a service in a ladder. */
+/** One search: one service on one ladder. */
 export interface Search {
-  /** The service. */
+  /** Name of the service in the registry. */
   service: string;
-  /** The workload. */
+  /** Name of the workload. */
   workload: string;
-  /** The ladder's variant. */
+  /** Variant of the ladder. */
   variant: string;
-  /** What it found; absent until it has. */
+  /** Outcome of the search; absent until the search has ended. */
   found?: SearchFound | null;
 }
 
-/** What a search found: `confirmed ↔ borderline ↔ first solid fail`. */
+/** Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`. */
 export interface SearchFound {
-  /** The bounds for each objective, before they were confirmed. */
+  /** The bounds of each objective before the confirmation. */
   goals: GoalBounds[];
-  /** Loads above it that passed one confirming trial and failed another; never in a headline. */
+  /** Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline. */
   borderline: number[];
-  /** Nothing that could be offered failed: the capacity is `confirmed` or more (`>=`). */
+  /** No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`). */
   at_least: boolean;
   /**
-   * The objectives that failed at the first solid fail (else at the smallest borderline load), the one missed by the
-   * largest factor first.
+   * The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the factor
+   * by which they were missed, largest first.
    */
   gates: Objective[];
-  /** What bound the trials there; the generator where it ended the way up before anything failed. */
+  /**
+   * What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
+   */
   bound_by?: BoundBy | null;
   /**
-   * The smallest conditional throughput of all goals: load × (1 - loss ratio at the quantile) at the lower bound.
-   * Services are compared by it.
+   * The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower bound.
+   * Services are compared by this figure.
    */
   conditional_throughput?: number | null;
-  /** The largest load that passed every confirming trial, below the first solid fail. */
+  /** The largest load below the first solid fail that passed every confirming trial. */
   confirmed?: number | null;
-  /** What failing looks like there. */
+  /** Kind of the failure at that load. */
   edge?: Edge | null;
   /** The smallest load that failed every confirming trial. */
   first_solid_fail?: number | null;
-  /** The smallest load that the generator could not offer: what is above was not searched. */
+  /** The smallest load that the generator could not offer. Loads above it were not tried. */
   generator_limit?: number | null;
-  /** The load at which trials stayed without a valid result, which ended the search or its confirmation early. */
+  /** The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early. */
   given_up_at?: number | null;
 }
 
-/** What a search wants a trial for. */
+/** What a search needs a trial for. */
 export interface SearchTrial {
-  /** Which part of the search asks for it. */
+  /** The part of the search that requested the trial. */
   step: SearchStep;
-  /** Its window, in seconds. */
+  /** Length of the window, in seconds. */
   window_seconds: number;
-  /** The service ended by itself under this load: it failed it, although there is no result. */
+  /** The service process ended by itself under this load. That counts as a failure although there is no result. */
   service_ended?: boolean;
 }
 
-/** `service.json`: the service's side of a trial, as it was read. */
+/** `service.json`: the service's side of a trial. */
 export interface ServiceFile {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** Its counters, CPU and memory around the trial. */
+  /** Readings of the service's counters, CPU and memory. */
   readings: ServiceReadings;
-  /** Its books on each connection; absent where it keeps none. */
+  /** The service's counts of each connection; absent if it has none. */
   connections?: ConnectionBook[] | null;
 }
 
-/** Readings of the service around a trial. */
+/** Readings of the service before, during and after a trial. */
 export interface ServiceReadings {
-  /** After the drain. */
+  /** After the drain, when the service has settled. */
   after?: Reading | null;
-  /** Before the workers connected. */
+  /** Before the workers connect. */
   before?: Reading | null;
-  /** Once all connections were open, before load started; absent where nobody asked for it. */
+  /** When all connections are open, before load starts; absent if the workload doesn't need it. */
   open?: Reading | null;
-  /** At the window's end. */
+  /** At the end of the window. */
   window_end?: Reading | null;
-  /** At the window's start. */
+  /** At the start of the window. */
   window_start?: Reading | null;
 }
 
-/** `GET /stats`: one consistent reading of the service's counters. All are monotonic since the process started. */
+/** `GET /stats`: one consistent reading of the service's counters. Counters only grow while the process runs. */
 export interface ServiceStats {
   /** The service's name in the registry. */
   service: string;
-  /** Its version. */
+  /** Version of the service. */
   version: string;
   /** Seconds since the process started. */
   uptime_seconds: number;
-  /** How connections ended up. */
+  /** Counts of connections by state and outcome. */
   connections: ConnectionStats;
-  /** What became of messages. */
+  /** Counts of messages by outcome. */
   messages: MessageStats;
   /** Bytes of WebSocket frames, headers included. */
   bytes: ByteStats;
-  /** What the application itself counted; absent where messages reach no application. */
+  /** The application's own counts; absent if messages reach no application. */
   application?: ApplicationStats | null;
-  /** What a gateway counted of its inference requests; absent where there are none. */
+  /** A gateway's counts of inference requests; absent for other services. */
   inference?: InferenceStats | null;
 }
 
-/** What the judge and the driver have to know of a workload. */
+/** The rules that the judge and the driver apply to a workload. */
 export interface Terms {
-  /** Who says that a message arrived. */
+  /** The party that confirms that a message arrived. */
   witness: Witness;
   /**
-   * The service counts answers: what it delivers, and what it drops by kind, is what the workers count as answered and
-   * as dropped of the same kind. So with gateways, whose answers come out of inference.
+   * The service counts replies. The workers' counts of answered messages, and of dropped messages by reason, must then
+   * equal the service's counts of delivered and dropped messages. This holds for gateways, whose replies come from
+   * inference.
    */
   counts_answers?: boolean;
-  /** The histogram, without its unit, whose largest objective makes an answer `late`; absent where none does. */
-  late_by?: string | null;
-  /** Connections are opened inside the window: none is open when load starts, and opening them is what is measured. */
-  opens_in_window?: boolean;
   /**
-   * The `mode` in which the service's publisher must publish (`/stats/publisher`); absent where services don't publish.
+   * Name, without its unit, of the histogram whose largest objective decides when a reply is `late`; absent if no reply
+   * can be late.
    */
+  late_by?: string | null;
+  /** Connections are opened inside the window and the workload measures the opening. None is open when load starts. */
+  opens_in_window?: boolean;
+  /** The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish. */
   publishes_by?: string | null;
-  /** Reasons of drops that no answer can report to a worker: those of a connection that has ended. */
+  /** Reasons of drops that no reply can report to a worker, because the connection has ended. */
   unreported_drops?: string[];
 }
 
-/** Limits beyond which a trial is invalid. Defaults are those of `docs/METHODOLOGY.md`. */
+/** Limits beyond which a trial is invalid. `docs/METHODOLOGY.md` explains the default values. */
 export interface Thresholds {
-  /** Share of its CPU above which a side counts as what bound a closed-loop flood. */
+  /** Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood. */
   bound_share?: number;
-  /** Largest p99 of the generator's own delay, in milliseconds (open loop). */
+  /** Largest 99th percentile of the generator's own delay, in milliseconds (open loop). */
   delay_p99_ms?: number;
-  /** Smallest share of the schedule that must have been sent (open loop). */
+  /** Smallest share of the scheduled messages that must have been sent, 0 to 1 (open loop). */
   send_share?: number;
   /** Largest difference between the workers' actual starts, in milliseconds. */
   start_skew_ms?: number;
-  /** Largest share of CPU periods in which a worker may be throttled (open loop). */
+  /** Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop). */
   throttled_share?: number;
-  /** Largest share of its CPU limit that a worker may use (open loop). */
+  /** Largest share of its CPU limit that a worker may use, 0 to 1 (open loop). */
   worker_cpu_share?: number;
 }
 
 /** One step of a climb. */
 export interface TimelineEntry {
-  /** What was done. */
+  /** What the operator did. */
   step: TimelineStep;
-  /** When it began, unix nanoseconds. */
+  /** Start of the step, in nanoseconds since the Unix epoch. */
   start_unix_ns: Wide;
-  /** When it ended, unix nanoseconds. */
+  /** End of the step, in nanoseconds since the Unix epoch. */
   end_unix_ns: Wide;
-  /** For which trial; absent where none was wanted any more. */
+  /** The trial that the step belongs to; absent if no trial remained. */
   trial?: TrialId | null;
 }
 
 /** One trial of the run. */
 export interface TrialEntry {
-  /** The trial; its folder is its `Display`. */
+  /** Id of the trial; its `Display` is the folder's name. */
   trial: TrialId;
-  /** How it stands. */
+  /** State of the trial. */
   state: TrialState;
-  /** What a search wants it for; absent for a tier's trial. */
+  /** What a search needs the trial for; absent for a trial of a tier. */
   search?: SearchTrial | null;
 }
 
-/** `trial.json`: what was asked of a trial, and on which terms it is judged. */
+/** `trial.json`: what a trial had to do, and on which terms it is judged. */
 export interface TrialFile {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The run's id. */
+  /** Id of the run. */
   run: string;
-  /** The trial. */
+  /** Id of the trial. */
   trial: TrialId;
-  /** The attempt. */
+  /** Number of the attempt, from 1. */
   attempt: number;
-  /** When load started, unix nanoseconds. */
+  /** Start of the load, in nanoseconds since the Unix epoch. */
   started_at_unix_ns: Wide;
   /** How load was offered, over all workers. */
   load: Load;
-  /** What the messages were. */
+  /** Format, size and coalescing of the messages. */
   message: Message;
-  /** What the trial must reach. */
+  /** Conditions that the trial must meet to pass. */
   objectives: Objective[];
-  /** Limits beyond which it is invalid. */
+  /** Limits beyond which the trial is invalid. */
   thresholds: Thresholds;
-  /** On which terms its workload is judged. */
+  /** The terms on which the workload is judged. */
   terms: Terms;
-  /** What the service's books can answer. */
+  /** How detailed the service's books are. */
   keeping: BookKeeping;
-  /** Workers that were to take part. */
+  /** Number of workers that were assigned to the trial. */
   workers: number;
-  /** Length of the window by the plan, in nanoseconds. */
+  /** Planned length of the window, in nanoseconds. */
   window_ns: number;
-  /** Connections that were open when load started: 0 where they are opened in the window. */
+  /** Connections that were open when load started; 0 where they are opened in the window. */
   open_at_start: number;
-  /** Highest resident memory of the service that was seen, in bytes; 0 where its process can't be read. */
+  /** Highest resident memory of the service that was read, in bytes; 0 where its process can't be read. */
   rss_peak_bytes: number;
-  /** CPUs that each side could have used. */
+  /** CPUs that each side could use. */
   cpus: Cpus;
-  /** The command that repeats the trial. */
+  /** Command that repeats the trial. */
   reproduce: string;
-  /** Ids of connections that the service knew before the trial: those that no worker knows belong to other clients. */
+  /**
+   * Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
+   */
   others?: string[];
-  /** The pods that took part; none on a single machine. */
+  /** The pods that took part; empty on a single machine. */
   pods?: Pod[];
-  /** Reasons against the trial that were found while it was measured. */
+  /** Reasons against the trial that were found during the measurement. */
   problems?: Reason[];
-  /** Resident memory of this service process before its first connection, in bytes; absent where it isn't known. */
+  /** Resident memory of this service process before its first connection, in bytes; absent if it isn't known. */
   rss_at_rest_bytes?: number | null;
   /**
-   * Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
-   * from before it was kept.
+   * Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.
+   * Absent in older bundles.
    */
   warmup_ns?: number | null;
 }
 
-/** Which trial, within a run. */
+/** Identifies a trial within a run. */
 export interface TrialId {
-  /** The service's name in the registry. */
+  /** Name of the service in the registry. */
   service: string;
-  /** The workload. */
+  /** Name of the workload. */
   workload: string;
-  /** The ladder's variant. */
+  /** Variant of the ladder. */
   variant: string;
   /** Connections or sessions; in a search over a rate, messages per second. */
   tier: number;
-  /** Which service process of the tier, from 1. */
+  /** Number of the service process within the tier, from 1. */
   process: number;
-  /** Which trial on that process, from 1. */
+  /** Number of the trial on that process, from 1. */
   repeat: number;
 }
 
 /** `result.json`: a trial, merged over its workers and judged. */
 export interface TrialResult {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The run's id. */
+  /** Id of the run. */
   run: string;
-  /** The trial. */
+  /** Id of the trial. */
   trial: TrialId;
-  /** The attempt that succeeded. */
+  /** Number of the attempt that succeeded, from 1. */
   attempt: number;
-  /** When load started, unix nanoseconds. */
+  /** Start of the load, in nanoseconds since the Unix epoch. */
   started_at_unix_ns: Wide;
   /** How load was offered, over all workers. */
   load: Load;
-  /** What the messages were. */
+  /** Format, size and coalescing of the messages. */
   message: Message;
-  /** Who says that a message arrived. */
+  /** The party that confirms that a message arrived. */
   witness: Witness;
-  /** `valid`, or why not. */
+  /** Whether the result may be used, with the reasons if not. */
   validity: Validity;
-  /** Sums over workers, completed from the service's side. */
+  /** Connection counts, summed over workers. */
   connections: ConnectionCounts;
-  /** Sums over workers, completed from the service's side. */
+  /** Message counts, summed over workers and completed with the service's counts. */
   messages: MessageCounts;
-  /** Rates and costs of the window. */
+  /** Rates and costs in the window. */
   figures: Figures;
   /**
-   * Percentiles that have enough samples, by histogram name: `p50` … `max`, in nanoseconds; `null` is printed `n/a`.
+   * Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
+   * few samples.
    */
   percentiles: Record<string, Record<string, number | null>>;
   /** Merged histograms by name. */
   histograms: Record<string, Histogram>;
-  /** The equations. */
+  /** The equations between the counters of workers and service. */
   books: Books;
-  /** Readings of the service. */
+  /** Readings of the service's counters, CPU and memory. */
   service: ServiceReadings;
-  /** How each worker fared, by index. */
+  /** Evidence of each worker, by index. */
   workers: WorkerEvidence[];
-  /** Command that repeats this trial alone. */
+  /** Command that repeats only this trial. */
   reproduce: string;
-  /** What limited a closed-loop trial; absent for open ones. */
+  /** What limited a trial with a closed loop or with sessions; absent for open loops. */
   bound_by?: BoundBy | null;
-  /** Sums over workers. */
+  /** Failures by kind, summed over workers. */
   failures?: Failures;
-  /** The pods that took part; none on a single machine. */
+  /** The pods that took part; empty on a single machine. */
   pods?: Pod[];
-  /** Against the objectives; absent without objectives or when invalid. */
+  /** Comparison with the objectives; absent without objectives or if the trial is invalid. */
   verdict?: Verdict | null;
 }
 
-/** Not started. */
+/** The trial has not started. */
 export interface TrialStatePending {
   state: "pending";
 }
 
-/** Started; after a crash it is run again. */
+/** The trial has started. After a crash of the operator it runs again. */
 export interface TrialStateStarted {
-  /** Which attempt. */
+  /** Number of the attempt, from 1. */
   attempt: number;
   state: "started";
 }
 
-/** `result.json` is there. */
+/** The trial's `result.json` exists. */
 export interface TrialStateFinished {
-  /** Usable or not. */
+  /** Whether the result may be used. */
   validity: Validity;
   state: "finished";
-  /** Passed its objectives; absent without a verdict. */
+  /** Whether the trial met its objectives; absent without a verdict. */
   passed?: boolean | null;
 }
 
-/** It could not be measured: a row with its reason, not a missing line. */
+/** The trial could not be measured. It keeps its row, with the reason. */
 export interface TrialStateFailed {
-  /** Why. */
+  /** Message that says why the trial could not be measured. */
   reason: string;
   state: "failed";
 }
 
-/** Usable. */
+/** The result may be used. */
 export interface ValidityValid {
   state: "valid";
 }
 
-/** Kept and shown, never in a headline. */
+/** The result is kept and shown but never appears in a headline. */
 export interface ValidityInvalid {
-  /** Why; at least one. */
+  /** The broken rules; at least one. */
   reasons: Reason[];
   state: "invalid";
 }
 
-/** Against the objectives. */
+/** Comparison of a trial with its objectives. */
 export interface Verdict {
-  /** Whether all objectives hold. */
+  /** Whether all objectives are met. */
   passed: boolean;
-  /** Each objective with what was seen. */
+  /** Each objective with the value of its figure. */
   objectives: Judged[];
 }
 
-/** Counters over the measured window only, from the worker's side. */
+/** The worker's counts of the measured window. */
 export interface WindowCounts {
-  /** Length, in nanoseconds, as it was. */
+  /** Actual length of the window, in nanoseconds. */
   duration_ns: number;
-  /** Messages due in it. */
+  /** Messages due in the window. */
   due: number;
-  /** Messages handed to sockets in it: "client-written", never a throughput figure. */
+  /** Messages handed to sockets in the window; never published as throughput. */
   sent: number;
-  /** Answers received in it, or published messages. */
+  /** Replies, or published messages, received in the window. */
   replies: number;
-  /** Write system calls in it. */
+  /** Write system calls in the window. */
   writes: number;
-  /** CPU that the worker used in it, in nanoseconds, kernel included. */
+  /** CPU time that the worker used in the window, in user and kernel mode, in nanoseconds. */
   cpu_ns: number;
-  /** Messages that those answers are for: as many as `replies` where each answers one. */
+  /** Messages that those replies answer; equal to `replies` if each reply answers one message. */
   answered?: number;
-  /** Bytes of the frames that became whole with those, headers included. */
+  /** Bytes of the frames that those reads completed, headers included. */
   bytes_read?: number;
-  /** Read system calls that brought published messages in it; only where those are counted. */
+  /** Read system calls in the window that brought published messages; 0 if the workload doesn't count them. */
   reads?: number;
 }
 
-/** How what a search found is confirmed: fresh service processes, long windows. */
+/** Confirmation of a search's bounds, with fresh service processes and long windows. */
 export interface WireConfirm {
-  /** Trials at a load: all pass, it is confirmed; all fail, it is a solid fail; else it is borderline. */
+  /**
+   * Trials at each load. If all pass, the load is confirmed; if all fail, it is a solid fail; otherwise it is
+   * borderline.
+   */
   repeats?: number;
-  /** The window, in seconds. */
+  /** Length of the window, in seconds. */
   window_seconds?: number;
 }
 
-/** One ladder: tiers of one workload in one variant. */
+/** One ladder: the tiers of one workload in one variant. */
 export interface WireLadder {
-  /** The workload's name, as the service's protocol lists it in `services/services.toml`. */
+  /** Name of the workload, as the service's protocol lists it in `services/services.toml`. */
   workload: string;
-  /** How the load is offered. */
+  /** How load is offered. */
   load: Load;
   /**
-   * Environment for the inference simulator behind the service on top of the registry's, for example `MODEL_DELAY_MS:
-   * "40"`.
+   * Environment variables of the inference simulator behind the service in addition to the registry's, for example
+   * `MODEL_DELAY_MS: "40"`.
    */
   inference_env?: Record<string, string>;
-  /** What the messages are. */
+  /** Format, size and coalescing of the messages. */
   message?: Message;
-  /** What a trial must reach to pass; no objective, no verdict. */
+  /** Conditions that a trial must meet to pass. Without objectives there is no verdict. */
   objectives?: Objective[];
-  /** Overrides the plan's repeats for this ladder. */
+  /** Replaces the plan's number of repeats for this ladder. */
   repeats?: number | null;
   /**
-   * Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
-   * than one only where ladder starts the service itself, on one machine.
+   * Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
+   * worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
    */
   replicas?: number;
-  /** Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows. */
+  /** Keep one raw row for each reply in the window (`workers/<index>.samples.csv.zst`), if the workload supports it. */
   samples?: boolean;
-  /** What `ladder search` looks for in place of the tiers. */
+  /** The search that `ladder search` performs instead of climbing the tiers. */
   search?: WireSearch | null;
-  /** Environment for the service process on top of the registry's, for example `DELIVERY: batch`. */
+  /** Environment variables of the service process in addition to the registry's, for example `DELIVERY: batch`. */
   service_env?: Record<string, string>;
-  /** Only these services climb this ladder; empty means all of the plan's. */
+  /** Services that climb this ladder; empty means all services of the plan. */
   services?: string[];
-  /** Connections (or sessions) of each tier, rising. May be left out where there is a `search`. */
+  /** Connections (or sessions) of each tier, in rising order. May be left out where there is a `search`. */
   tiers?: number[];
-  /** What tells this ladder from others of the same workload; a folder name. */
+  /** Name that distinguishes this ladder from others of the same workload; it becomes a folder name. */
   variant?: string;
   /**
-   * Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages per
-   * connection) takes 0: what it does before the window isn't measured.
+   * Replaces the plan's warm-up for this ladder, in seconds. Set it to 0 for a load that ends by itself (a connection
+   * storm, or a fixed number of messages per connection): what such a load does before the window isn't measured.
    */
   warmup_seconds?: number | null;
-  /** Overrides the plan's window for this ladder, in seconds. */
+  /** Replaces the plan's window for this ladder, in seconds. */
   window_seconds?: number | null;
 }
 
-/** A plan file. */
+/** A plan file: what a run measures, and how. */
 export interface WirePlan {
-  /** The format's number; see `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The plan's name; part of the run's id. */
+  /** Name of the plan; it becomes part of the run's id. */
   name: string;
-  /** Why this plan exists, for its readers. */
+  /** Purpose of the plan, for its readers. */
   why: string;
-  /** Seed of every schedule and every random choice of the run. */
+  /** Seed of every schedule and every random choice in the run. */
   seed: number;
-  /** Names in `services/services.toml`, in the order in which they are climbed. */
+  /** Names from `services/services.toml`, in the order in which they climb. */
   services: string[];
-  /** Seconds of the measured window. */
+  /** Length of the measured window, in seconds. */
   window_seconds: number;
-  /** The ladders. */
+  /** The ladders of the plan. */
   ladders: WireLadder[];
-  /** CPU given to each role. */
+  /** CPUs of each role. */
   cpu?: CpuShapes;
-  /** Longest wait, in seconds, for what is in flight when the window ends. */
+  /** Longest time, in seconds, that a trial waits for messages in flight after the window. */
   drain_seconds?: number;
-  /** Trials for each tier. */
+  /** Number of trials of each tier. */
   repeats?: number;
-  /** When the service process is replaced by a fresh one. */
+  /** When a fresh service process replaces the current one. */
   service_process?: ServiceProcess;
-  /** When a trial is invalid. */
+  /** Limits beyond which a trial is invalid. */
   validity?: Thresholds;
-  /** Seconds before the window, under load, not measured. */
+  /** Seconds of load before the window; they are not measured. */
   warmup_seconds?: number;
-  /** Worker processes for each tier. */
+  /** Number of worker processes of each tier. */
   workers?: number;
 }
 
 /**
- * A search for the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search"), for `ladder
- * search`. Each objective is a goal: a percentile asks that a share of the messages is in time, a share that no more
- * fails, and any other figure that it holds.
+ * What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search").
+ * Each objective is one goal of the search. A percentile requires that its share of the messages arrives in time,
+ * `failed_share` and `error_share` that no larger share fails, and any other figure that its condition holds.
  */
 export interface WireSearch {
-  /** The smallest load. */
+  /** The smallest load that is tried. */
   from: number;
-  /** The largest load. */
+  /** The largest load that is tried. */
   to: number;
   /** Window of a full trial, in seconds. */
   final_trial_seconds: number;
-  /** Windows at a load that decide what it is, in seconds together. */
+  /** Sum of the windows at one load, in seconds, that decides whether the load passes or fails. */
   duration_sum_seconds: number;
-  /** How what was found is confirmed. */
+  /** How the bounds that were found are confirmed. */
   confirm?: WireConfirm;
-  /** Connections that carry the rate; only where a rate is searched. */
+  /** Connections that carry the rate; set only in a search over the rate. */
   connections?: number | null;
-  /** Share of the duration at a load that may be bad: 0.5 asks for the median. */
+  /** Share of the duration at a load that may fail the objective; 0.5 compares the median. */
   exceed_ratio?: number;
-  /** Window of the first, coarse trials, in seconds; absent means as long as the final ones. */
+  /** Window of the first, coarse trials, in seconds; absent means the length of the full trials. */
   initial_trial_seconds?: number | null;
-  /** What grows. */
+  /** The quantity that the search varies. */
   over?: SearchOver;
-  /** Where the search begins. */
+  /** The load at which the search begins. */
   start?: SearchStart;
-  /** How close the largest load that passes and the smallest that fails have to be, as a share of the latter. */
+  /**
+   * Width at which the search ends: the distance between the largest load that passes and the smallest that fails, as a
+   * share of the latter.
+   */
   width?: number;
 }
 
-/** A worker's books on one connection. */
+/** A worker's counts of one connection. */
 export interface WorkerBook {
-  /** The id that the service gave it; empty when it gave none. */
+  /** The connection's id from the service; empty if the service gave none. */
   id: string;
-  /** Numbered messages handed to the socket in full. */
+  /** Numbered messages handed to the socket completely. */
   sent: number;
-  /** Sum of their sequence numbers, modulo 2^64. */
+  /** Sum of the sequence numbers of those messages, modulo 2^64. */
   sequence_sum: Wide;
-  /** Unnumbered messages handed to the socket (hellos and such). */
+  /** Unnumbered messages handed to the socket, such as a `client_hello`. */
   unnumbered: number;
-  /** Answers received to the numbered ones. */
+  /** Replies received to the numbered messages. */
   replies: number;
-  /** What it received of a service that publishes; absent where the workload doesn't ask. */
+  /** Counts of received published messages; absent if the workload doesn't receive any. */
   receiver?: ReceiverBook | null;
 }
 
-/** How a worker itself fared: its innocence, or not. */
+/** Evidence about a worker itself. It shows whether the generator, and not the service, limited the trial. */
 export interface WorkerEvidence {
-  /** Program and version. */
+  /** Program and version, for example `wse-bench 0.1.0`. */
   program: string;
-  /** When load was to start, unix nanoseconds of the coordinator's clock. */
+  /** Planned start of the load, in nanoseconds since the Unix epoch by the coordinator's clock. */
   start_at_unix_ns: Wide;
-  /** How late it started, in nanoseconds. */
+  /** Delay of the actual start after the planned start, in nanoseconds. */
   start_skew_ns: number;
-  /** This machine's clock minus the coordinator's, in nanoseconds. */
+  /** This machine's clock minus the coordinator's clock, in nanoseconds. */
   clock_offset_ns: number;
-  /** Uncertainty of that offset: half the best round trip, in nanoseconds. */
+  /** Uncertainty of that offset, in nanoseconds: half of the shortest round trip. */
   clock_uncertainty_ns: number;
-  /** How far wall clock and monotonic clock drifted apart during the trial, in nanoseconds: a step shows here. */
+  /** Drift between wall clock and monotonic clock during the trial, in nanoseconds. A step of the clock shows here. */
   clock_step_ns: number;
-  /** CPUs that the worker may use, after affinity and quota. */
+  /** Number of CPUs that the worker may use, by affinity and quota. */
   cpu_limit: number;
-  /** CPU used over the whole trial, in seconds. */
+  /** CPU time of the whole trial, in seconds. */
   cpu_seconds: number;
-  /** `measured` or `not_measured`. */
+  /** `measured`, or `not_measured` without a CPU quota. */
   throttling: string;
   /** Peak resident memory, in bytes. */
   rss_bytes: number;
-  /** Whether TCP_NODELAY was set. */
+  /** Whether TCP_NODELAY was set on the sockets. */
   nodelay: boolean;
-  /** TCP congestion control in force on the sockets. */
+  /** TCP congestion control of the sockets. */
   congestion_control: string;
   /**
-   * From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
-   * window.
+   * Time from the first connection attempt until all attempts had ended, in nanoseconds; absent if connections are
+   * opened in the window.
    */
   opening_ns?: number | null;
-  /** See `throttled_periods`. */
+  /** All CPU periods in the window; absent without a CPU quota. */
   periods?: number | null;
-  /** CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force. */
+  /** CPU periods in the window in which the worker was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }
 
-/** `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`. */
+/** Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`. */
 export interface WorkerResult {
-  /** See `SCHEMA`. */
+  /** Version of the format; see `SCHEMA`. */
   schema: number;
-  /** The run's id. */
+  /** Id of the run. */
   run: string;
-  /** The trial. */
+  /** Id of the trial. */
   trial: TrialId;
-  /** As in the assignment. */
+  /** Number of the attempt, from the assignment. */
   attempt: number;
-  /** The worker's index. */
+  /** Index of the worker, from 0. */
   worker: number;
-  /** Who says that a message arrived. */
+  /** The party that confirms that a message arrived. */
   witness: Witness;
-  /** Connections over the whole trial. */
+  /** Connection counts over the whole trial. */
   connections: ConnectionCounts;
-  /** Messages from the start of warm-up to the end of the drain. */
+  /** Message counts from the start of the warm-up to the end of the drain. */
   messages: MessageCounts;
-  /** The measured window alone. */
+  /** Counts of the measured window. */
   window: WindowCounts;
-  /** Histograms of the window by name with unit: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`. */
+  /**
+   * Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`.
+   */
   histograms: Record<string, Histogram>;
-  /** How the worker itself fared. */
+  /** Evidence about the worker itself: CPU, memory, clock, throttling. */
   evidence: WorkerEvidence;
-  /** The worker's machine. */
+  /** The machine on which the worker ran. */
   environment: Environment;
-  /** One entry for each connection that was opened. */
+  /** One book for each connection that was opened. */
   books?: WorkerBook[];
-  /** What the protocol check of the service found; absent when this worker made none. */
+  /** Findings of the protocol check; absent if this worker made none. */
   conformance?: Conformance | null;
-  /** The first distinct error frames, as they were, where the workload has error frames. */
+  /** The first distinct error frames, if the protocol has error frames. */
   error_samples?: ErrorSample[];
-  /** What failed, by kind, where the workload counts failures apart from messages. */
+  /** Failures by kind, if the workload counts failures apart from messages. */
   failures?: Failures;
-  /** The same values, second by second. */
+  /** The same values in intervals of one second. */
   intervals?: Interval[];
 }
 
-/** A figure that an objective can judge. */
+/** A figure that an objective compares. */
 export type Figure = FigurePercentileMs | PlainFigure;
 
 /** How load is offered. */
 export type Load = LoadOpen | LoadClosed | LoadSessions;
 
-/** How a trial stands. */
+/** State of a trial. */
 export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;
 
-/** Whether a trial may be used at all. */
+/** Whether the result of a trial may be used. */
 export type Validity = ValidityValid | ValidityInvalid;

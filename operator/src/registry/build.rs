@@ -198,8 +198,7 @@ mod tests {
         assert!(words.contains("services.a.image.memory: \"much\" is no quantity"), "{words}");
         assert!(image("files = [\"a\", \"\"]\nmemory = \"1Gi\"\ncpu = \"1\"").contains("image.files[1]: empty"));
         assert!(image("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nports = 1").contains("ports"));
-        let platforms =
-            |named: &str| image(&format!("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nplatforms = {named}"));
+        let platforms = |named: &str| image(&format!("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nplatforms = {named}"));
         assert!(platforms("[\"linux/x86\"]").contains("expected `linux/amd64` or `linux/arm64`"));
         assert!(platforms("[]").contains("services.a.image.platforms: empty; name one, or leave it out for all"));
         assert!(refusal("[services.a.build]\ntoolchain = \" \"").contains("services.a.build.toolchain: empty"));

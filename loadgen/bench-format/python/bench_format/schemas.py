@@ -11,81 +11,82 @@ SCHEMA = 2
 
 
 class Arrivals(StrEnum):
-    """How due times are spaced."""
+    """Spacing of the due times."""
 
-    # Evenly.
+    # Equal gaps between due times.
     CONSTANT = "constant"
-    # With exponentially distributed gaps, from the plan's seed.
+    # Exponentially distributed gaps, drawn from the plan's seed.
     POISSON = "poisson"
 
 
 class BookKeeping(StrEnum):
-    """What a service's books can answer."""
+    """How detailed a service's books are."""
 
-    # Every connection.
+    # The service counts for each connection.
     CONNECTIONS = "connections"
-    # Only sums over all connections, and of those only what its counters show.
+    # The service has only sums over all connections, and only those that its counters show.
     TOTALS = "totals"
-    # Nothing: the service has no counters that could be read.
+    # The service has no counters that can be read.
     NONE = "none"
 
 
 class BoundBy(StrEnum):
-    """What limited a closed-loop trial or one of sessions."""
+    """What limited a trial with a closed loop or with sessions."""
 
-    # The service used up its CPU: the figure is its capacity.
+    # The service used up its CPU, so the figure is its capacity.
     SERVICE = "service"
-    # The generator did: the figure is a lower bound, printed with `>=`.
+    # The generator used up its CPU, so the figure is a lower bound, printed with `>=`.
     GENERATOR = "generator"
-    # Both did.
+    # Service and generator both used up their CPU.
     BOTH = "both"
-    # Neither did: look for a lock, a window, a single-threaded stage.
+    # Neither used up its CPU; the limit may be a lock, a flow-control window or a single-threaded stage.
     NEITHER = "neither"
-    # The inference simulator behind the service did: the figure says nothing about the service.
+    # The inference simulator used up its CPU, so the figure says nothing about the service.
     INFERENCE = "inference"
 
 
 class CaseStatus(StrEnum):
-    """What became of a case."""
+    """Outcome of a conformance case."""
 
-    # As the contract says.
+    # The service behaves as the contract requires.
     PASSED = "passed"
-    # Not as the contract says.
+    # The service differs from the contract.
     FAILED = "failed"
-    # Not as the contract says, as the registry declares.
+    # The service differs from the contract in a way that the registry declares.
     EXCEPTED = "excepted"
-    # Not run.
+    # The case didn't run.
     SKIPPED = "skipped"
 
 
 class ContractOutcome(StrEnum):
-    """How a check ended."""
+    """Outcome of a conformance check."""
 
-    # No case failed.
+    # No case failed; some may be excepted or skipped.
     PASSED = "passed"
-    # A case failed.
+    # At least one case failed.
     FAILED = "failed"
-    # Nothing could be checked.
+    # No case could be checked.
     NOT_CHECKED = "not-checked"
 
 
 class Edge(StrEnum):
-    """What failing an objective looks like."""
+    """Kind of the failure of an objective."""
 
-    # Too slow and nothing lost: more time would have done.
+    # Messages were too slow but none was lost: a longer limit would have passed.
     LATENCY = "latency"
     # Messages, connections or the service itself failed.
     ERRORS = "errors"
 
 
 class PlainFigure(StrEnum):
-    """A figure that an objective can judge."""
+    """A figure that an objective compares."""
 
     # Delivered messages per second in the window.
     DELIVERED_PER_SECOND = "delivered_per_second"
-    # Share of messages (or connection attempts) that failed: dropped, wrong, lost, unsent.
+    # Share of the messages (or connection attempts) that were dropped, wrong, lost or unsent, 0 to 1.
     FAILED_SHARE = "failed_share"
-    # Failures in the window for each reply received in it: error frames, wrong replies, sessions that ended; each once.
+    # Failures in the window per reply received in it. Error frames, wrong replies and sessions that ended count once
+    # each.
     ERROR_SHARE = "error_share"
     # Service CPU seconds per million messages received in the window.
     SERVICE_CPU_SECONDS_PER_MILLION = "service_cpu_seconds_per_million"
@@ -94,141 +95,139 @@ class PlainFigure(StrEnum):
 
 
 class PodRole(StrEnum):
-    """What a pod did."""
+    """What a pod ran."""
 
-    # It ran the service under test.
+    # The service under test.
     SERVICE = "service"
-    # It ran a companion: a program that belongs to the service under test, and whose CPU counts as the service's.
+    # A companion: another program of the service under test, whose CPU counts as the service's.
     COMPANION = "companion"
-    # It ran the inference simulator behind the service.
+    # The inference simulator behind the service.
     INFERENCE = "inference"
-    # It ran a worker.
+    # A load generator worker.
     WORKER = "worker"
 
 
 class ReasonKind(StrEnum):
     """The rules of `docs/METHODOLOGY.md`, "Validity"."""
 
-    # The books don't balance.
+    # An equation between the counters doesn't hold.
     UNACCOUNTED = "unaccounted"
-    # A worker didn't deliver a result.
+    # A worker delivered no result.
     WORKERS_MISSING = "workers_missing"
-    # Workers started too far apart.
+    # The workers' starts are further apart than allowed.
     START_SKEW = "start_skew"
-    # The generator sent too late.
+    # The generator sent messages later than allowed.
     GENERATOR_LATE = "generator_late"
-    # The generator ran out of CPU.
+    # The generator used more CPU than allowed or was throttled.
     GENERATOR_CPU = "generator_cpu"
-    # Too little of the schedule was sent.
+    # Too small a share of the schedule was sent.
     SEND_RATE = "send_rate"
-    # The inference simulator ran out of CPU: what was measured is not the service's.
+    # The inference simulator used more CPU than allowed or was throttled, so the figures are not the service's.
     INFERENCE_CPU = "inference_cpu"
-    # The service process died or was replaced during the trial.
+    # The service process ended or was replaced during the trial.
     SERVICE_RESTARTED = "service_restarted"
-    # A clock jumped.
+    # A worker's clock jumped.
     CLOCK_STEP = "clock_step"
-    # The service's counters were not read at the window's edges.
+    # The service's counters were not read at the start and the end of the window.
     READING_LATE = "reading_late"
-    # Too few samples for an objective's percentile.
+    # The window has too few samples for the percentile of an objective.
     WINDOW_SHORT = "window_short"
     # The service failed its protocol check.
     CONFORMANCE = "conformance"
-    # A CPU was shared although the plan asked for it exclusively.
+    # A CPU was shared although the plan asked for an exclusive one.
     ISOLATION = "isolation"
 
 
 class RunState(StrEnum):
-    """How a run stands."""
+    """State of a run."""
 
-    # Climbing, or interrupted.
+    # The run is under way, or was interrupted.
     RUNNING = "running"
     # All trials have ended.
     FINISHED = "finished"
-    # Given up, with finished trials kept.
+    # Ended early; the finished trials are kept.
     FAILED = "failed"
     # Replaced by a newer run.
     SUPERSEDED = "superseded"
 
 
 class SearchOver(StrEnum):
-    """What grows in a search."""
+    """The quantity that a search varies."""
 
-    # Connections, or sessions.
+    # The number of connections or sessions.
     CONNECTIONS = "connections"
     # The rate of an open load over all connections, in messages per second.
     RATE_PER_SECOND = "rate_per_second"
 
 
 class SearchStart(StrEnum):
-    """Where a search begins."""
+    """The load at which a search begins."""
 
-    # At the smallest load, so that a service never sees a load far above its capacity.
+    # The smallest load, so that a service never receives a load far above its capacity.
     LOW = "low"
-    # At the largest load, then at what came through of it.
+    # The largest load, and then that load less its losses.
     HIGH = "high"
 
 
 class SearchStep(StrEnum):
     """A part of a search."""
 
-    # It looks for the bounds, on one service process.
+    # The search looks for the bounds, on one service process.
     BOUNDS = "bounds"
-    # It confirms them, on fresh ones.
+    # The search confirms the bounds, on fresh service processes.
     CONFIRM = "confirm"
 
 
 class ServiceProcess(StrEnum):
-    """When the service process is replaced by a fresh one."""
+    """When a fresh service process replaces the current one."""
 
     # At the start of each tier.
     TIER = "tier"
-    # Before each trial: repeats then vary over processes too (Kalibera & Jones, ISMM 2013).
+    # Before each trial. Repeats then also vary over processes (Kalibera & Jones, ISMM 2013).
     REPEAT = "repeat"
 
 
 class TimelineStep(StrEnum):
-    """What was done."""
+    """What the operator did."""
 
-    # From the operator's start (or the order to climb) to the first step.
+    # From the operator's start (or the command to climb) to the first step.
     PREPARE = "prepare"
-    # A service was started, until it was ready.
+    # From the start of a service until it is ready.
     START_SERVICE = "start-service"
-    # Workers were started, until all had registered.
+    # From the start of the workers until all have registered.
     START_WORKERS = "start-workers"
-    # A trial, from the reading before it to the one after its drain.
+    # A trial, from the reading before it to the reading after its drain.
     TRIAL = "trial"
-    # A trial that came to nothing.
+    # A trial that ended without a result.
     INTERRUPTED = "interrupted"
-    # Workers were stopped.
+    # The end of the workers, ordered by the operator.
     STOP_WORKERS = "stop-workers"
-    # A service was stopped.
+    # The end of a service, ordered by the operator.
     STOP_SERVICE = "stop-service"
 
 
 class Witness(StrEnum):
-    """Who says that a message arrived."""
+    """The party that confirms that a message arrived."""
 
-    # Counted inside the application that received it.
+    # The application that received the message counts it.
     APPLICATION = "application"
-    # The answer proves it.
+    # The reply to the message proves it.
     REPLY = "reply"
-    # The worker's own connection received it, and its number follows the one before: a service published it.
+    # The worker's own connection received a message that the service published, and its sequence number shows gaps.
     RECEIVER = "receiver"
-    # Nobody: no throughput figure is published.
+    # No party confirms it, so no throughput figure is published.
     NONE = "none"
 
 
 @dataclass(frozen=True)
 class ApplicationStats:
-    """What the application counted, inside the loop that received the messages. This is the witness of
-    `application`.
-    """
+    """Counts that the application takes in the loop that receives the messages. They are the witness `application`."""
 
-    # Messages whose connection, type and data were read.
+    # Messages whose connection, type and data the application has read.
     delivered: int
-    # Sum of the sequence numbers found in them, modulo 2^64.
+    # Sum of the sequence numbers in those messages, modulo 2^64.
     sequence_sum: int
-    # Messages that carried no sequence number.
+    # Messages without a sequence number.
     unnumbered: int
 
 
@@ -236,48 +235,49 @@ class ApplicationStats:
 class Assignment:
     """What one worker does in one trial."""
 
-    # The run's id.
+    # Id of the run.
     run: str
-    # The trial.
+    # Id of the trial.
     trial: TrialId
-    # Counts from 1; a trial that was interrupted is tried again under the next number.
+    # Number of the attempt, from 1. An interrupted trial is repeated under the next number.
     attempt: int
-    # This worker's index, from 0.
+    # Index of this worker, from 0.
     worker: int
-    # How many workers share the trial.
+    # Number of workers that share the trial.
     workers: int
-    # Where the service listens, `host:port`.
+    # Address of the service, `host:port`.
     address: str
-    # This worker's connections.
+    # Number of connections of this worker.
     connections: int
-    # Index of its first connection among those of all workers.
+    # Index of the worker's first connection among the connections of all workers.
     first_connection: int
-    # Seed of the trial's schedules; a worker mixes in its own index.
+    # Seed of the trial's schedules. Each worker mixes its own index into it.
     seed: int
-    # How load is offered. An open rate is this worker's share.
+    # How load is offered. The rate of an open load is this worker's share.
     load: Load
-    # What the messages are.
+    # Format, size and coalescing of the messages.
     message: Message
-    # Load before the window, in nanoseconds.
+    # Duration of the load before the window, in nanoseconds.
     warmup_ns: int
-    # The window, in nanoseconds.
+    # Length of the window, in nanoseconds.
     window_ns: int
-    # Longest wait for what is in flight after the window, in nanoseconds.
+    # Longest time to wait for messages in flight after the window, in nanoseconds.
     drain_ns: int
     _: KW_ONLY
-    # Keep the connections for the next assignment: it may ask for more or fewer of them. Only where the workload's
-    # connections are at rest after a drain.
+    # Keep the connections open for the next assignment, which may ask for more or fewer. Set only for workloads whose
+    # connections are idle after a drain.
     keep_connections: bool = False
-    # A reply that takes longer, in nanoseconds, is `late` in place of `delivered`; absent without such an objective.
+    # Reply time in nanoseconds above which a message counts as `late` instead of `delivered`; absent without such an
+    # objective.
     late_after_ns: int | None = None
-    # Check the service's protocol before the load and after it, on connections of the check's own. Worker 0 does; off
-    # for a service that only swallows what it is sent.
+    # Check the service's protocol before and after the load, on separate connections. Only worker 0 does it. Off for a
+    # service that only discards what it receives.
     protocol_check: bool = False
-    # Write a raw row for each reply of the window and upload them (`PUT /v1/workers/{worker}/samples`), where the
-    # workload has rows.
+    # Write one raw row for each reply in the window and upload them (`PUT /v1/workers/{worker}/samples`), if the
+    # workload supports it.
     samples: bool = False
-    # Settings of the service that a worker of its protocol has to know, by variable (`told` in
-    # `services/services.toml`), as far as the registry and the plan set them.
+    # Settings of the service that its worker needs, by environment variable. They are the variables listed as `told` in
+    # `services/services.toml` that the registry or the plan sets.
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -285,169 +285,174 @@ class Assignment:
 class Books:
     """All equations of a trial."""
 
-    # Over the whole trial.
+    # Equations over the whole trial.
     equations: list[Equation]
     _: KW_ONLY
-    # Per connection; absent where the service keeps no books per connection.
+    # The comparison of single connections; absent if the service has no books for each connection.
     connections: ConnectionCheck | None = None
 
 
 @dataclass(frozen=True)
 class ByteStats:
-    """Bytes on the wire."""
+    """Bytes of WebSocket frames, headers included."""
 
-    # Read from sockets after the upgrade.
+    # Bytes read from sockets after the upgrade.
     received: int
-    # Written to sockets after the upgrade.
+    # Bytes written to sockets after the upgrade.
     sent: int
 
 
 @dataclass(frozen=True)
 class Conformance:
-    """The protocol check of the service, made on a connection of its own before the first connection of the load and
-    after the last answer.
+    """The protocol check of the service, made on separate connections before the load's first connection and after
+    the last reply.
     """
 
-    # What was wrong before; empty when nothing was.
+    # Findings before the load; empty if the check passed.
     before: list[str]
-    # What was wrong after.
+    # Findings after the load; empty if the check passed.
     after: list[str]
     _: KW_ONLY
-    # Messages of the check that were answered, where the service counts answers: `messages` of the result doesn't count
-    # them.
+    # Number of the check's messages that were answered, if the service counts replies. `messages` of the result doesn't
+    # count them.
     answered: int = 0
-    # Messages of the check that the service dropped and reported, by reason, where it counts answers.
+    # The check's messages that the service dropped and reported, by reason, if the service counts replies.
     dropped: dict[str, int] = field(default_factory=dict)
-    # Connections that the check opened beside those of the load: `connections` of the result doesn't count them, but
-    # its `books` have them, with nothing but unnumbered messages.
+    # Number of connections that the check opened. `connections` of the result doesn't count them, but `books` lists
+    # them, with unnumbered messages only.
     opened: int = 0
 
 
 @dataclass(frozen=True)
 class ConnectionBook:
-    """A service's books on one connection."""
+    """A service's counts of one connection."""
 
-    # The id that the service told the client.
+    # The id that the service has sent to the client.
     id: str
-    # Whether it is open.
+    # Whether the connection is open.
     open: bool
-    # Data messages taken from its socket.
+    # Data messages read from the connection's socket.
     received: int
-    # Of those, answered by the service itself.
+    # Messages, among those received, that the service itself answered or handled.
     consumed: int
-    # Of those, not handed to the application, all reasons together.
+    # Messages, among those received, that were dropped before the application got them, for any reason.
     dropped: int
     _: KW_ONLY
-    # What the application counted for this connection.
+    # The application's counts for this connection; absent if messages reach no application.
     application: ApplicationStats | None = None
-    # Data messages for it that no socket took, all reasons together.
+    # Data messages for the connection that its socket didn't accept, for any reason; absent if the service doesn't
+    # count them.
     send_dropped: int | None = None
-    # Data messages that its socket took whole, the service's own included. Absent: the service doesn't count them.
+    # Data messages that the socket accepted completely, including the service's own; absent if the service doesn't
+    # count them.
     sent: int | None = None
 
 
 @dataclass(frozen=True)
 class ConnectionBooks:
-    """`GET /stats/connections`: one entry per connection since the last reading of a closed one. A closed
-    connection's entry is kept until it was fetched once.
+    """`GET /stats/connections`: one entry for each open connection, and one for each closed connection that hasn't
+    been fetched since it closed. The entry of a closed connection is returned once.
     """
 
-    # The entries, in no order.
+    # The entries, in no particular order.
     connections: list[ConnectionBook]
 
 
 @dataclass(frozen=True)
 class ConnectionCheck:
-    """The per-connection comparison."""
+    """The comparison of both sides' books, connection by connection."""
 
-    # Connections compared.
+    # Number of connections compared.
     compared: int
-    # Connections on which the sides differ, or that one side doesn't know.
+    # Number of connections whose books differ or that only one side knows.
     mismatched: int
-    # The first few, in words.
+    # Descriptions of the first mismatches.
     examples: list[str]
 
 
 @dataclass(frozen=True)
 class ConnectionCounts:
-    """Connections over a whole trial. `attempted = open + sum(failed)`; `closed_early` of the open ones didn't last."""
+    """Connection counts of a whole trial. `attempted = open + sum(failed)`; `closed_early` counts some of the open
+    ones.
+    """
 
-    # Attempts.
+    # Connection attempts.
     attempted: int
-    # Reached the protocol's "ready".
+    # Connections that reached the protocol's ready state.
     open: int
-    # Failed before that, by reason.
+    # Attempts that failed before that, by reason.
     failed: dict[str, int]
-    # Ended before the worker closed them, by reason.
+    # Open connections that ended before the worker closed them, by reason.
     closed_early: dict[str, int]
 
 
 @dataclass(frozen=True)
 class ConnectionStats:
-    """How connections ended up."""
+    """Counts of connections by state and outcome."""
 
-    # Upgraded and registered.
+    # Connections that were upgraded and registered.
     accepted: int
-    # Open now.
+    # Connections that are open now.
     open: int
-    # Closed, by reason.
+    # Connections that have ended, by reason.
     closed: dict[str, int]
-    # Refused, by reason.
+    # Connections that were refused, by reason.
     rejected: dict[str, int]
 
 
 @dataclass(frozen=True)
 class ContractCase:
-    """One case."""
+    """One conformance case and its outcome."""
 
-    # Its name.
+    # Name of the case.
     name: str
-    # What became of it.
+    # Outcome of the case.
     status: CaseStatus
     _: KW_ONLY
-    # What the contract asks for; absent where it wasn't run.
+    # Behaviour that the contract requires; absent if the case didn't run.
     expected: str | None = None
-    # Why it was skipped.
+    # Why the case was skipped; absent if it ran.
     reason: str | None = None
-    # What was seen; absent where it wasn't run.
+    # Behaviour that was observed; absent if the case didn't run.
     seen: str | None = None
 
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """One run of the program."""
+    """One run of the conformance program."""
 
-    # When it began, RFC 3339.
+    # Start time, RFC 3339.
     at: str
-    # How it ended.
+    # Outcome of the check.
     outcome: ContractOutcome
-    # Each case; empty where nothing could be checked.
+    # The outcome of each case; empty if no case could be checked.
     cases: list[ContractCase]
     _: KW_ONLY
-    # Why nothing could be checked; absent where it could.
+    # Why no case could be checked; absent if cases were checked.
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class ContractFile:
-    """What became of a service's contract."""
+    """The conformance checks of one service."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The service.
+    # Name of the service in the registry.
     service: str
-    # The program that checks it: `conformance` of its protocol in the registry.
+    # Program that runs the checks: `conformance` of the service's protocol in the registry.
     program: str
-    # How much of the contract it checks, as its `--level` spells it.
+    # Level of the checks, as the program's `--level` spells it.
     level: str
     _: KW_ONLY
-    # The check after the last trial; absent until then, and where nothing was measured.
+    # The check after the last trial; absent before that, and if nothing was measured.
     after: ContractCheck | None = None
     # The check before the first trial.
     before: ContractCheck | None = None
-    # Exceptions that the registry declares, used at this level or not: what the service does instead, by case.
+    # Exceptions that the registry declares, by case, with what the service does instead. Some may not apply at this
+    # level.
     exceptions: dict[str, str] = field(default_factory=dict)
-    # Why nothing was checked; absent where it was.
+    # Why no check ran; absent if one ran.
     left_out: str | None = None
 
 
@@ -455,110 +460,110 @@ class ContractFile:
 class CpuShape:
     """How much CPU one process of a role may use."""
 
-    # CPUs; a fraction needs a cgroup that can be written.
+    # Number of CPUs. A fraction needs a writable cgroup.
     cpus: float
 
 
 @dataclass(frozen=True)
 class CpuShapes:
-    """CPU given to each role."""
+    """CPUs of each role."""
 
     _: KW_ONLY
-    # The inference simulator behind a speech-to-text gateway.
+    # CPUs of the inference simulator behind a speech-to-text gateway.
     inference: CpuShape = field(default_factory=lambda: CpuShape(cpus=1.0))
-    # The service under test.
+    # CPUs of the service under test.
     service: CpuShape = field(default_factory=lambda: CpuShape(cpus=1.0))
-    # Each worker.
+    # CPUs of each worker.
     worker: CpuShape = field(default_factory=lambda: CpuShape(cpus=1.0))
 
 
 @dataclass(frozen=True)
 class Cpus:
-    """CPUs that each side of a trial could have used."""
+    """CPUs that each side of a trial could use."""
 
-    # CPUs that all workers have together.
+    # CPUs of all workers together.
     workers: float
     _: KW_ONLY
-    # Why the service did not have its CPUs to itself although the plan asked for it; absent when it had.
+    # Why the service shared its CPUs although the plan asked for exclusive ones; absent if it had its own.
     isolation: str | None = None
-    # CPUs that service and inference have together; absent where they share none.
+    # CPUs that the service and the inference simulator share; absent if they share none.
     shared_with_inference: float | None = None
-    # Workers and service run on the same CPUs: what one of them uses the other can't.
+    # Workers and service run on the same CPUs, so CPU that one side uses is not available to the other.
     shared_with_service: bool = False
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One machine, as far as it shapes a result."""
+    """One machine: the properties that influence a result."""
 
-    # Host name.
+    # Host name of the machine.
     host: str
-    # Kernel release.
+    # Kernel release, as in `uname -r`.
     kernel: str
-    # CPU model.
+    # Model name of the CPU, from `/proc/cpuinfo`.
     cpu_model: str
-    # CPUs of the machine.
+    # Number of CPUs of the machine.
     cpus: int
     # CPUs on which this process may run, as the kernel lists them (`0-1`).
     cpus_allowed: str
-    # Memory, in bytes.
+    # Total memory, in bytes.
     memory_bytes: int
-    # Whether the kernel runs under a hypervisor.
+    # Whether a hypervisor runs below the kernel (CPU flag `hypervisor`).
     virtualised: bool
-    # Default TCP congestion control.
+    # Default TCP congestion control (`net.ipv4.tcp_congestion_control`).
     congestion_control: str
-    # `net.core.somaxconn`.
+    # Limit of a listen queue, `net.core.somaxconn`.
     somaxconn: str
-    # `net.ipv4.ip_local_port_range`.
+    # Local ports of outgoing connections, `net.ipv4.ip_local_port_range`.
     port_range: str
-    # `net.ipv4.tcp_rmem`.
+    # Minimum, default and maximum TCP receive buffer in bytes, `net.ipv4.tcp_rmem`.
     tcp_rmem: str
-    # `net.ipv4.tcp_wmem`.
+    # Minimum, default and maximum TCP send buffer in bytes, `net.ipv4.tcp_wmem`.
     tcp_wmem: str
-    # Highest number of open files that this process may raise its limit to.
+    # Hard limit of open files of this process.
     open_files: int
 
 
 @dataclass(frozen=True)
 class Equation:
-    """One equation with both sides as counted."""
+    """One equation, with the counts of both sides."""
 
-    # In words: `sent = delivered + dropped`.
+    # The equation as text, for example `sent = delivered + dropped`.
     name: str
-    # The left side.
+    # Value of the left side.
     left: int
-    # The right side, summed.
+    # Value of the right side: the sum of its terms.
     right: int
-    # The terms of the right side.
+    # Name and value of each term of the right side.
     terms: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class ErrorSample:
-    """An error frame, without what differs from batch to batch."""
+    """An error frame, without the fields that differ from batch to batch."""
 
-    # Where in the gateway it happened.
+    # The gateway's stage in which the error occurred.
     stage: str
-    # What happened.
+    # Kind of the error, for programs.
     kind: str
-    # The same for people.
+    # Description of the error, for people.
     message: str
     # Whether a later request may succeed.
     retryable: bool
     _: KW_ONLY
-    # HTTP status of inference, where there was one.
+    # HTTP status of the inference response; absent if there was none.
     inference_status: int | None = None
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`), each counted once, where
-    it happened.
+    """Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`). Each failure counts
+    once, where it occurred.
     """
 
-    # In the measured window.
+    # Failures in the measured window.
     window: dict[str, int]
-    # Before or after it.
+    # Failures before or after the window.
     outside: dict[str, int]
 
 
@@ -566,10 +571,10 @@ class Failures:
 class PercentileMs:
     """"""
 
-    # The histogram's name without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`, `oldest`,
-    # `flush_lateness`.
+    # Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
+    # `oldest`, `flush_lateness`.
     histogram: str
-    # 0 to 100.
+    # Percentile, from 0 to 100.
     percentile: float
 
 
@@ -582,252 +587,257 @@ class FigurePercentileMs:
 
 @dataclass(frozen=True)
 class Figures:
-    """Rates and costs of the window. A field that makes no sense for the workload is absent."""
+    """Rates and costs in the window. A figure that has no meaning for the workload is absent."""
 
-    # Seconds of the window.
+    # Length of the window, in seconds.
     window_seconds: float
     _: KW_ONLY
-    # Connections opened per second (storms).
+    # Connections opened per second (connection storms).
     accepted_per_second: float | None = None
-    # Bytes that published messages brought to the workers per second, headers included.
+    # Bytes per second that the workers read in frames of published messages, headers included.
     bytes_read_per_second: float | None = None
-    # Delivered per second, says the witness.
+    # Messages per second that the witness confirms as delivered.
     delivered_per_second: float | None = None
-    # Dropped by the service per second.
+    # Messages per second that the service dropped.
     dropped_per_second: float | None = None
-    # Scheduled per second.
+    # Messages due per second, by the schedule.
     due_per_second: float | None = None
     # Failures in the window per reply received in it.
     error_share: float | None = None
-    # Share of attempts or messages that failed.
+    # Share of messages or of connection attempts that failed, 0 to 1: the larger of the two.
     failed_share: float | None = None
     # CPU seconds that the inference simulator used in the window.
     inference_cpu_seconds: float | None = None
-    # Share of its CPU limit that the inference simulator used.
+    # Share of its CPU limit that the inference simulator used, as a fraction.
     inference_cpu_share: float | None = None
     # Published messages per read system call of the workers.
     messages_per_read: float | None = None
-    # Messages per write system call.
+    # Messages per write system call of the workers.
     messages_per_write: float | None = None
-    # Messages that a service published per second, by its publisher's own count.
+    # Messages per second that the service published, by its publisher's counter.
     published_per_second: float | None = None
-    # Received by the service per second, from its own counters.
+    # Messages per second that the service received, from its own counters.
     received_per_second: float | None = None
-    # Replies received per second.
+    # Replies per second that the workers received.
     replies_per_second: float | None = None
-    # (that - resident memory before the first connection) / open connections, in bytes.
+    # Memory per open connection, in bytes: the growth of resident memory since before the first connection, divided by
+    # the number of open connections.
     service_bytes_per_connection: float | None = None
-    # CPU seconds that the service used in the window, its companions included.
+    # CPU seconds that the service and its companions used in the window.
     service_cpu_seconds: float | None = None
-    # Service CPU seconds per million messages delivered (or, without a witness, received).
+    # Service CPU seconds per million messages delivered (received, if nothing counts the deliveries).
     service_cpu_seconds_per_million: float | None = None
-    # Share of its CPU limit that the service used; with companions that of the busiest of them.
+    # Share of its CPU limit that the service used, as a fraction. With companions it is the largest share of any of
+    # them.
     service_cpu_share: float | None = None
     # Resident memory of the service with the tier's connections open, in bytes.
     service_rss_bytes: int | None = None
     # CPU seconds that all workers used in the window.
     worker_cpu_seconds: float | None = None
-    # Worker CPU seconds per million messages sent, or received where a service publishes.
+    # Worker CPU seconds per million messages sent, or received if the service publishes.
     worker_cpu_seconds_per_million: float | None = None
-    # Share of its CPU limit that the busiest worker used.
+    # Share of its CPU limit that the busiest worker used, as a fraction.
     worker_cpu_share: float | None = None
-    # Client-written per second: never a throughput figure.
+    # Messages per second that the workers wrote to sockets; never published as throughput.
     written_per_second: float | None = None
 
 
 @dataclass(frozen=True)
 class GoalBounds:
-    """The relevant bounds of one objective."""
+    """The bounds that decide one objective."""
 
-    # The objective.
+    # The objective that the bounds belong to.
     objective: Objective
     _: KW_ONLY
     # Load × (1 - loss ratio at the quantile), at `lower`.
     conditional_throughput: float | None = None
-    # The largest load that meets it, below `upper`; absent when the smallest load doesn't.
+    # The largest load below `upper` that meets the objective; absent if the smallest load doesn't meet it.
     lower: int | None = None
-    # The smallest load that doesn't; absent when the largest that could be offered does.
+    # The smallest load that doesn't meet the objective; absent if the largest load that could be offered meets it.
     upper: int | None = None
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram as it travels."""
+    """A histogram as it appears in files and uploads."""
 
-    # V2 deflate, base64. Values are in the unit that ends the histogram's name (`_ns`).
+    # V2 histogram, deflated and base64-encoded. The suffix of the histogram's name is the unit of the values (`_ns`).
     v2: str
-    # Recorded values.
+    # Number of values in `v2`.
     count: int
-    # Values beyond `HIGHEST_NS`; they are not in `v2`.
+    # Number of values above `HIGHEST_NS`. They are not in `v2`.
     overflow: int
 
 
 @dataclass(frozen=True)
 class InferenceStats:
-    """A gateway's requests to the inference behind it."""
+    """Counts of a gateway's inference requests."""
 
-    # Requests begun.
+    # Requests started since the start of the process.
     requests: int
-    # Requests whose answer was passed on as a partial.
+    # Requests whose result was sent to the client as a partial.
     answered: int
     # Requests that failed, by the `kind` of the error frame.
     failed: dict[str, int]
-    # Requests whose connection was gone before they were answered.
+    # Requests whose connection ended before their response.
     abandoned: int
-    # Requests in flight now.
+    # Requests that are in flight now.
     in_flight: int
-    # Flush ticks that found a request in flight and left the audio where it was.
+    # Flush ticks that found a request in flight and therefore left the audio in the buffer.
     ticks_skipped: int
-    # Audio held in memory now, waiting or in flight, in bytes.
+    # Audio in memory now, waiting or in flight, in bytes.
     buffered_bytes: int
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Histograms of one second of the window."""
+    """The histograms of one interval of the window."""
 
-    # Nanoseconds from the window's start to this interval's.
+    # Start of the interval, in nanoseconds from the start of the window.
     start_ns: int
-    # Its length, in nanoseconds.
+    # Length of the interval, in nanoseconds.
     duration_ns: int
-    # As in `WorkerResult::histograms`.
+    # Histograms by name, as in `WorkerResult::histograms`.
     histograms: dict[str, Histogram]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One objective and what was seen."""
+    """One objective with the value of its figure."""
 
-    # The objective.
+    # The objective that was compared.
     objective: Objective
-    # Whether it holds.
+    # Whether the objective is met.
     passed: bool
     _: KW_ONLY
-    # The figure; absent when it could not be computed, which fails the objective.
+    # Value of the figure; absent if it could not be computed, which fails the objective.
     seen: float | None = None
 
 
 @dataclass(frozen=True)
 class LinkStats:
-    """What one kind of link carried. `published = sent + sum(dropped) + queued` where it is published, `sent =
-    received + lost` over all instances, and `received = delivered` where it is received. What else a kind of link
-    tells of itself is left out.
+    """Counters of one kind of link. `published = sent + sum(dropped) + queued` at the publishing instance, `sent =
+    received + lost` over all instances, and `received = delivered` at the receiving instance. Other fields that a
+    service reports for the link are ignored.
     """
 
-    # Publications handed to the link, once for each instance that they are for; once where they are for none.
+    # Publications handed to the link, counted once per destination instance, or once if there is no destination.
     published: int
-    # Of those, written to it.
+    # Publications, among those handed over, that were written to the link.
     sent: int
-    # Of those, not written, by reason.
+    # Publications, among those handed over, that were not written, by reason.
     dropped: dict[str, int]
-    # Publications taken from the link.
+    # Publications read from the link.
     received: int
-    # Of those, handed on to the receiving instance's own subscribers.
+    # Publications, among those received, that were handed to the receiving instance's own subscribers.
     delivered: int
-    # Publications that never came from the link, by the gap that they left in the sender's numbers.
+    # Publications that never arrived, counted from the gaps in the sender's sequence numbers.
     lost: int
     _: KW_ONLY
-    # Connections of it that are up now.
+    # Connections of the link that are up now.
     connected: int = 0
-    # Of those, waiting to be written.
+    # Publications, among those handed over, that wait to be written now.
     queued: int = 0
-    # How often a connection of it was made anew.
+    # Number of times that a connection of the link was re-established.
     reconnects: int = 0
 
 
 @dataclass(frozen=True)
 class LinksStats:
-    """`GET /stats/links`: what carries publications between the instances that a service consists of, all instances
-    together. Exact while nothing is published.
+    """`GET /stats/links`: the links that carry publications between the instances of a service, summed over the
+    instances. Exact while nothing is published.
     """
 
     _: KW_ONLY
-    # Connections of the instances to each other; absent where there are none.
+    # Connections between the instances; absent if there are none.
     cluster: LinkStats | None = None
-    # Redis; absent where it carries nothing.
+    # Redis; absent if it carries no publications.
     redis: LinkStats | None = None
 
 
 @dataclass(frozen=True)
 class LoadOpen:
-    """A schedule says when each message is due before the trial starts; latency counts from the due time."""
+    """A schedule fixes the due time of every message before the trial starts. Latency counts from the due time."""
 
     # Messages per second over all connections of all workers.
     rate_per_second: float
     _: KW_ONLY
     model: Literal["open"] = "open"
-    # How due times are spaced.
+    # Spacing of the due times.
     arrivals: Arrivals = Arrivals.CONSTANT
 
 
 @dataclass(frozen=True)
 class LoadClosed:
-    """Each connection sends its next message when the last was answered (or, in a flood, when the socket takes it)."""
+    """Each connection sends its next message when the reply to the last one arrives or, in a flood, when the socket
+    accepts it.
+    """
 
     _: KW_ONLY
     model: Literal["closed"] = "closed"
-    # Connection attempts in flight at once over all workers (storms).
+    # Largest number of connection attempts in flight over all workers (connection storms).
     in_flight: int = 256
-    # Messages per connection; absent means until the window ends.
+    # Messages per connection; absent means that connections send until the window ends.
     messages_per_connection: int | None = None
 
 
 @dataclass(frozen=True)
 class LoadSessions:
-    """Each session sends at the pace that its protocol fixes (speech: an audio frame every 20 ms), from its own
-    start until the window ends, whatever the service does. Latency counts from the due time, as in `open`.
+    """Each session sends at the pace that its protocol fixes (speech: one audio frame every 20 ms), from its own
+    start until the window ends, regardless of the service's replies. Latency counts from the due time, as in `open`.
     """
 
     _: KW_ONLY
     model: Literal["sessions"] = "sessions"
-    # Connection attempts in flight at once over all workers.
+    # Largest number of connection attempts in flight over all workers.
     in_flight: int = 256
-    # Seconds over which sessions start one after another, before the warm-up.
+    # Seconds before the warm-up over which sessions start one after another.
     ramp_seconds: float = 0.0
-    # Milliseconds by which that is stretched, so that sessions don't tick together, before the warm-up.
+    # Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step.
     spread_ms: float = 0.0
 
 
 @dataclass(frozen=True)
 class Message:
-    """What the messages are."""
+    """Format, size and coalescing of the messages."""
 
     _: KW_ONLY
-    # Messages handed to the socket in one write.
+    # Number of messages that one write hands to the socket.
     coalesce: int = 1
-    # Encoding, in the protocol's words: for WSE `json`, `msgpack` (`M:`) or `compressed` (`C:`).
+    # Encoding, by the protocol's name for it; WSE has `json`, `msgpack` (`M:`) and `compressed` (`C:`).
     format: str = "json"
-    # Bytes of the message before encoding, as the workload rounds it.
+    # Size of the message before encoding, in bytes; a workload may round it.
     size_bytes: int = 175
 
 
 @dataclass(frozen=True)
 class MessageCounts:
-    """Messages, each with exactly one outcome: `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and
-    `sent = due - unsent`. Where the worker receives what a service publishes, those are due that were published
-    between the first and the last message of a connection, once for each connection; the worker itself sends none,
-    and `lost` are those that nobody explains.
+    """Message counts. Each message has exactly one outcome: `due = delivered + late + wrong + sum(dropped) + lost +
+    unsent`, and `sent = due - unsent`. If the service publishes, the worker sends no messages. Then `due` counts the
+    messages published between the first and the last message of a connection, once for each connection, and `lost`
+    those whose absence no counter explains.
     """
 
-    # Scheduled, or offered by a closed loop.
+    # Messages that the schedule made due or a closed loop offered.
     due: int
-    # Handed to the socket in full.
+    # Messages handed to the socket completely.
     sent: int
-    # Arrived, says the witness. A worker whose witness is the application leaves 0: the operator fills it in.
+    # Messages whose arrival the witness confirms. A worker whose witness is the application reports 0, and the judge
+    # fills in the count.
     delivered: int
-    # Arrived, but after the objective's time.
+    # Messages that arrived later than the objective allows.
     late: int
-    # Answered wrongly.
+    # Messages with a wrong reply.
     wrong: int
-    # Dropped by the service and counted there, by reason.
+    # Messages that the service dropped and counted, by reason.
     dropped: dict[str, int]
-    # Sent and never accounted for.
+    # Messages that were sent and that no counter explains.
     lost: int
-    # Due but never handed to the socket.
+    # Messages that were due but never handed to the socket.
     unsent: int
-    # Answers that came twice; apart from outcomes.
+    # Replies that came twice. They are not an outcome.
     duplicates: int
-    # Answers out of order; apart from outcomes.
+    # Replies that came out of order. They are not an outcome.
     reorders: int
     # Bytes written to sockets, headers included.
     bytes_sent: int
@@ -837,23 +847,24 @@ class MessageCounts:
 
 @dataclass(frozen=True)
 class MessageStats:
-    """What became of messages. `received = consumed + delivered + sum(dropped) + queued`."""
+    """Counts of messages by outcome. `received = consumed + delivered + sum(dropped) + queued`."""
 
-    # Complete data messages taken from sockets.
+    # Complete data messages read from sockets.
     received: int
-    # Answered by the service itself (pings, hellos): they never concern the application.
+    # Messages that the service itself answered or handled, such as pings and `client_hello`. The application doesn't
+    # get them.
     consumed: int
-    # Handed to the application.
+    # Messages handed to the application.
     delivered: int
-    # Not handed over, by reason.
+    # Messages dropped before the application got them, by reason.
     dropped: dict[str, int]
-    # Waiting for the application.
+    # Messages that wait for the application now.
     queued: int
-    # Of those received: text that was malformed and reached the application as it was.
+    # Text messages, among those received, that were malformed and reached the application unchanged.
     malformed: int
     # Data messages handed to sockets.
     sent: int
-    # Meant to be sent but dropped, by reason.
+    # Data messages dropped instead of being handed to sockets, by reason.
     send_dropped: dict[str, int]
 
 
@@ -861,25 +872,26 @@ class MessageStats:
 class Objective:
     """One condition on a trial's figures."""
 
-    # What is judged.
+    # The figure that is compared.
     figure: Figure
     _: KW_ONLY
-    # The trial passes when the figure is at least this.
+    # The trial passes if the figure is at least this value.
     at_least: float | None = None
-    # The trial passes when the figure is at most this; the unit is in the figure's name.
+    # The trial passes if the figure is at most this value, in the unit that the figure's name states.
     at_most: float | None = None
 
 
 @dataclass(frozen=True)
 class Outside:
-    """A service that somebody else started. Its CPUs are not ladder's to give."""
+    """A service that ladder didn't start and whose CPUs it therefore doesn't set."""
 
-    # Where clients connect, `ws://host:port/path`.
+    # URL to which clients connect, `ws://host:port/path`.
     url: str
-    # Its metrics port, `host:port`.
+    # Address of the service's metrics port, `host:port`.
     metrics_address: str
     _: KW_ONLY
-    # Where `ladder evidence` beside it tells its CPU and memory, `host:port`; absent where they are not read.
+    # Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where they
+    # are not read.
     evidence_address: str | None = None
 
 
@@ -887,57 +899,57 @@ class Outside:
 class Pod:
     """One pod that took part in a trial."""
 
-    # Its name.
+    # Name of the pod.
     name: str
-    # What it did.
+    # What the pod ran.
     role: PodRole
-    # The machine on which it ran: the `host` of one of the run's machines.
+    # Name of the node, which is the `host` of one of the run's machines.
     node: str
-    # Its quality of service: only `Guaranteed` is promised its CPU.
+    # Quality of service class. Only `Guaranteed` pods are promised their CPU.
     qos_class: str
-    # CPUs on which it might run, as the kernel lists them; empty when it could not be asked.
+    # CPUs on which the pod may run, as the kernel lists them; empty if they could not be read.
     cpus_allowed: str
-    # The image, as it was asked for.
+    # The image that the pod's specification names.
     image: str
-    # The image that was run, by digest.
+    # Digest of the image that ran.
     image_digest: str
-    # Restarts of its container when the trial ended.
+    # Restarts of the container by the end of the trial.
     restarts: int
     _: KW_ONLY
-    # Which companion of the service it was; absent for all others.
+    # Name of the companion that the pod ran; absent for all other roles.
     companion: str | None = None
-    # CPU periods in which it was throttled during the trial (a worker: in the window); absent without a quota.
+    # CPU periods in which the pod was throttled during the trial (a worker: in the window); absent without a quota.
     throttled_periods: int | None = None
-    # The worker's index; absent for all others.
+    # Index of the worker; absent for all other roles.
     worker: int | None = None
 
 
 @dataclass(frozen=True)
 class ProcessReading:
-    """What the kernel says of a process."""
+    """CPU and memory of a process, from the kernel."""
 
-    # Its process id.
+    # Process id; a change means a restart.
     pid: int
-    # CPU used since its start, in nanoseconds.
+    # CPU time since the start of the process, in nanoseconds.
     cpu_ns: int
     # Resident memory, in bytes.
     rss_bytes: int
-    # CPUs that it may use.
+    # Number of CPUs that the process may use.
     cpu_limit: float
     _: KW_ONLY
-    # All CPU periods so far; absent where no quota is in force.
+    # All CPU periods so far; absent without a CPU quota.
     periods: int | None = None
-    # Throttled CPU periods so far; absent where no quota is in force.
+    # CPU periods so far in which the process was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 
 
 @dataclass(frozen=True)
 class ProcessStats:
-    """What the kernel says of one process of a service."""
+    """CPU and memory of one process, from the kernel."""
 
-    # Its process id.
+    # Process id as the kernel knows it.
     pid: int
-    # CPU used since its start, in nanoseconds.
+    # CPU time since the start of the process, in nanoseconds.
     cpu_ns: int
     # Resident memory, in bytes.
     rss_bytes: int
@@ -945,41 +957,39 @@ class ProcessStats:
 
 @dataclass(frozen=True)
 class ProcessesStats:
-    """`GET /stats/processes`: the processes of a service that consists of several, by what they do."""
+    """`GET /stats/processes`: the processes of a service that consists of several, by role."""
 
-    # By name: `publisher`, `subscriber`, `redis`.
+    # The processes by name: `publisher`, `subscriber`, `redis`.
     processes: dict[str, ProcessStats]
 
 
 @dataclass(frozen=True)
 class PublisherStats:
-    """`GET /stats/publisher`: what a service that publishes by itself has published. Exact while it publishes
-    nothing.
-    """
+    """`GET /stats/publisher`: counters of a service that publishes by itself. Exact while it publishes nothing."""
 
-    # How a message reaches its subscribers: `broadcast`, to every connection of the publisher's own server; `pubsub`
-    # and `cluster`, to a topic's subscribers on other instances too.
+    # How a message reaches its subscribers: `broadcast` reaches every connection of the publisher's own server;
+    # `pubsub` and `cluster` also reach a topic's subscribers on other instances.
     mode: str
-    # What holds it back: `schedule`; of a flood `engine`, `receivers`, `offer` or `none`.
+    # What limits the rate: `schedule`, or for a flood `engine`, `receivers`, `offer` or `none`.
     backpressure: str
-    # Whether it publishes now.
+    # Whether the service publishes now.
     publishing: bool
-    # Messages handed to the server, once each however many subscribers there are.
+    # Messages handed to the server. Each counts once, regardless of the number of subscribers.
     published: int
-    # Their payload in bytes, once each.
+    # Payload of those messages in bytes, counted once each.
     bytes: int
-    # Time in which it published, in seconds.
+    # Time in which the service has published, in seconds.
     publishing_seconds: float
     # Messages handed over more than 1 ms after they were due.
     late: int
-    # The latest of them, in microseconds.
+    # Largest delay of a message after its due time, in microseconds.
     lateness_max_us: int
     _: KW_ONLY
-    # Number of the first; absent before it.
+    # Sequence number of the first message; absent before it.
     first_sequence: int | None = None
-    # Number of the last; each has one more than the one before.
+    # Sequence number of the last message; absent before the first. Numbers increase by one.
     last_sequence: int | None = None
-    # Messages per second, each due at a time that is fixed before; absent for a flood.
+    # Messages per second, with due times fixed in advance; absent for a flood.
     rate_per_second: float | None = None
 
 
@@ -987,37 +997,37 @@ class PublisherStats:
 class Reading:
     """One reading of the service."""
 
-    # When, unix nanoseconds.
+    # Time of the reading, in nanoseconds since the Unix epoch.
     unix_ns: int
-    # Its own counters.
+    # The counters that the service reports.
     stats: ServiceStats
     _: KW_ONLY
-    # The companions that belong to it, at the same moment, by name: other instances, a broker. What stands above is the
-    # service's own process without them.
+    # The service's companions (other instances, a broker) at the same moment, by name. The fields above cover the
+    # service's own process only.
     companions: dict[str, ProcessReading] = field(default_factory=dict)
-    # CPUs that it may use.
+    # Number of CPUs that the service may use.
     cpu_limit: float | None = None
-    # CPU used since its start, in nanoseconds.
+    # CPU time since the start of the process, in nanoseconds.
     cpu_ns: int | None = None
-    # The inference simulator behind it at the same moment; absent where there is none or it can't be read.
+    # The inference simulator behind the service at the same moment; absent if there is none or it can't be read.
     inference: ProcessReading | None = None
-    # Memory that the kernel holds for sockets of the whole machine, in bytes; absent where nobody asked for it.
+    # Memory that the kernel holds for the sockets of the whole machine, in bytes; absent if it wasn't requested.
     kernel_bytes: int | None = None
-    # What carried that between its instances; absent where it consists of one.
+    # Counters of the links between the service's instances; absent if it has only one.
     links: LinksStats | None = None
-    # All CPU periods so far; absent where no quota is in force.
+    # All CPU periods so far; absent without a CPU quota.
     periods: int | None = None
-    # Its process id: another one means that it was restarted. This and the next three are absent where ladder didn't
+    # Process id of the service; a change means a restart. This field and the next three are absent if ladder didn't
     # start the service and can't read its process.
     pid: int | None = None
-    # Its processes by name, where it tells them apart. `cpu_ns` and `rss_bytes` are of all of them and of what started
-    # them.
+    # The service's processes by name, if it reports them. `cpu_ns` and `rss_bytes` cover all of them and the process
+    # that started them.
     processes: dict[str, ProcessStats] = field(default_factory=dict)
-    # What it has published; absent where it publishes nothing by itself.
+    # The publisher's counters; absent if the service doesn't publish by itself.
     publisher: PublisherStats | None = None
     # Resident memory, in bytes.
     rss_bytes: int | None = None
-    # Throttled CPU periods so far; absent where no quota is in force.
+    # CPU periods so far in which the service was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 
 
@@ -1025,38 +1035,38 @@ class Reading:
 class Reason:
     """Why a trial is invalid."""
 
-    # The rule.
+    # The rule that the trial breaks.
     kind: ReasonKind
-    # What was seen against what is allowed, in words.
+    # What was observed and what is allowed, as a sentence.
     detail: str
 
 
 @dataclass(frozen=True)
 class ReceiverBook:
-    """A worker's books on what one connection received of a service that publishes. `last - first + 1 = received +
-    missing`.
+    """A worker's counts of the messages that one connection received from a publishing service. `last - first + 1 =
+    received + missing`.
     """
 
-    # Numbers that it got, once each.
+    # Number of distinct sequence numbers received.
     received: int
-    # Numbers between first and last that never came.
+    # Sequence numbers between `first` and `last` that never arrived.
     missing: int
-    # Messages whose number it had already.
+    # Messages whose sequence number had arrived before.
     duplicated: int
-    # Messages that came after a higher number.
+    # Messages that arrived after a message with a higher number.
     reordered: int
-    # Messages that call themselves published and carry no number or no time.
+    # Messages of the published kind that carry no number or no time.
     wrong: int
-    # Messages that are not published ones: greetings, pings.
+    # Messages of other kinds: greetings, pings.
     others: int
-    # Whether it got a message that was due after the window: what was published in it has come or never will.
+    # Whether a message arrived that was due after the window. Then no message of the window can still be on its way.
     reached: bool
-    # Whether both sides said goodbye, so that all that was sent to it was read.
+    # Whether the close handshake was completed, so that the worker has read everything that was sent to it.
     closed: bool
     _: KW_ONLY
-    # Number of its first message; absent when it got none.
+    # Sequence number of the first message; absent if none arrived.
     first: int | None = None
-    # The highest number that it got.
+    # The highest sequence number received; absent if no message arrived.
     last: int | None = None
 
 
@@ -1064,190 +1074,191 @@ class ReceiverBook:
 class Run:
     """A run and the state of each of its trials."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The run's id, and its folder's name.
+    # The run's id, which is also the name of its folder.
     id: str
-    # When it started, RFC 3339.
+    # Start time, RFC 3339.
     started_at: str
-    # How it stands.
+    # State of the run.
     state: RunState
-    # The plan as it was when the run started; it doesn't change afterwards.
+    # The plan as it was at the start of the run. It doesn't change afterwards.
     plan: WirePlan
-    # The command line that started it.
+    # The command line that started the run.
     command: str
-    # Version of ws-ladder.
+    # Version of ws-ladder that started the run.
     version: str
-    # Commit of the checkout, with `+changes` when it had uncommitted ones; empty outside a checkout.
+    # Git commit of the checkout, with `+changes` if it had uncommitted changes; empty outside a checkout.
     commit: str
-    # Programs and their versions: services, generators, Python.
+    # Version of each program by name: services, generators, Python.
     versions: dict[str, str]
     # Every machine that took part.
     machines: list[Environment]
-    # Which CPUs each role had: `service: 0`, `worker: 1`.
+    # The CPUs of each role, as the kernel lists them: `service: 0`, `worker: 1`.
     cpu_roles: dict[str, str]
-    # Every trial of the plan, in climbing order; those of searches are added as they are decided.
+    # Every trial of the plan in climbing order. A search adds its trials as it decides them.
     trials: list[TrialEntry]
     _: KW_ONLY
-    # When it ended, RFC 3339.
+    # End time, RFC 3339; absent while the run isn't over.
     finished_at: str | None = None
-    # Lines of code of each service whose folder is in the checkout: neither blank nor only a comment, without tests.
+    # Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests.
     lines: dict[str, int] = field(default_factory=dict)
-    # Where the service was that ladder climbed without starting it; absent where ladder started its services.
+    # Addresses of a service that ladder climbed without starting it; absent where ladder started its services.
     outside: Outside | None = None
-    # The searches of the run, in order; empty when tiers are climbed.
+    # The searches of the run in order; empty if it climbs tiers.
     searches: list[Search] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Search:
-    """One search: for a service in a ladder."""
+    """One search: one service on one ladder."""
 
-    # The service.
+    # Name of the service in the registry.
     service: str
-    # The workload.
+    # Name of the workload.
     workload: str
-    # The ladder's variant.
+    # Variant of the ladder.
     variant: str
     _: KW_ONLY
-    # What it found; absent until it has.
+    # Outcome of the search; absent until the search has ended.
     found: SearchFound | None = None
 
 
 @dataclass(frozen=True)
 class SearchFound:
-    """What a search found: `confirmed ↔ borderline ↔ first solid fail`."""
+    """Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`."""
 
-    # The bounds for each objective, before they were confirmed.
+    # The bounds of each objective before the confirmation.
     goals: list[GoalBounds]
-    # Loads above it that passed one confirming trial and failed another; never in a headline.
+    # Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline.
     borderline: list[int]
-    # Nothing that could be offered failed: the capacity is `confirmed` or more (`>=`).
+    # No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`).
     at_least: bool
-    # The objectives that failed at the first solid fail (else at the smallest borderline load), the one missed by the
-    # largest factor first.
+    # The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the factor
+    # by which they were missed, largest first.
     gates: list[Objective]
     _: KW_ONLY
-    # What bound the trials there; the generator where it ended the way up before anything failed.
+    # What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
     bound_by: BoundBy | None = None
-    # The smallest conditional throughput of all goals: load × (1 - loss ratio at the quantile) at the lower bound.
-    # Services are compared by it.
+    # The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower
+    # bound. Services are compared by this figure.
     conditional_throughput: float | None = None
-    # The largest load that passed every confirming trial, below the first solid fail.
+    # The largest load below the first solid fail that passed every confirming trial.
     confirmed: int | None = None
-    # What failing looks like there.
+    # Kind of the failure at that load.
     edge: Edge | None = None
     # The smallest load that failed every confirming trial.
     first_solid_fail: int | None = None
-    # The smallest load that the generator could not offer: what is above was not searched.
+    # The smallest load that the generator could not offer. Loads above it were not tried.
     generator_limit: int | None = None
-    # The load at which trials stayed without a valid result, which ended the search or its confirmation early.
+    # The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early.
     given_up_at: int | None = None
 
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """What a search wants a trial for."""
+    """What a search needs a trial for."""
 
-    # Which part of the search asks for it.
+    # The part of the search that requested the trial.
     step: SearchStep
-    # Its window, in seconds.
+    # Length of the window, in seconds.
     window_seconds: float
     _: KW_ONLY
-    # The service ended by itself under this load: it failed it, although there is no result.
+    # The service process ended by itself under this load. That counts as a failure although there is no result.
     service_ended: bool = False
 
 
 @dataclass(frozen=True)
 class ServiceFile:
-    """`service.json`: the service's side of a trial, as it was read."""
+    """`service.json`: the service's side of a trial."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # Its counters, CPU and memory around the trial.
+    # Readings of the service's counters, CPU and memory.
     readings: ServiceReadings
     _: KW_ONLY
-    # Its books on each connection; absent where it keeps none.
+    # The service's counts of each connection; absent if it has none.
     connections: list[ConnectionBook] | None = None
 
 
 @dataclass(frozen=True)
 class ServiceReadings:
-    """Readings of the service around a trial."""
+    """Readings of the service before, during and after a trial."""
 
     _: KW_ONLY
-    # After the drain.
+    # After the drain, when the service has settled.
     after: Reading | None = None
-    # Before the workers connected.
+    # Before the workers connect.
     before: Reading | None = None
-    # Once all connections were open, before load started; absent where nobody asked for it.
+    # When all connections are open, before load starts; absent if the workload doesn't need it.
     open: Reading | None = None
-    # At the window's end.
+    # At the end of the window.
     window_end: Reading | None = None
-    # At the window's start.
+    # At the start of the window.
     window_start: Reading | None = None
 
 
 @dataclass(frozen=True)
 class ServiceStats:
-    """`GET /stats`: one consistent reading of the service's counters. All are monotonic since the process started."""
+    """`GET /stats`: one consistent reading of the service's counters. Counters only grow while the process runs."""
 
     # The service's name in the registry.
     service: str
-    # Its version.
+    # Version of the service.
     version: str
     # Seconds since the process started.
     uptime_seconds: float
-    # How connections ended up.
+    # Counts of connections by state and outcome.
     connections: ConnectionStats
-    # What became of messages.
+    # Counts of messages by outcome.
     messages: MessageStats
     # Bytes of WebSocket frames, headers included.
     bytes: ByteStats
     _: KW_ONLY
-    # What the application itself counted; absent where messages reach no application.
+    # The application's own counts; absent if messages reach no application.
     application: ApplicationStats | None = None
-    # What a gateway counted of its inference requests; absent where there are none.
+    # A gateway's counts of inference requests; absent for other services.
     inference: InferenceStats | None = None
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the judge and the driver have to know of a workload."""
+    """The rules that the judge and the driver apply to a workload."""
 
-    # Who says that a message arrived.
+    # The party that confirms that a message arrived.
     witness: Witness
     _: KW_ONLY
-    # The service counts answers: what it delivers, and what it drops by kind, is what the workers count as answered and
-    # as dropped of the same kind. So with gateways, whose answers come out of inference.
+    # The service counts replies. The workers' counts of answered messages, and of dropped messages by reason, must then
+    # equal the service's counts of delivered and dropped messages. This holds for gateways, whose replies come from
+    # inference.
     counts_answers: bool = False
-    # The histogram, without its unit, whose largest objective makes an answer `late`; absent where none does.
+    # Name, without its unit, of the histogram whose largest objective decides when a reply is `late`; absent if no
+    # reply can be late.
     late_by: str | None = None
-    # Connections are opened inside the window: none is open when load starts, and opening them is what is measured.
+    # Connections are opened inside the window and the workload measures the opening. None is open when load starts.
     opens_in_window: bool = False
-    # The `mode` in which the service's publisher must publish (`/stats/publisher`); absent where services don't
-    # publish.
+    # The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish.
     publishes_by: str | None = None
-    # Reasons of drops that no answer can report to a worker: those of a connection that has ended.
+    # Reasons of drops that no reply can report to a worker, because the connection has ended.
     unreported_drops: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits beyond which a trial is invalid. Defaults are those of `docs/METHODOLOGY.md`."""
+    """Limits beyond which a trial is invalid. `docs/METHODOLOGY.md` explains the default values."""
 
     _: KW_ONLY
-    # Share of its CPU above which a side counts as what bound a closed-loop flood.
+    # Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood.
     bound_share: float = 0.9
-    # Largest p99 of the generator's own delay, in milliseconds (open loop).
+    # Largest 99th percentile of the generator's own delay, in milliseconds (open loop).
     delay_p99_ms: float = 5.0
-    # Smallest share of the schedule that must have been sent (open loop).
+    # Smallest share of the scheduled messages that must have been sent, 0 to 1 (open loop).
     send_share: float = 0.995
     # Largest difference between the workers' actual starts, in milliseconds.
     start_skew_ms: float = 50.0
-    # Largest share of CPU periods in which a worker may be throttled (open loop).
+    # Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop).
     throttled_share: float = 0.01
-    # Largest share of its CPU limit that a worker may use (open loop).
+    # Largest share of its CPU limit that a worker may use, 0 to 1 (open loop).
     worker_cpu_share: float = 0.9
 
 
@@ -1255,14 +1266,14 @@ class Thresholds:
 class TimelineEntry:
     """One step of a climb."""
 
-    # What was done.
+    # What the operator did.
     step: TimelineStep
-    # When it began, unix nanoseconds.
+    # Start of the step, in nanoseconds since the Unix epoch.
     start_unix_ns: int
-    # When it ended, unix nanoseconds.
+    # End of the step, in nanoseconds since the Unix epoch.
     end_unix_ns: int
     _: KW_ONLY
-    # For which trial; absent where none was wanted any more.
+    # The trial that the step belongs to; absent if no trial remained.
     trial: TrialId | None = None
 
 
@@ -1270,82 +1281,82 @@ class TimelineEntry:
 class TrialEntry:
     """One trial of the run."""
 
-    # The trial; its folder is its `Display`.
+    # Id of the trial; its `Display` is the folder's name.
     trial: TrialId
-    # How it stands.
+    # State of the trial.
     state: TrialState
     _: KW_ONLY
-    # What a search wants it for; absent for a tier's trial.
+    # What a search needs the trial for; absent for a trial of a tier.
     search: SearchTrial | None = None
 
 
 @dataclass(frozen=True)
 class TrialFile:
-    """`trial.json`: what was asked of a trial, and on which terms it is judged."""
+    """`trial.json`: what a trial had to do, and on which terms it is judged."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The run's id.
+    # Id of the run.
     run: str
-    # The trial.
+    # Id of the trial.
     trial: TrialId
-    # The attempt.
+    # Number of the attempt, from 1.
     attempt: int
-    # When load started, unix nanoseconds.
+    # Start of the load, in nanoseconds since the Unix epoch.
     started_at_unix_ns: int
     # How load was offered, over all workers.
     load: Load
-    # What the messages were.
+    # Format, size and coalescing of the messages.
     message: Message
-    # What the trial must reach.
+    # Conditions that the trial must meet to pass.
     objectives: list[Objective]
-    # Limits beyond which it is invalid.
+    # Limits beyond which the trial is invalid.
     thresholds: Thresholds
-    # On which terms its workload is judged.
+    # The terms on which the workload is judged.
     terms: Terms
-    # What the service's books can answer.
+    # How detailed the service's books are.
     keeping: BookKeeping
-    # Workers that were to take part.
+    # Number of workers that were assigned to the trial.
     workers: int
-    # Length of the window by the plan, in nanoseconds.
+    # Planned length of the window, in nanoseconds.
     window_ns: int
-    # Connections that were open when load started: 0 where they are opened in the window.
+    # Connections that were open when load started; 0 where they are opened in the window.
     open_at_start: int
-    # Highest resident memory of the service that was seen, in bytes; 0 where its process can't be read.
+    # Highest resident memory of the service that was read, in bytes; 0 where its process can't be read.
     rss_peak_bytes: int
-    # CPUs that each side could have used.
+    # CPUs that each side could use.
     cpus: Cpus
-    # The command that repeats the trial.
+    # Command that repeats the trial.
     reproduce: str
     _: KW_ONLY
-    # Ids of connections that the service knew before the trial: those that no worker knows belong to other clients.
+    # Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
     others: list[str] = field(default_factory=list)
-    # The pods that took part; none on a single machine.
+    # The pods that took part; empty on a single machine.
     pods: list[Pod] = field(default_factory=list)
-    # Reasons against the trial that were found while it was measured.
+    # Reasons against the trial that were found during the measurement.
     problems: list[Reason] = field(default_factory=list)
-    # Resident memory of this service process before its first connection, in bytes; absent where it isn't known.
+    # Resident memory of this service process before its first connection, in bytes; absent if it isn't known.
     rss_at_rest_bytes: int | None = None
-    # Load before the window, in nanoseconds: until all of it is offered, and the warm-up after that; absent in bundles
-    # from before it was kept.
+    # Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.
+    # Absent in older bundles.
     warmup_ns: int | None = None
 
 
 @dataclass(frozen=True)
 class TrialId:
-    """Which trial, within a run."""
+    """Identifies a trial within a run."""
 
-    # The service's name in the registry.
+    # Name of the service in the registry.
     service: str
-    # The workload.
+    # Name of the workload.
     workload: str
-    # The ladder's variant.
+    # Variant of the ladder.
     variant: str
     # Connections or sessions; in a search over a rate, messages per second.
     tier: int
-    # Which service process of the tier, from 1.
+    # Number of the service process within the tier, from 1.
     process: int
-    # Which trial on that process, from 1.
+    # Number of the trial on that process, from 1.
     repeat: int
 
 
@@ -1353,56 +1364,57 @@ class TrialId:
 class TrialResult:
     """`result.json`: a trial, merged over its workers and judged."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The run's id.
+    # Id of the run.
     run: str
-    # The trial.
+    # Id of the trial.
     trial: TrialId
-    # The attempt that succeeded.
+    # Number of the attempt that succeeded, from 1.
     attempt: int
-    # When load started, unix nanoseconds.
+    # Start of the load, in nanoseconds since the Unix epoch.
     started_at_unix_ns: int
     # How load was offered, over all workers.
     load: Load
-    # What the messages were.
+    # Format, size and coalescing of the messages.
     message: Message
-    # Who says that a message arrived.
+    # The party that confirms that a message arrived.
     witness: Witness
-    # `valid`, or why not.
+    # Whether the result may be used, with the reasons if not.
     validity: Validity
-    # Sums over workers, completed from the service's side.
+    # Connection counts, summed over workers.
     connections: ConnectionCounts
-    # Sums over workers, completed from the service's side.
+    # Message counts, summed over workers and completed with the service's counts.
     messages: MessageCounts
-    # Rates and costs of the window.
+    # Rates and costs in the window.
     figures: Figures
-    # Percentiles that have enough samples, by histogram name: `p50` … `max`, in nanoseconds; `null` is printed `n/a`.
+    # Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
+    # few samples.
     percentiles: dict[str, dict[str, int | None]]
     # Merged histograms by name.
     histograms: dict[str, Histogram]
-    # The equations.
+    # The equations between the counters of workers and service.
     books: Books
-    # Readings of the service.
+    # Readings of the service's counters, CPU and memory.
     service: ServiceReadings
-    # How each worker fared, by index.
+    # Evidence of each worker, by index.
     workers: list[WorkerEvidence]
-    # Command that repeats this trial alone.
+    # Command that repeats only this trial.
     reproduce: str
     _: KW_ONLY
-    # What limited a closed-loop trial; absent for open ones.
+    # What limited a trial with a closed loop or with sessions; absent for open loops.
     bound_by: BoundBy | None = None
-    # Sums over workers.
+    # Failures by kind, summed over workers.
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
-    # The pods that took part; none on a single machine.
+    # The pods that took part; empty on a single machine.
     pods: list[Pod] = field(default_factory=list)
-    # Against the objectives; absent without objectives or when invalid.
+    # Comparison with the objectives; absent without objectives or if the trial is invalid.
     verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
 class TrialStatePending:
-    """Not started."""
+    """The trial has not started."""
 
     _: KW_ONLY
     state: Literal["pending"] = "pending"
@@ -1410,9 +1422,9 @@ class TrialStatePending:
 
 @dataclass(frozen=True)
 class TrialStateStarted:
-    """Started; after a crash it is run again."""
+    """The trial has started. After a crash of the operator it runs again."""
 
-    # Which attempt.
+    # Number of the attempt, from 1.
     attempt: int
     _: KW_ONLY
     state: Literal["started"] = "started"
@@ -1420,21 +1432,21 @@ class TrialStateStarted:
 
 @dataclass(frozen=True)
 class TrialStateFinished:
-    """`result.json` is there."""
+    """The trial's `result.json` exists."""
 
-    # Usable or not.
+    # Whether the result may be used.
     validity: Validity
     _: KW_ONLY
     state: Literal["finished"] = "finished"
-    # Passed its objectives; absent without a verdict.
+    # Whether the trial met its objectives; absent without a verdict.
     passed: bool | None = None
 
 
 @dataclass(frozen=True)
 class TrialStateFailed:
-    """It could not be measured: a row with its reason, not a missing line."""
+    """The trial could not be measured. It keeps its row, with the reason."""
 
-    # Why.
+    # Message that says why the trial could not be measured.
     reason: str
     _: KW_ONLY
     state: Literal["failed"] = "failed"
@@ -1442,7 +1454,7 @@ class TrialStateFailed:
 
 @dataclass(frozen=True)
 class ValidityValid:
-    """Usable."""
+    """The result may be used."""
 
     _: KW_ONLY
     state: Literal["valid"] = "valid"
@@ -1450,9 +1462,9 @@ class ValidityValid:
 
 @dataclass(frozen=True)
 class ValidityInvalid:
-    """Kept and shown, never in a headline."""
+    """The result is kept and shown but never appears in a headline."""
 
-    # Why; at least one.
+    # The broken rules; at least one.
     reasons: list[Reason]
     _: KW_ONLY
     state: Literal["invalid"] = "invalid"
@@ -1460,263 +1472,267 @@ class ValidityInvalid:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Against the objectives."""
+    """Comparison of a trial with its objectives."""
 
-    # Whether all objectives hold.
+    # Whether all objectives are met.
     passed: bool
-    # Each objective with what was seen.
+    # Each objective with the value of its figure.
     objectives: list[Judged]
 
 
 @dataclass(frozen=True)
 class WindowCounts:
-    """Counters over the measured window only, from the worker's side."""
+    """The worker's counts of the measured window."""
 
-    # Length, in nanoseconds, as it was.
+    # Actual length of the window, in nanoseconds.
     duration_ns: int
-    # Messages due in it.
+    # Messages due in the window.
     due: int
-    # Messages handed to sockets in it: "client-written", never a throughput figure.
+    # Messages handed to sockets in the window; never published as throughput.
     sent: int
-    # Answers received in it, or published messages.
+    # Replies, or published messages, received in the window.
     replies: int
-    # Write system calls in it.
+    # Write system calls in the window.
     writes: int
-    # CPU that the worker used in it, in nanoseconds, kernel included.
+    # CPU time that the worker used in the window, in user and kernel mode, in nanoseconds.
     cpu_ns: int
     _: KW_ONLY
-    # Messages that those answers are for: as many as `replies` where each answers one.
+    # Messages that those replies answer; equal to `replies` if each reply answers one message.
     answered: int = 0
-    # Bytes of the frames that became whole with those, headers included.
+    # Bytes of the frames that those reads completed, headers included.
     bytes_read: int = 0
-    # Read system calls that brought published messages in it; only where those are counted.
+    # Read system calls in the window that brought published messages; 0 if the workload doesn't count them.
     reads: int = 0
 
 
 @dataclass(frozen=True)
 class WireConfirm:
-    """How what a search found is confirmed: fresh service processes, long windows."""
+    """Confirmation of a search's bounds, with fresh service processes and long windows."""
 
     _: KW_ONLY
-    # Trials at a load: all pass, it is confirmed; all fail, it is a solid fail; else it is borderline.
+    # Trials at each load. If all pass, the load is confirmed; if all fail, it is a solid fail; otherwise it is
+    # borderline.
     repeats: int = 2
-    # The window, in seconds.
+    # Length of the window, in seconds.
     window_seconds: float = 45.0
 
 
 @dataclass(frozen=True)
 class WireLadder:
-    """One ladder: tiers of one workload in one variant."""
+    """One ladder: the tiers of one workload in one variant."""
 
-    # The workload's name, as the service's protocol lists it in `services/services.toml`.
+    # Name of the workload, as the service's protocol lists it in `services/services.toml`.
     workload: str
-    # How the load is offered.
+    # How load is offered.
     load: Load
     _: KW_ONLY
-    # Environment for the inference simulator behind the service on top of the registry's, for example `MODEL_DELAY_MS:
-    # "40"`.
+    # Environment variables of the inference simulator behind the service in addition to the registry's, for example
+    # `MODEL_DELAY_MS: "40"`.
     inference_env: dict[str, str] = field(default_factory=dict)
-    # What the messages are.
+    # Format, size and coalescing of the messages.
     message: Message = field(default_factory=Message)
-    # What a trial must reach to pass; no objective, no verdict.
+    # Conditions that a trial must meet to pass. Without objectives there is no verdict.
     objectives: list[Objective] = field(default_factory=list)
-    # Overrides the plan's repeats for this ladder.
+    # Replaces the plan's number of repeats for this ladder.
     repeats: int | None = None
-    # Processes of the service, each with an equal part of its CPUs and of the plan's workers, which load one each. More
-    # than one only where ladder starts the service itself, on one machine.
+    # Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
+    # worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
     replicas: int = 1
-    # Keep a raw row for each reply of the window (`workers/<index>.samples.csv.zst`), where the workload has rows.
+    # Keep one raw row for each reply in the window (`workers/<index>.samples.csv.zst`), if the workload supports it.
     samples: bool = False
-    # What `ladder search` looks for in place of the tiers.
+    # The search that `ladder search` performs instead of climbing the tiers.
     search: WireSearch | None = None
-    # Environment for the service process on top of the registry's, for example `DELIVERY: batch`.
+    # Environment variables of the service process in addition to the registry's, for example `DELIVERY: batch`.
     service_env: dict[str, str] = field(default_factory=dict)
-    # Only these services climb this ladder; empty means all of the plan's.
+    # Services that climb this ladder; empty means all services of the plan.
     services: list[str] = field(default_factory=list)
-    # Connections (or sessions) of each tier, rising. May be left out where there is a `search`.
+    # Connections (or sessions) of each tier, in rising order. May be left out where there is a `search`.
     tiers: list[int] = field(default_factory=list)
-    # What tells this ladder from others of the same workload; a folder name.
+    # Name that distinguishes this ladder from others of the same workload; it becomes a folder name.
     variant: str = "standard"
-    # Overrides the plan's warm-up for this ladder, in seconds. A load that ends by itself (a storm, so many messages
-    # per connection) takes 0: what it does before the window isn't measured.
+    # Replaces the plan's warm-up for this ladder, in seconds. Set it to 0 for a load that ends by itself (a connection
+    # storm, or a fixed number of messages per connection): what such a load does before the window isn't measured.
     warmup_seconds: float | None = None
-    # Overrides the plan's window for this ladder, in seconds.
+    # Replaces the plan's window for this ladder, in seconds.
     window_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class WirePlan:
-    """A plan file."""
+    """A plan file: what a run measures, and how."""
 
-    # The format's number; see `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The plan's name; part of the run's id.
+    # Name of the plan; it becomes part of the run's id.
     name: str
-    # Why this plan exists, for its readers.
+    # Purpose of the plan, for its readers.
     why: str
-    # Seed of every schedule and every random choice of the run.
+    # Seed of every schedule and every random choice in the run.
     seed: int
-    # Names in `services/services.toml`, in the order in which they are climbed.
+    # Names from `services/services.toml`, in the order in which they climb.
     services: list[str]
-    # Seconds of the measured window.
+    # Length of the measured window, in seconds.
     window_seconds: float
-    # The ladders.
+    # The ladders of the plan.
     ladders: list[WireLadder]
     _: KW_ONLY
-    # CPU given to each role.
+    # CPUs of each role.
     cpu: CpuShapes = field(default_factory=CpuShapes)
-    # Longest wait, in seconds, for what is in flight when the window ends.
+    # Longest time, in seconds, that a trial waits for messages in flight after the window.
     drain_seconds: float = 10.0
-    # Trials for each tier.
+    # Number of trials of each tier.
     repeats: int = 1
-    # When the service process is replaced by a fresh one.
+    # When a fresh service process replaces the current one.
     service_process: ServiceProcess = ServiceProcess.TIER
-    # When a trial is invalid.
+    # Limits beyond which a trial is invalid.
     validity: Thresholds = field(default_factory=Thresholds)
-    # Seconds before the window, under load, not measured.
+    # Seconds of load before the window; they are not measured.
     warmup_seconds: float = 0.5
-    # Worker processes for each tier.
+    # Number of worker processes of each tier.
     workers: int = 1
 
 
 @dataclass(frozen=True)
 class WireSearch:
-    """A search for the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search"), for
-    `ladder search`. Each objective is a goal: a percentile asks that a share of the messages is in time, a share
-    that no more fails, and any other figure that it holds.
+    """What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity
+    search"). Each objective is one goal of the search. A percentile requires that its share of the messages arrives
+    in time, `failed_share` and `error_share` that no larger share fails, and any other figure that its condition
+    holds.
     """
 
-    # The smallest load.
+    # The smallest load that is tried.
     from_: int
-    # The largest load.
+    # The largest load that is tried.
     to: int
     # Window of a full trial, in seconds.
     final_trial_seconds: float
-    # Windows at a load that decide what it is, in seconds together.
+    # Sum of the windows at one load, in seconds, that decides whether the load passes or fails.
     duration_sum_seconds: float
     _: KW_ONLY
-    # How what was found is confirmed.
+    # How the bounds that were found are confirmed.
     confirm: WireConfirm = field(default_factory=WireConfirm)
-    # Connections that carry the rate; only where a rate is searched.
+    # Connections that carry the rate; set only in a search over the rate.
     connections: int | None = None
-    # Share of the duration at a load that may be bad: 0.5 asks for the median.
+    # Share of the duration at a load that may fail the objective; 0.5 compares the median.
     exceed_ratio: float = 0.5
-    # Window of the first, coarse trials, in seconds; absent means as long as the final ones.
+    # Window of the first, coarse trials, in seconds; absent means the length of the full trials.
     initial_trial_seconds: float | None = None
-    # What grows.
+    # The quantity that the search varies.
     over: SearchOver = SearchOver.CONNECTIONS
-    # Where the search begins.
+    # The load at which the search begins.
     start: SearchStart = SearchStart.LOW
-    # How close the largest load that passes and the smallest that fails have to be, as a share of the latter.
+    # Width at which the search ends: the distance between the largest load that passes and the smallest that fails, as
+    # a share of the latter.
     width: float = 0.02
 
 
 @dataclass(frozen=True)
 class WorkerBook:
-    """A worker's books on one connection."""
+    """A worker's counts of one connection."""
 
-    # The id that the service gave it; empty when it gave none.
+    # The connection's id from the service; empty if the service gave none.
     id: str
-    # Numbered messages handed to the socket in full.
+    # Numbered messages handed to the socket completely.
     sent: int
-    # Sum of their sequence numbers, modulo 2^64.
+    # Sum of the sequence numbers of those messages, modulo 2^64.
     sequence_sum: int
-    # Unnumbered messages handed to the socket (hellos and such).
+    # Unnumbered messages handed to the socket, such as a `client_hello`.
     unnumbered: int
-    # Answers received to the numbered ones.
+    # Replies received to the numbered messages.
     replies: int
     _: KW_ONLY
-    # What it received of a service that publishes; absent where the workload doesn't ask.
+    # Counts of received published messages; absent if the workload doesn't receive any.
     receiver: ReceiverBook | None = None
 
 
 @dataclass(frozen=True)
 class WorkerEvidence:
-    """How a worker itself fared: its innocence, or not."""
+    """Evidence about a worker itself. It shows whether the generator, and not the service, limited the trial."""
 
-    # Program and version.
+    # Program and version, for example `wse-bench 0.1.0`.
     program: str
-    # When load was to start, unix nanoseconds of the coordinator's clock.
+    # Planned start of the load, in nanoseconds since the Unix epoch by the coordinator's clock.
     start_at_unix_ns: int
-    # How late it started, in nanoseconds.
+    # Delay of the actual start after the planned start, in nanoseconds.
     start_skew_ns: int
-    # This machine's clock minus the coordinator's, in nanoseconds.
+    # This machine's clock minus the coordinator's clock, in nanoseconds.
     clock_offset_ns: int
-    # Uncertainty of that offset: half the best round trip, in nanoseconds.
+    # Uncertainty of that offset, in nanoseconds: half of the shortest round trip.
     clock_uncertainty_ns: int
-    # How far wall clock and monotonic clock drifted apart during the trial, in nanoseconds: a step shows here.
+    # Drift between wall clock and monotonic clock during the trial, in nanoseconds. A step of the clock shows here.
     clock_step_ns: int
-    # CPUs that the worker may use, after affinity and quota.
+    # Number of CPUs that the worker may use, by affinity and quota.
     cpu_limit: float
-    # CPU used over the whole trial, in seconds.
+    # CPU time of the whole trial, in seconds.
     cpu_seconds: float
-    # `measured` or `not_measured`.
+    # `measured`, or `not_measured` without a CPU quota.
     throttling: str
     # Peak resident memory, in bytes.
     rss_bytes: int
-    # Whether TCP_NODELAY was set.
+    # Whether TCP_NODELAY was set on the sockets.
     nodelay: bool
-    # TCP congestion control in force on the sockets.
+    # TCP congestion control of the sockets.
     congestion_control: str
     _: KW_ONLY
-    # From its first connection attempt until each had its outcome, in nanoseconds; absent where connections open in the
-    # window.
+    # Time from the first connection attempt until all attempts had ended, in nanoseconds; absent if connections are
+    # opened in the window.
     opening_ns: int | None = None
-    # See `throttled_periods`.
+    # All CPU periods in the window; absent without a CPU quota.
     periods: int | None = None
-    # CPU periods in the window in which it was throttled, and all of them; absent where no quota is in force.
+    # CPU periods in the window in which the worker was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """`PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`."""
+    """Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`."""
 
-    # See `SCHEMA`.
+    # Version of the format; see `SCHEMA`.
     schema: int
-    # The run's id.
+    # Id of the run.
     run: str
-    # The trial.
+    # Id of the trial.
     trial: TrialId
-    # As in the assignment.
+    # Number of the attempt, from the assignment.
     attempt: int
-    # The worker's index.
+    # Index of the worker, from 0.
     worker: int
-    # Who says that a message arrived.
+    # The party that confirms that a message arrived.
     witness: Witness
-    # Connections over the whole trial.
+    # Connection counts over the whole trial.
     connections: ConnectionCounts
-    # Messages from the start of warm-up to the end of the drain.
+    # Message counts from the start of the warm-up to the end of the drain.
     messages: MessageCounts
-    # The measured window alone.
+    # Counts of the measured window.
     window: WindowCounts
-    # Histograms of the window by name with unit: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`.
+    # Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`,
+    # `handshake_ns`.
     histograms: dict[str, Histogram]
-    # How the worker itself fared.
+    # Evidence about the worker itself: CPU, memory, clock, throttling.
     evidence: WorkerEvidence
-    # The worker's machine.
+    # The machine on which the worker ran.
     environment: Environment
     _: KW_ONLY
-    # One entry for each connection that was opened.
+    # One book for each connection that was opened.
     books: list[WorkerBook] = field(default_factory=list)
-    # What the protocol check of the service found; absent when this worker made none.
+    # Findings of the protocol check; absent if this worker made none.
     conformance: Conformance | None = None
-    # The first distinct error frames, as they were, where the workload has error frames.
+    # The first distinct error frames, if the protocol has error frames.
     error_samples: list[ErrorSample] = field(default_factory=list)
-    # What failed, by kind, where the workload counts failures apart from messages.
+    # Failures by kind, if the workload counts failures apart from messages.
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
-    # The same values, second by second.
+    # The same values in intervals of one second.
     intervals: list[Interval] = field(default_factory=list)
 
 
-# A figure that an objective can judge.
+# A figure that an objective compares.
 Figure = FigurePercentileMs | PlainFigure
 
 # How load is offered.
 Load = LoadOpen | LoadClosed | LoadSessions
 
-# How a trial stands.
+# State of a trial.
 TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed
 
-# Whether a trial may be used at all.
+# Whether the result of a trial may be used.
 Validity = ValidityValid | ValidityInvalid
