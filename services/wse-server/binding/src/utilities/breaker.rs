@@ -32,18 +32,22 @@ impl RustCircuitBreaker {
         Ok(Self { breaker: Mutex::new(Breaker::new(config)) })
     }
 
+    /// Whether a call may be made now. If so, report its outcome with `record_success()` or `record_failure()`.
     fn allow(&self) -> bool {
         lock(&self.breaker).allow(START.elapsed())
     }
 
+    /// Reports that a call succeeded.
     fn record_success(&self) {
         lock(&self.breaker).success(START.elapsed());
     }
 
+    /// Reports that a call failed.
     fn record_failure(&self) {
         lock(&self.breaker).failure(START.elapsed());
     }
 
+    /// The current state: `closed`, `open` or `half_open`.
     #[getter]
     fn state(&self) -> &'static str {
         lock(&self.breaker).state(START.elapsed()).label()

@@ -32,16 +32,21 @@ impl RustTokenBucket {
         Ok(Self { bucket: Mutex::new(TokenBucket::new(capacity, refill_rate, tokens, now_seconds())) })
     }
 
+    /// Takes this many tokens and returns True if the bucket holds enough; otherwise takes none.
+    ///
+    /// Raises ValueError if the number is negative, infinite or NaN.
     fn acquire(&self, tokens: f64) -> PyResult<bool> {
         let tokens = countable("tokens", tokens)?;
         Ok(lock(&self.bucket).acquire(tokens, now_seconds()))
     }
 
+    /// The number of tokens in the bucket now.
     #[getter]
     fn tokens(&self) -> f64 {
         lock(&self.bucket).tokens(now_seconds())
     }
 
+    /// Fills the bucket to its capacity.
     fn reset(&self) {
         lock(&self.bucket).reset(now_seconds());
     }
