@@ -24,7 +24,10 @@ use crate::{
     running::{Running, start_error, stop_at_exit},
 };
 
-/// A WebSocket server of the WSE protocol.
+/// A WebSocket server of the WSE protocol. It serves after `start()`, until `stop()`.
+///
+/// Methods can be called from any thread. Those that wait release the interpreter, and the drain methods check for
+/// signals meanwhile. The constructor checks its arguments and raises ValueError if one is invalid.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustWSEServer {
     config: Config,

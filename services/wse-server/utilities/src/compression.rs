@@ -9,7 +9,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 pub const MAXIMAL_INFLATED_BYTES: usize = 10 << 20;
 /// The supported compression levels, from the fastest to the one with the smallest output.
 pub const LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
-/// The largest first step by which the output of decompression grows, in bytes.
+/// The output of decompression grows by this many bytes at a time, or by half its size once that is more.
 const STEP_BYTES: usize = 16 << 10;
 /// More than zlib's header, trailer and the frame of a stored block, so that the output of most messages fits at once.
 const OVERHEAD_BYTES: usize = 64;

@@ -52,7 +52,7 @@ pub enum Kind {
     Null,
     /// A boolean, with its value.
     Bool(bool),
-    /// A string.
+    /// A string; names of fields and operators are strings too.
     Text,
     /// A map from names to values.
     Map,
@@ -62,16 +62,16 @@ pub enum Kind {
     Other,
 }
 
-/// A comparison operator.
+/// The comparison of an operator such as `$gt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// `>`
+    /// `$gt`: the field is greater than the operand.
     Greater,
-    /// `>=`
+    /// `$gte`: the field is greater than the operand or equal to it.
     GreaterOrEqual,
-    /// `<`
+    /// `$lt`: the field is less than the operand.
     Less,
-    /// `<=`
+    /// `$lte`: the field is less than the operand or equal to it.
     LessOrEqual,
 }
 

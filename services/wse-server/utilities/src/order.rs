@@ -30,7 +30,7 @@ struct Topic<E> {
 /// The state of a topic, for statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicState {
-    /// The topic's name.
+    /// The name of the topic, as the caller passed it.
     pub topic: String,
     /// The number of the event that is expected next.
     pub expected: u64,

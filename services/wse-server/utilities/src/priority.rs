@@ -76,7 +76,7 @@ impl<M> PriorityQueue<M> {
         Ok(Self { heap: BinaryHeap::new(), size: checked_size(size)?, arrivals: 0 })
     }
 
-    /// Adds a message.
+    /// Adds a message behind those of the same priority.
     ///
     /// # Errors
     /// The queue is full. The message is returned.

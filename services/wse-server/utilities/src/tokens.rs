@@ -50,7 +50,7 @@ pub enum TokenError {
 pub enum Signature {
     /// HMAC with SHA-256. The same secret signs and verifies.
     Hs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    /// RSASSA-PKCS1-v1_5 with SHA-256. Public keys have 2048 to 8192 bits.
     Rs256,
     /// ECDSA on the curve P-256, with SHA-256.
     Es256,

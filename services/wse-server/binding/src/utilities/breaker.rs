@@ -7,7 +7,10 @@ use wse_utilities::breaker::{Breaker, BreakerConfig};
 
 use super::{START, lock};
 
-/// A circuit breaker: it refuses calls after several failures in a row, and tries again after a timeout.
+/// A circuit breaker for calls that may keep failing.
+///
+/// It opens after `failure_threshold` failures in a row and then refuses calls. After `reset_timeout` seconds it is
+/// half open and allows `success_threshold` calls. If all of them succeed it closes; if one fails it opens again.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCircuitBreaker {
     breaker: Mutex<Breaker>,

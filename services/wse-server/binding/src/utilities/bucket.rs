@@ -7,7 +7,8 @@ use wse_utilities::bucket::TokenBucket;
 
 use super::{lock, now_seconds};
 
-/// A token bucket. It holds at most `capacity` tokens and gains `refill_rate` tokens each second.
+/// A token bucket. It holds at most `capacity` tokens and gains `refill_rate` tokens each second. It is full at
+/// first, unless `initial_tokens` is given.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustTokenBucket {
     bucket: Mutex<TokenBucket>,

@@ -49,7 +49,10 @@ pub(crate) fn rust_should_compress(data: &[u8], threshold: i64) -> PyResult<bool
     Ok(compression::should_compress(data.len(), size("threshold", threshold)?))
 }
 
-/// Compresses with zlib and packs MessagePack, and counts what it compressed and decompressed.
+/// Compresses with zlib and encodes MessagePack, with counters of compression. Threads can share it.
+///
+/// Data longer than `threshold` bytes is worth compressing. `compression_level` is from 1 (the fastest) to 9 (the
+/// smallest output).
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCompressionManager {
     threshold_bytes: usize,

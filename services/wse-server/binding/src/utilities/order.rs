@@ -12,6 +12,9 @@ use crate::arguments::size;
 
 // Not frozen, so no lock: dropping an event can run Python code, which would deadlock if its own thread held the lock.
 /// Puts the events of topics in the order of their sequence numbers, and detects event ids that occurred before.
+///
+/// It remembers the last `window_size` ids, and buffers an event that is up to `max_out_of_order` numbers ahead of its
+/// turn.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustEventSequencer {
     sequencer: EventSequencer<Py<PyAny>>,

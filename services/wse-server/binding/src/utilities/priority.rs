@@ -12,7 +12,7 @@ use crate::arguments::size;
 
 // Not frozen, for the reason given at `RustEventSequencer`.
 /// A bounded priority queue. It returns the message with the highest priority first, and of equal priorities the
-/// oldest. A full queue refuses messages.
+/// oldest. A full queue refuses messages. `max_size` is its capacity, at most ten million messages.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustPriorityQueue {
     queue: PriorityQueue<Py<PyAny>>,
@@ -50,7 +50,7 @@ impl RustPriorityQueue {
         self.queue.is_full()
     }
 
-    /// Removes all messages.
+    /// Removes all messages without returning them.
     fn clear(&mut self) {
         drop(self.queue.clear());
     }
@@ -64,7 +64,10 @@ impl RustPriorityQueue {
     }
 }
 
-/// A bounded priority queue that returns messages in batches and keeps statistics.
+/// A bounded queue with five priority levels (10, 8, 5, 3, 1), each first in, first out. A full queue drops the least
+/// urgent messages.
+///
+/// `max_size` is its capacity, and `batch_size` the number of messages that `dequeue_batch()` returns at most.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustPriorityMessageQueue {
     queue: MessageQueue<Py<PyAny>>,

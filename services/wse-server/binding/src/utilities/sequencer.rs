@@ -8,7 +8,7 @@ use wse_utilities::sequencer::Sequencer;
 use super::{lock, now_seconds, refused};
 use crate::arguments::size;
 
-/// Counts sequence numbers, and remembers the most recent event ids to detect duplicates.
+/// Counts sequence numbers, and remembers the last `window_size` event ids to detect duplicates.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustSequencer {
     sequencer: Mutex<Sequencer>,
