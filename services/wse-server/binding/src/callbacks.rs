@@ -21,7 +21,7 @@ pub(crate) struct Callbacks {
 /// Starts the dispatcher thread. It ends when the server has stopped and everything that it received is handled.
 ///
 /// # Errors
-/// The system can't start a thread.
+/// Returns the kernel's error if the thread can't be started.
 pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("wse-callbacks".into()).spawn(move || {
         loop {

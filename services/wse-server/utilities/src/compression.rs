@@ -34,7 +34,7 @@ pub enum CompressionError {
 /// Checks a compression level.
 ///
 /// # Errors
-/// The level is not in [`LEVELS`].
+/// Returns [`CompressionError::Level`] if the level is not in [`LEVELS`].
 pub fn level(level: i64) -> Result<u32, CompressionError> {
     u32::try_from(level).ok().filter(|level| LEVELS.contains(level)).ok_or(CompressionError::Level(level))
 }
@@ -54,7 +54,7 @@ thread_local! {
 /// Compresses `data` to a zlib stream.
 ///
 /// # Errors
-/// `level` is not in [`LEVELS`].
+/// Returns [`CompressionError::Level`] if `level` is not in [`LEVELS`].
 pub fn compress(data: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
     if !LEVELS.contains(&level) {
         return Err(CompressionError::Level(i64::from(level)));
@@ -86,10 +86,12 @@ fn deflate(state: &mut Compress, data: &[u8]) -> Result<Vec<u8>, CompressionErro
     }
 }
 
-/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output.
+/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output,
+/// never with a size that the stream announces.
 ///
 /// # Errors
-/// `data` isn't exactly one complete stream, or its output exceeds the limit.
+/// Returns [`CompressionError::Invalid`] if `data` isn't exactly one complete stream, and [`CompressionError::TooBig`]
+/// if its output exceeds the limit.
 pub fn decompress(data: &[u8]) -> Result<Vec<u8>, CompressionError> {
     decompress_within(data, MAXIMAL_INFLATED_BYTES)
 }
