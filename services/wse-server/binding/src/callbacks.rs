@@ -11,7 +11,7 @@ const MESSAGES_PER_TURN: usize = 256;
 /// How long one wait for messages takes at most. A stop also wakes the thread earlier.
 const TURN: Duration = Duration::from_millis(500);
 
-/// The application's functions.
+/// The Python functions that the dispatcher thread calls, as `set_callbacks` received them.
 pub(crate) struct Callbacks {
     pub(crate) on_connect: Py<PyAny>,
     pub(crate) on_message: Py<PyAny>,
@@ -21,7 +21,7 @@ pub(crate) struct Callbacks {
 /// Starts the dispatcher thread. It ends when the server has stopped and everything that it received is handled.
 ///
 /// # Errors
-/// The system can't start a thread.
+/// Returns the kernel's error if the thread can't be started.
 pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("wse-callbacks".into()).spawn(move || {
         loop {

@@ -13,6 +13,14 @@ use crate::{arguments, server::RustWSEServer};
 
 #[pymethods]
 impl RustWSEServer {
+    /// Makes this server part of a cluster: publications reach every server with subscribers. Returns when the cluster
+    /// port is bound; connections to peers are made in the background.
+    ///
+    /// `peers` are the cluster ports of other servers (`HOST:PORT`); `seeds` are some servers that report the others.
+    /// TLS takes all three files or none.
+    ///
+    /// Raises RuntimeError if the server is connected already or was not started, ValueError if an address or a file is
+    /// refused, and OSError if the port can't be bound.
     // The arguments and their order are the reference's.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (
@@ -41,26 +49,38 @@ impl RustWSEServer {
         py.detach(|| running.server.connect_cluster(config)).map_err(refused)
     }
 
+    /// Whether there is a link with at least one other server.
     fn cluster_connected(&self, py: Python<'_>) -> bool {
         self.cluster_peers_count(py) > 0
     }
 
+    /// The number of servers with which there is a link.
     fn cluster_peers_count(&self, py: Python<'_>) -> usize {
         self.running().map_or(0, |running| py.detach(|| running.server.cluster_peers().len()))
     }
 
+    /// The linked servers, each as a dict of `address`, `instance_id`, `capabilities` (bits) and `connected_at`
+    /// (milliseconds).
+    ///
+    /// Raises RuntimeError before the first start.
     fn cluster_info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let peers = py.detach(|| running.server.cluster_peers());
         running.decoded(py, &serde_json::to_vec(&peers).expect("peers are strings"))
     }
 
+    /// Uses other TLS files for new links. Existing links are kept.
+    ///
+    /// Raises RuntimeError without a cluster or without TLS, and ValueError if the files are refused (the old ones stay
+    /// in use).
     fn reload_cluster_tls(&self, py: Python<'_>, cert: PathBuf, key: PathBuf, ca: PathBuf) -> PyResult<()> {
         let running = self.started()?;
         let files = TlsFiles { certificate: cert, key, authority: ca };
         py.detach(|| running.server.reload_cluster_tls(&files)).map_err(refused)
     }
 
+    /// Removes and returns the last publications (at most 1000) that a peer didn't receive, each as a dict of `topic`,
+    /// `payload`, `peer_addr` and `error`.
     fn get_cluster_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let Some(running) = self.running() else { return Ok(Vec::new()) };
         let letters = py.detach(|| running.server.cluster_dead_letters());
@@ -75,6 +95,7 @@ impl RustWSEServer {
         letters.into_iter().map(entry).collect()
     }
 
+    /// The cluster port that is bound; None without one.
     #[getter]
     fn cluster_port(&self, py: Python<'_>) -> Option<u16> {
         let running = self.running()?;

@@ -12,15 +12,23 @@ use crate::{arguments, server::RustWSEServer};
 
 #[pymethods]
 impl RustWSEServer {
+    /// Exchanges publications with other servers through Redis Pub/Sub. Returns at once; connections are made in the
+    /// background.
+    ///
+    /// Raises ValueError if the URL is invalid or has the scheme `rediss`, and RuntimeError if the server isn't running
+    /// or has a Redis already.
     fn connect_redis(&self, py: Python<'_>, url: &str) -> PyResult<()> {
         let running = self.started()?;
         py.detach(|| running.server.connect_redis(url)).map_err(told)
     }
 
+    /// Whether both connections to Redis are open now.
     fn redis_connected(&self) -> bool {
         self.running().is_some_and(|running| running.server.redis_connected())
     }
 
+    /// Removes and returns the last publications (at most 1000) that Redis didn't get, each as a dict of `channel`,
+    /// `payload` and `error`.
     fn get_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let letters = self.running().map(|running| py.detach(|| running.server.dead_letters())).unwrap_or_default();
         let entries = PyList::empty(py);
@@ -34,6 +42,10 @@ impl RustWSEServer {
         Ok(entries)
     }
 
+    /// Publishes up to `limit` dead letters of the topic again, which Redis keeps for all servers, the oldest first.
+    /// Returns their number.
+    ///
+    /// Raises RuntimeError without Redis, or if Redis doesn't reply.
     #[pyo3(signature = (topic, limit = 1000))]
     fn replay_dlq(&self, py: Python<'_>, topic: &str, limit: i64) -> PyResult<usize> {
         let limit = arguments::size("limit", limit)?;

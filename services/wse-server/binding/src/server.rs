@@ -24,7 +24,10 @@ use crate::{
     running::{Running, start_error, stop_at_exit},
 };
 
-/// A WebSocket server of the WSE protocol.
+/// A WebSocket server of the WSE protocol. It serves after `start()`, until `stop()`.
+///
+/// Methods can be called from any thread. Those that wait release the interpreter, and the drain methods check for
+/// signals meanwhile. The constructor checks its arguments and raises ValueError if one is invalid.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustWSEServer {
     config: Config,
@@ -226,6 +229,9 @@ impl RustWSEServer {
         Ok(Self { config, application: Arc::default(), state: Mutex::default() })
     }
 
+    /// Binds the port and serves connections in the server's own threads.
+    ///
+    /// Raises OSError if an address can't be bound, and RuntimeError if the server is running.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_on() {
             return Err(PyRuntimeError::new_err("the server is running: call stop() first"));
@@ -248,14 +254,25 @@ impl RustWSEServer {
         Ok(())
     }
 
+    /// Closes every connection with code 1001, writes what is waiting for up to two seconds, and joins all threads. A
+    /// second call has no effect.
+    ///
+    /// Messages that were received and not drained can still be drained.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.shut_down());
     }
 
+    /// Whether the server accepts connections and serves them.
     fn is_running(&self) -> bool {
         self.is_on()
     }
 
+    /// Stops accepting connections and sends every client a Close frame behind what waits for it. Returns at once.
+    ///
+    /// New requests and `/readyz` get status 503. Call `stop()` when all clients have gone. `timeout` is in seconds; a
+    /// client that has not gone after it is cut off.
+    ///
+    /// Raises ValueError if a Close frame can't carry the code or the reason, and RuntimeError before the first start.
     #[pyo3(signature = (close_code = 4300, close_reason = "", timeout = 30))]
     fn drain(&self, close_code: i64, close_reason: &str, timeout: i64) -> PyResult<()> {
         let code =
@@ -266,23 +283,33 @@ impl RustWSEServer {
         drained.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// The address and the port on which the server listens; None before the first start.
     #[getter]
     fn address(&self) -> Option<(String, u16)> {
         let address = self.running()?.server.address();
         Some((address.ip().to_string(), address.port()))
     }
 
+    /// The port on which the server listens; the configured one before the first start.
     #[getter]
     fn port(&self) -> u16 {
         self.running().map_or(self.config.port, |running| running.server.address().port())
     }
 
+    /// The port of the metrics; the configured one before the first start, None without metrics.
     #[getter]
     fn metrics_port(&self) -> Option<u16> {
         let bound = self.running().and_then(|running| running.server.metrics_address());
         bound.map(|address| address.port()).or(self.config.metrics.map(|(_, port)| port))
     }
 
+    /// Sets functions that one thread of the server calls for all events, in order, instead of draining.
+    ///
+    /// `on_connect` gets the connection id and the cookie header, or the user id if the server checked a token.
+    /// `on_message` gets the connection id and a decoded object, a `str` that isn't a JSON object, or `bytes`.
+    /// `on_disconnect` gets the connection id. Exceptions go to `sys.unraisablehook`.
+    ///
+    /// Raises RuntimeError if the server is running or drain mode is enabled.
     fn set_callbacks(&self, on_connect: Py<PyAny>, on_message: Py<PyAny>, on_disconnect: Py<PyAny>) -> PyResult<()> {
         if self.is_on() {
             return Err(PyRuntimeError::new_err("the server is running: set callbacks before start()"));
@@ -300,6 +327,9 @@ impl RustWSEServer {
         Ok(())
     }
 
+    /// Declares that the application drains events, so that callbacks can't be set any more.
+    ///
+    /// Raises RuntimeError if callbacks are set.
     fn enable_drain_mode(&self) -> PyResult<()> {
         let mut state = self.state();
         if matches!(state.mode, Mode::Callbacks(_)) {
@@ -309,6 +339,13 @@ impl RustWSEServer {
         Ok(())
     }
 
+    /// Waits at most `timeout_ms` milliseconds for the first event, then returns up to `max_count` events that are
+    /// ready, as tuples of kind, connection id and decoded data.
+    ///
+    /// Integers beyond 64 signed bits become floats, as in the reference. A malformed message is returned as `raw` and
+    /// counted.
+    ///
+    /// Raises RuntimeError if callbacks are set, and before the first start.
     #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
     fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
         let running = self.drainable()?;
@@ -320,6 +357,10 @@ impl RustWSEServer {
         Ok(events::decode(py, &running, batch))
     }
 
+    /// Waits at most `timeout_ms` milliseconds for the first entry, then returns a batch of up to `max_count` entries
+    /// that are ready, undecoded. The batch is empty after the timeout or a stop.
+    ///
+    /// Raises RuntimeError if callbacks are set, and before the first start.
     #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
     fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
         let running = self.drainable()?;
@@ -331,14 +372,22 @@ impl RustWSEServer {
         Ok(MessageBatch::new(batch, running))
     }
 
+    /// Sends a text message unchanged. Returns False if there is no such connection.
     fn send(&self, py: Python<'_>, connection_id: &str, message: &str) -> bool {
         self.running().is_some_and(|running| py.detach(|| running.server.send_text(connection_id, message)))
     }
 
+    /// Sends a binary message unchanged. Returns False if there is no such connection.
     fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> bool {
         self.running().is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message)))
     }
 
+    /// Sends an event in the connection's own format, as one binary message. Missing fields of the envelope are added.
+    ///
+    /// JSON longer than `compression_threshold` bytes is compressed; 0 means never. Returns the size of the payload in
+    /// bytes, or 0 if nothing was sent: no such connection, a duplicate id, or the rate limit.
+    ///
+    /// Raises ValueError if the event is nested more than 128 deep or the threshold is negative.
     #[pyo3(signature = (connection_id, event, compression_threshold = 1024))]
     fn send_event(
         &self,
@@ -352,38 +401,50 @@ impl RustWSEServer {
         outgoing::send(py, &running.server, connection_id, event, threshold)
     }
 
+    /// Sends a text message to every connection.
     fn broadcast_all(&self, py: Python<'_>, message: &str) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast_all(message));
         }
     }
 
+    /// Sends a binary message to every connection.
     fn broadcast_all_bytes(&self, py: Python<'_>, message: &[u8]) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast_all_bytes(message));
         }
     }
 
+    /// Closes a connection. Returns False if there is no such connection.
     fn disconnect(&self, py: Python<'_>, connection_id: &str) -> bool {
         self.running().is_some_and(|running| py.detach(|| running.server.disconnect(connection_id)))
     }
 
+    /// The number of open connections.
     fn get_connection_count(&self) -> usize {
         self.running().map_or(0, |running| running.server.connection_count())
     }
 
+    /// The ids of all open connections.
     fn get_connections(&self, py: Python<'_>) -> Vec<String> {
         self.running().map_or_else(Vec::new, |running| py.detach(|| running.server.connections()))
     }
 
+    /// The number of messages that were dropped because the queue was full, with `inbound_overflow="drop"`.
     fn inbound_dropped_count(&self) -> u64 {
         self.running().map_or(0, |running| running.server.inbound_dropped_count())
     }
 
+    /// The number of messages that wait for the application.
     fn inbound_queue_depth(&self) -> usize {
         self.running().map_or(0, |running| running.server.inbound_queue_depth())
     }
 
+    /// Replaces the keys that verify tokens by those of a JSON Web Key Set, from the next handshake on. Open
+    /// connections are kept.
+    ///
+    /// Raises ValueError if the set is refused (the old keys stay in use) or the server checks no tokens, and
+    /// RuntimeError before the first start.
     fn set_jwt_keys(&self, py: Python<'_>, keys: Document) -> PyResult<()> {
         let keys = keys.keys()?;
         let running = self.started()?;
@@ -391,6 +452,10 @@ impl RustWSEServer {
         replaced.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Sets the functions that return the application's own counters for `/stats` and `/stats/connections`.
+    ///
+    /// `totals` returns a tuple: delivered messages, the sum of their sequence numbers, and messages without a number.
+    /// `connections` returns a mapping from connection ids to such tuples. Exceptions go to `sys.unraisablehook`.
     fn set_application_stats(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
         self.application.set(totals, connections);
     }

@@ -18,6 +18,12 @@ type Outcomes = BTreeMap<String, Option<Recovered>>;
 
 #[pymethods]
 impl RustWSEServer {
+    /// Subscribes a connection to topics. A topic is a name or a pattern with `*` and `?`.
+    ///
+    /// `presence_data` announces the connection's user in the topics. Of the members of a `queue_group` each message
+    /// goes to one. Returns the topics that the connection's rules allow; an empty list if there is no such connection.
+    ///
+    /// Raises ValueError if a topic or the data is invalid, and RuntimeError if a limit is exceeded or presence is off.
     #[pyo3(signature = (connection_id, topics, presence_data = None, queue_group = None))]
     fn subscribe_connection(
         &self,
@@ -42,6 +48,12 @@ impl RustWSEServer {
         })
     }
 
+    /// Subscribes a connection, and sends it the messages after `offset` in `epoch` before any new ones.
+    ///
+    /// Returns `recovered`, and for each topic its `epoch` and `offset`, whether it was `recovered`, and the `count` of
+    /// messages sent.
+    ///
+    /// Raises ValueError if a topic or the epoch is invalid, and RuntimeError if a limit is exceeded.
     #[pyo3(signature = (connection_id, topics, recover = false, epoch = None, offset = None))]
     fn subscribe_with_recovery<'py>(
         &self,
@@ -64,6 +76,7 @@ impl RustWSEServer {
         told(py, &outcomes.map_err(refused)?)
     }
 
+    /// Ends these subscriptions of a connection, or all of them. Returns how many were ended.
     #[pyo3(signature = (connection_id, topics = None))]
     fn unsubscribe_connection(&self, py: Python<'_>, connection_id: &str, topics: Option<Vec<String>>) -> usize {
         let Some(running) = self.running() else { return 0 };
@@ -71,6 +84,10 @@ impl RustWSEServer {
         py.detach(|| running.server.unsubscribe(connection_id, topics.as_deref()))
     }
 
+    /// Sets which topics a connection may subscribe to. A denial has priority; without `allow` all other topics are
+    /// allowed. Subscriptions that break the new rules end. Returns whether there is such a connection.
+    ///
+    /// Raises ValueError if a rule is invalid.
     #[pyo3(signature = (connection_id, allow = None, deny = None))]
     fn set_topic_acl(
         &self,
@@ -84,48 +101,60 @@ impl RustWSEServer {
         Ok(py.detach(|| running.server.set_topic_acl(connection_id, acl)))
     }
 
+    /// Sends a text message to the topic's subscribers, on connected servers too. With `max_publish_backlog_bytes` it
+    /// may wait for slow subscribers.
     fn broadcast(&self, py: Python<'_>, topic: &str, message: &str) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast(topic, message));
         }
     }
 
+    /// Sends several text messages to the topic's subscribers, at a lower cost than single calls of `broadcast()`.
     fn broadcast_many(&self, py: Python<'_>, topic: &str, messages: Vec<PyBackedStr>) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast_many(topic, &messages));
         }
     }
 
+    /// Sends several text messages to every connection, at a lower cost than single calls of `broadcast_all()`.
     fn broadcast_all_many(&self, py: Python<'_>, messages: Vec<PyBackedStr>) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast_all_many(&messages));
         }
     }
 
+    /// Sends a text message to the topic's subscribers on this server only.
     fn broadcast_local(&self, py: Python<'_>, topic: &str, message: &str) {
         if let Some(running) = self.running() {
             py.detach(|| running.server.broadcast_local(topic, message));
         }
     }
 
+    /// The number of other servers that subscribe to the topic, as far as is known. It may wait for Redis.
     fn get_topic_interest(&self, py: Python<'_>, topic: &str) -> usize {
         self.running().map_or(0, |running| py.detach(|| running.server.topic_interest(topic)))
     }
 
+    /// The number of connections that subscribe to this name, or to this pattern as it is written.
     fn get_topic_subscriber_count(&self, py: Python<'_>, topic: &str) -> usize {
         self.running().map_or(0, |running| py.detach(|| running.server.topic_subscriber_count(topic)))
     }
 
+    /// The topic's queue groups, each with its number of members.
     fn get_queue_group_info(&self, py: Python<'_>, topic: &str) -> HashMap<String, usize> {
         self.running().map_or_else(HashMap::new, |running| py.detach(|| running.server.queue_groups(topic)))
     }
 
+    /// The users of a topic: by user id, their `data` and their number of `connections`.
+    ///
+    /// Raises RuntimeError before the first start.
     fn presence<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let members = py.detach(|| running.server.members(topic));
         running.decoded(py, &serde_json::to_vec(&members).expect("members are JSON"))
     }
 
+    /// The number of users (`num_users`) and of their connections (`num_connections`) of a topic.
     fn presence_stats<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyDict>> {
         let (users, connections) =
             self.running().map_or((0, 0), |running| py.detach(|| running.server.presence_stats(topic)));
@@ -135,12 +164,17 @@ impl RustWSEServer {
         Ok(stats)
     }
 
+    /// Replaces the presence data of a connection's user, in all topics of the connection. Returns whether there is
+    /// such a connection.
+    ///
+    /// Raises ValueError if the data is invalid or too long, and RuntimeError if presence is off.
     fn update_presence(&self, py: Python<'_>, connection_id: &str, data: &Bound<'_, PyDict>) -> PyResult<bool> {
         let data = json(data)?;
         let Some(running) = self.running() else { return Ok(false) };
         py.detach(|| running.server.update_presence(connection_id, &data)).map_err(unfit)
     }
 
+    /// The bytes of publications, as framed, that are in memory because not every subscriber has taken them.
     fn publish_backlog(&self) -> usize {
         self.running().map_or(0, |running| running.server.publish_backlog())
     }

@@ -9,7 +9,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 pub const MAXIMAL_INFLATED_BYTES: usize = 10 << 20;
 /// The supported compression levels, from the fastest to the one with the smallest output.
 pub const LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
-/// The largest first step by which the output of decompression grows, in bytes.
+/// The output of decompression grows by this many bytes at a time, or by half its size once that is more.
 const STEP_BYTES: usize = 16 << 10;
 /// More than zlib's header, trailer and the frame of a stored block, so that the output of most messages fits at once.
 const OVERHEAD_BYTES: usize = 64;
@@ -34,7 +34,7 @@ pub enum CompressionError {
 /// Checks a compression level.
 ///
 /// # Errors
-/// The level is not in [`LEVELS`].
+/// Returns [`CompressionError::Level`] if the level is not in [`LEVELS`].
 pub fn level(level: i64) -> Result<u32, CompressionError> {
     u32::try_from(level).ok().filter(|level| LEVELS.contains(level)).ok_or(CompressionError::Level(level))
 }
@@ -54,7 +54,7 @@ thread_local! {
 /// Compresses `data` to a zlib stream.
 ///
 /// # Errors
-/// `level` is not in [`LEVELS`].
+/// Returns [`CompressionError::Level`] if `level` is not in [`LEVELS`].
 pub fn compress(data: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
     if !LEVELS.contains(&level) {
         return Err(CompressionError::Level(i64::from(level)));
@@ -86,10 +86,12 @@ fn deflate(state: &mut Compress, data: &[u8]) -> Result<Vec<u8>, CompressionErro
     }
 }
 
-/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output.
+/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output,
+/// never with a size that the stream announces.
 ///
 /// # Errors
-/// `data` isn't exactly one complete stream, or its output exceeds the limit.
+/// Returns [`CompressionError::Invalid`] if `data` isn't exactly one complete stream, and [`CompressionError::TooBig`]
+/// if its output exceeds the limit.
 pub fn decompress(data: &[u8]) -> Result<Vec<u8>, CompressionError> {
     decompress_within(data, MAXIMAL_INFLATED_BYTES)
 }

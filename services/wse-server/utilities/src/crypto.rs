@@ -53,7 +53,7 @@ pub enum CryptoError {
 /// Generates a key pair: the private key and its public key.
 ///
 /// # Errors
-/// The system has no random bytes.
+/// Returns [`CryptoError::Library`] if the system has no random bytes.
 pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoError> {
     let library = |_: Unspecified| CryptoError::Library;
     let key = PrivateKey::generate(&ECDH_P256).map_err(library)?;
@@ -66,7 +66,7 @@ pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoErr
 /// The encryption key that the owner of `private` shares with the owner of the public key `peer`.
 ///
 /// # Errors
-/// One of the two isn't a valid key of P-256.
+/// Returns [`CryptoError::PrivateKey`] or [`CryptoError::PeerKey`] if the key isn't valid for P-256.
 pub fn derive(private: &[u8; PRIVATE_BYTES], peer: &[u8]) -> Result<[u8; KEY_BYTES], CryptoError> {
     let private = PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| CryptoError::PrivateKey)?;
     let unfit = CryptoError::PeerKey(peer.len());
@@ -109,7 +109,7 @@ impl Key {
     /// Prepares the key with these bytes.
     ///
     /// # Errors
-    /// The library has no memory for it.
+    /// Returns [`CryptoError::Library`] if the library has no memory for it.
     pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, CryptoError> {
         let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| CryptoError::Library)?;
         Ok(Self { key: LessSafeKey::new(key) })
@@ -118,7 +118,7 @@ impl Key {
     /// Encrypts `plain` with a random IV.
     ///
     /// # Errors
-    /// The system has no random bytes, or the message is longer than 2^36 bytes.
+    /// Returns [`CryptoError::Library`] if the system has no random bytes, or the message is longer than 2^36 bytes.
     pub fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = Vec::with_capacity(plain.len() + OVERHEAD_BYTES);
         self.seal_onto(plain, &mut sealed)?;
@@ -154,7 +154,8 @@ impl Key {
     /// Decrypts the message `sealed`.
     ///
     /// # Errors
-    /// It is too short, was encrypted with another key, or has been changed.
+    /// Returns [`CryptoError::Short`] if the message is too short, and [`CryptoError::Forged`] if it was encrypted with
+    /// another key or has been changed.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let short = CryptoError::Short(sealed.len());
         let (iv, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(short)?;

@@ -52,7 +52,7 @@ pub enum Kind {
     Null,
     /// A boolean, with its value.
     Bool(bool),
-    /// A string.
+    /// A string; names of fields and operators are strings too.
     Text,
     /// A map from names to values.
     Map,
@@ -62,16 +62,16 @@ pub enum Kind {
     Other,
 }
 
-/// A comparison operator.
+/// The comparison of an operator such as `$gt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// `>`
+    /// `$gt`: the field is greater than the operand.
     Greater,
-    /// `>=`
+    /// `$gte`: the field is greater than the operand or equal to it.
     GreaterOrEqual,
-    /// `<`
+    /// `$lt`: the field is less than the operand.
     Less,
-    /// `<=`
+    /// `$lte`: the field is less than the operand or equal to it.
     LessOrEqual,
 }
 
@@ -90,43 +90,43 @@ pub trait Value: Sized {
     /// The value as text: a string itself, any other value as it is written.
     ///
     /// # Errors
-    /// The value can't be converted to text.
+    /// Returns the implementation's error if the value can't be converted.
     fn text(&self) -> Result<Cow<'_, str>, Self::Error>;
     /// The value of the field `name`. `None` if this isn't a map or has no such field.
     ///
     /// # Errors
-    /// The implementation's own, from the look-up.
+    /// Returns the implementation's error if the look-up fails.
     fn field(&self, name: &str) -> Result<Option<Self>, Self::Error>;
     /// The same as [`Self::field`] for a name that is a value already, which saves a conversion.
     ///
     /// # Errors
-    /// The implementation's own, from the look-up.
+    /// Returns the implementation's error if the look-up fails.
     fn field_named(&self, name: &Self) -> Result<Option<Self>, Self::Error>;
     /// Whether `test` returns `true` for all fields of this map. Stops at the first `false`; a value that isn't a map
     /// has no fields.
     ///
     /// # Errors
-    /// Those of `test`, and the implementation's own.
+    /// Returns the first error of `test`, or the implementation's.
     fn every_field(&self, test: &mut FieldTest<'_, Self>) -> Result<bool, Self::Error>;
     /// Whether `test` returns `true` for all items of this list. Stops at the first `false`.
     ///
     /// # Errors
-    /// Those of `test`, and the implementation's own.
+    /// Returns the first error of `test`, or the implementation's.
     fn every_item(&self, test: &mut ItemTest<'_, Self>) -> Result<bool, Self::Error>;
     /// Whether the two values are equal, by the implementation's definition.
     ///
     /// # Errors
-    /// The implementation's own, from the comparison.
+    /// Returns the implementation's error if the comparison fails.
     fn equals(&self, other: &Self) -> Result<bool, Self::Error>;
     /// Whether the comparison is true. It is `false` between values that have no order.
     ///
     /// # Errors
-    /// The implementation's own, from the comparison.
+    /// Returns the implementation's error if the comparison fails.
     fn compares(&self, comparison: Comparison, other: &Self) -> Result<bool, Self::Error>;
     /// Whether this list contains the item, or this map has a field of that name.
     ///
     /// # Errors
-    /// The implementation's own, from the comparison.
+    /// Returns the implementation's error if a comparison fails.
     fn holds(&self, item: &Self) -> Result<bool, Self::Error>;
 }
 
@@ -141,7 +141,7 @@ pub trait Value: Sized {
 /// An unknown operator is no error; it is always `false`.
 ///
 /// # Errors
-/// The criteria are invalid, or a value's implementation returns an error.
+/// Returns a [`FilterError`] if the criteria are invalid, or the error of a value's implementation.
 pub fn matches<V: Value>(event: &V, criteria: &V, patterns: &Patterns) -> Result<bool, V::Error> {
     Filter { patterns }.matches(event, criteria, MAXIMAL_DEPTH)
 }

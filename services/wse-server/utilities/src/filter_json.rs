@@ -9,7 +9,7 @@ use crate::filter::{Comparison, FieldTest, FilterError, ItemTest, Kind, Value};
 /// A JSON value of an event or of criteria. A name of a field can stand where a value is expected.
 #[derive(Clone, Debug)]
 pub enum Node<'a> {
-    /// Any JSON value.
+    /// A JSON value of any type, borrowed from the event or the criteria.
     Value(&'a Json),
     /// The name of a field, which acts as a string.
     Name(&'a str),

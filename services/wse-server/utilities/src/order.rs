@@ -30,7 +30,7 @@ struct Topic<E> {
 /// The state of a topic, for statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicState {
-    /// The topic's name.
+    /// The name of the topic, as the caller passed it.
     pub topic: String,
     /// The number of the event that is expected next.
     pub expected: u64,
@@ -48,7 +48,7 @@ impl TopicState {
     }
 }
 
-/// How many events were not delivered in order, since the sequencer was created.
+/// Counters of duplicates and of events out of order, since the sequencer was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderCounts {
     /// Ids that occurred before.
@@ -77,7 +77,7 @@ impl<E> EventSequencer<E> {
     /// A sequencer that remembers `window` ids and buffers an event up to `maximal_ahead` numbers ahead of its turn.
     ///
     /// # Errors
-    /// One of the two is out of range.
+    /// Returns [`SequencerError::OutOfOrder`] or [`SequencerError::Window`] if the value is out of range.
     pub fn new(window: usize, maximal_ahead: u64) -> Result<Self, SequencerError> {
         if maximal_ahead > MAXIMAL_OUT_OF_ORDER {
             return Err(SequencerError::OutOfOrder(maximal_ahead));
@@ -105,7 +105,7 @@ impl<E> EventSequencer<E> {
     /// The same as [`Sequencer::is_duplicate`], and counts the duplicates.
     ///
     /// # Errors
-    /// The id is too long.
+    /// Returns [`SequencerError::Id`] if the id is too long.
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         let is_duplicate = self.sequencer.is_duplicate(id, now_seconds)?;
         self.counts.duplicates += u64::from(is_duplicate);
@@ -116,8 +116,9 @@ impl<E> EventSequencer<E> {
     /// where it begins.
     ///
     /// # Errors
-    /// The event would have to be buffered and the buffers are full, or its topic is new and too many are followed. The
-    /// event is lost.
+    /// Returns [`SequencerError::Topics`] if the topic is new and [`MAXIMAL_TOPICS`] are followed, and
+    /// [`SequencerError::Buffered`] if the event would have to be buffered and the buffers are full. The event is
+    /// dropped.
     pub fn process(
         &mut self,
         topic: &str,

@@ -55,7 +55,8 @@ impl Patterns {
     /// Whether `text` begins with a match of `pattern`. Compiles the pattern if it isn't in the cache.
     ///
     /// # Errors
-    /// The pattern is too long, too large once compiled, or not a supported regular expression.
+    /// Returns a [`PatternError`] if the pattern is too long, too large once compiled, or not a supported regular
+    /// expression.
     pub fn matches(&self, pattern: &str, text: &str) -> Result<bool, PatternError> {
         Ok(self.compiled(pattern)?.is_match(Input::new(text).anchored(Anchored::Yes)))
     }

@@ -71,15 +71,15 @@ impl<M> PriorityQueue<M> {
     /// An empty queue with room for `size` messages.
     ///
     /// # Errors
-    /// `size` is larger than [`MAXIMAL_SIZE`].
+    /// Returns [`QueueError::Size`] if `size` is larger than [`MAXIMAL_SIZE`].
     pub fn new(size: usize) -> Result<Self, QueueError> {
         Ok(Self { heap: BinaryHeap::new(), size: checked_size(size)?, arrivals: 0 })
     }
 
-    /// Adds a message.
+    /// Adds a message behind those of the same priority.
     ///
     /// # Errors
-    /// The queue is full. The message is returned.
+    /// Returns the message if the queue is full.
     pub fn push(&mut self, priority: i64, message: M) -> Result<(), M> {
         if self.is_full() {
             return Err(message);
@@ -189,7 +189,8 @@ impl<M> MessageQueue<M> {
     /// An empty queue with room for `capacity` messages, which are taken out `batch` at a time.
     ///
     /// # Errors
-    /// `capacity` is too large, or `batch` is 0.
+    /// Returns [`QueueError::Batch`] if `batch` is 0, and [`QueueError::Size`] if `capacity` is larger than
+    /// [`MAXIMAL_SIZE`].
     pub fn new(capacity: usize, batch: usize) -> Result<Self, QueueError> {
         if batch == 0 {
             return Err(QueueError::Batch);

@@ -48,7 +48,7 @@ impl Seen {
     /// An empty memory for the last `window` ids.
     ///
     /// # Errors
-    /// `window` is 0 or larger than [`MAXIMAL_WINDOW`].
+    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAXIMAL_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
         if window == 0 || window > MAXIMAL_WINDOW {
             return Err(SequencerError::Window(window));
@@ -59,7 +59,7 @@ impl Seen {
     /// Whether `id` is remembered. If it isn't, it is added, and a full window drops its oldest id.
     ///
     /// # Errors
-    /// The id is longer than [`MAXIMAL_ID_BYTES`].
+    /// Returns [`SequencerError::Id`] if the id is longer than [`MAXIMAL_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         if id.len() > MAXIMAL_ID_BYTES {
             return Err(SequencerError::Id(id.len()));
@@ -112,7 +112,7 @@ impl Sequencer {
     /// A sequencer that remembers the last `window` ids.
     ///
     /// # Errors
-    /// `window` is 0 or larger than [`MAXIMAL_WINDOW`].
+    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAXIMAL_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
         Ok(Self { current: 0, seen: Seen::new(window)? })
     }
@@ -132,7 +132,7 @@ impl Sequencer {
     /// The same as [`Seen::is_duplicate`].
     ///
     /// # Errors
-    /// The id is longer than [`MAXIMAL_ID_BYTES`].
+    /// Returns [`SequencerError::Id`] if the id is longer than [`MAXIMAL_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         self.seen.is_duplicate(id, now_seconds)
     }

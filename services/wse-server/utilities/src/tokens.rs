@@ -50,7 +50,7 @@ pub enum TokenError {
 pub enum Signature {
     /// HMAC with SHA-256. The same secret signs and verifies.
     Hs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    /// RSASSA-PKCS1-v1_5 with SHA-256. Public keys have 2048 to 8192 bits.
     Rs256,
     /// ECDSA on the curve P-256, with SHA-256.
     Es256,
@@ -60,7 +60,7 @@ impl Signature {
     /// The algorithm with this name: `HS256`, `RS256` or `ES256`.
     ///
     /// # Errors
-    /// The algorithm isn't supported.
+    /// Returns [`TokenError::Algorithm`] for any other name.
     pub fn named(name: &str) -> Result<Self, TokenError> {
         match name {
             "HS256" => Ok(Self::Hs256),
@@ -156,7 +156,8 @@ struct Head<'a> {
 /// Creates a token with these claims. `key` is a secret (HS256) or a private key in PEM; `key_id` becomes its `kid`.
 ///
 /// # Errors
-/// The key is too short or of another type, the claims can't be written as JSON, or the token is too long.
+/// Returns [`TokenError::ShortSecret`] or [`TokenError::Key`] if the key can't be used, [`TokenError::Unsigned`] if the
+/// claims can't be written as JSON or signed, and [`TokenError::Long`] if the token is too long.
 pub fn make(
     claims: &impl Serialize,
     key: &[u8],
@@ -197,7 +198,7 @@ impl Expected<'_> {
     /// tolerance of [`LEEWAY_SECONDS`].
     ///
     /// # Errors
-    /// A key is too short or of another type.
+    /// Returns [`TokenError::ShortSecret`] or [`TokenError::Key`] if a key can't be used.
     pub fn read<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, TokenError> {
         let key = self.signature.verifying_key(self.key)?;
         let previous = self.previous_key.map(|key| self.signature.verifying_key(key)).transpose()?;

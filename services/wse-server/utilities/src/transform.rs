@@ -120,27 +120,27 @@ pub trait World {
     /// The value of the field `name`, which may be null. `None` if `map` isn't a map or has no such field.
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the look-up fails.
     fn get(&self, map: &Self::Value, name: Name) -> Result<Option<Self::Value>, Self::Error>;
     /// The value under a name that is itself a value, as in [`Self::get`].
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the look-up fails.
     fn look_up(&self, map: &Self::Value, name: &Self::Value) -> Result<Option<Self::Value>, Self::Error>;
     /// Sets a field of a map, in place.
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the map can't be changed.
     fn put(&self, map: &Self::Value, name: Name, value: Self::Value) -> Result<(), Self::Error>;
     /// A new map with these fields in this order.
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the map can't be created.
     fn map(&self, fields: Vec<(Name, Self::Value)>) -> Result<Self::Value, Self::Error>;
     /// A copy that JSON can represent. If the value is a map, the field `without` is left out.
     ///
     /// # Errors
-    /// The implementation's own, and if the value is nested too deep.
+    /// Returns the implementation's error if the value can't be converted, or is nested too deep.
     fn json(&self, value: &Self::Value, without: Option<Name>) -> Result<Self::Value, Self::Error>;
     /// Whether the value is null (`None` in Python).
     fn is_null(&self, value: &Self::Value) -> bool;
@@ -151,12 +151,12 @@ pub trait World {
     /// The value as text: a text itself, anything else as its JSON form is written.
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the value can't be converted.
     fn text(&self, value: &Self::Value) -> Result<Self::Value, Self::Error>;
     /// Calls `read` with a text that [`Self::text`] returned, and returns its result.
     ///
     /// # Errors
-    /// The implementation's own.
+    /// Returns the implementation's error if the value isn't a text.
     fn read<R>(&self, text: &Self::Value, read: impl FnOnce(&str) -> R) -> Result<R, Self::Error>;
     /// Creates a text value.
     fn string(&self, text: &str) -> Self::Value;
@@ -172,7 +172,7 @@ pub trait World {
 /// as its `seq` if it had none. `types` maps the application's event types to the protocol's.
 ///
 /// # Errors
-/// Those of the implementation of [`World`].
+/// Returns the first error of the implementation of [`World`].
 pub fn transform<W: World>(world: &W, event: &W::Value, sequence: i64, types: &W::Value) -> Result<W::Value, W::Error> {
     if is_envelope(world, event)? {
         if world.get(event, Name::Seq)?.is_none() {

@@ -43,16 +43,22 @@ impl Message {
 
 #[pymethods]
 impl Message {
+    /// What the entry is: `msg`, `raw`, `bin`, `connect`, `auth_connect`, `disconnect`, `presence_join` or
+    /// `presence_leave`.
     #[getter]
     fn kind<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         kind_name(py, self.message().kind)
     }
 
+    /// The key of the connection: an integer that the server never gives to another connection.
     #[getter]
     fn connection(&self) -> u64 {
         self.message().connection.as_u64()
     }
 
+    /// The id of the connection, as its client knows it.
+    ///
+    /// Raises LookupError if the server no longer knows the connection.
     #[getter]
     fn connection_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let key = self.message().connection;
@@ -61,6 +67,7 @@ impl Message {
             .ok_or_else(|| PyLookupError::new_err(format!("connection {} is gone and forgotten", key.as_u64())))
     }
 
+    /// The message's top-level `t` or else `type`, if that is a string; otherwise None.
     #[getter]
     fn r#type<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
         let message = self.message();
@@ -68,11 +75,16 @@ impl Message {
         Some(self.running().with_names(|names| names.get(py, text)))
     }
 
+    /// A copy of the payload, without the prefix of its format.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.message().data)
     }
 
+    /// The payload as Python objects, from JSON or MessagePack. Top-level `type` and `payload` are renamed to `t` and
+    /// `p`. Integers below `2**64` are exact.
+    ///
+    /// Raises ValueError if the payload is neither.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let message = self.message();
         let value = self.running().with_names(|names| {

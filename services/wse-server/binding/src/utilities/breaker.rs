@@ -7,7 +7,10 @@ use wse_utilities::breaker::{Breaker, BreakerConfig};
 
 use super::{START, lock};
 
-/// A circuit breaker: it refuses calls after several failures in a row, and tries again after a timeout.
+/// A circuit breaker for calls that may keep failing.
+///
+/// It opens after `failure_threshold` failures in a row and then refuses calls. After `reset_timeout` seconds it is
+/// half open and allows `success_threshold` calls. If all of them succeed it closes; if one fails it opens again.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCircuitBreaker {
     breaker: Mutex<Breaker>,
@@ -32,18 +35,22 @@ impl RustCircuitBreaker {
         Ok(Self { breaker: Mutex::new(Breaker::new(config)) })
     }
 
+    /// Whether a call may be made now. If so, report its outcome with `record_success()` or `record_failure()`.
     fn allow(&self) -> bool {
         lock(&self.breaker).allow(START.elapsed())
     }
 
+    /// Reports that a call succeeded.
     fn record_success(&self) {
         lock(&self.breaker).success(START.elapsed());
     }
 
+    /// Reports that a call failed.
     fn record_failure(&self) {
         lock(&self.breaker).failure(START.elapsed());
     }
 
+    /// The current state: `closed`, `open` or `half_open`.
     #[getter]
     fn state(&self) -> &'static str {
         lock(&self.breaker).state(START.elapsed()).label()

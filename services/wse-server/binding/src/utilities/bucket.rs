@@ -7,7 +7,8 @@ use wse_utilities::bucket::TokenBucket;
 
 use super::{lock, now_seconds};
 
-/// A token bucket. It holds at most `capacity` tokens and gains `refill_rate` tokens each second.
+/// A token bucket. It holds at most `capacity` tokens and gains `refill_rate` tokens each second. It is full at
+/// first, unless `initial_tokens` is given.
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustTokenBucket {
     bucket: Mutex<TokenBucket>,
@@ -32,16 +33,21 @@ impl RustTokenBucket {
         Ok(Self { bucket: Mutex::new(TokenBucket::new(capacity, refill_rate, tokens, now_seconds())) })
     }
 
+    /// Takes this many tokens and returns True if the bucket holds enough; otherwise takes none.
+    ///
+    /// Raises ValueError if the number is negative, infinite or NaN.
     fn acquire(&self, tokens: f64) -> PyResult<bool> {
         let tokens = countable("tokens", tokens)?;
         Ok(lock(&self.bucket).acquire(tokens, now_seconds()))
     }
 
+    /// The number of tokens in the bucket now.
     #[getter]
     fn tokens(&self) -> f64 {
         lock(&self.bucket).tokens(now_seconds())
     }
 
+    /// Fills the bucket to its capacity.
     fn reset(&self) {
         lock(&self.bucket).reset(now_seconds());
     }

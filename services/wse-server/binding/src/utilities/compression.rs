@@ -23,6 +23,9 @@ fn failed(error: CompressionError) -> PyErr {
     }
 }
 
+/// Compresses bytes to a zlib stream, at a level from 1 (the fastest) to 9 (the smallest output).
+///
+/// Raises ValueError if there is no such level.
 #[pyfunction]
 pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> PyResult<Bound<'py, PyBytes>> {
     let level = compression::level(level).map_err(failed)?;
@@ -30,6 +33,9 @@ pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> Py
     Ok(PyBytes::new(py, &stream))
 }
 
+/// Decompresses a zlib stream.
+///
+/// Raises ValueError if the data isn't exactly one complete stream, or decompresses to more than 10 MiB.
 #[pyfunction]
 pub(crate) fn rust_decompress<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     // The output can be a thousand times as long as the input, so shorter inputs already release the interpreter.
@@ -37,12 +43,16 @@ pub(crate) fn rust_decompress<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bou
     Ok(PyBytes::new(py, &message))
 }
 
+/// Whether the data is longer than the threshold, in bytes.
 #[pyfunction]
 pub(crate) fn rust_should_compress(data: &[u8], threshold: i64) -> PyResult<bool> {
     Ok(compression::should_compress(data.len(), size("threshold", threshold)?))
 }
 
-/// Compresses with zlib and packs MessagePack, and counts what it compressed and decompressed.
+/// Compresses with zlib and encodes MessagePack, with counters of compression. Threads can share it.
+///
+/// Data longer than `threshold` bytes is worth compressing. `compression_level` is from 1 (the fastest) to 9 (the
+/// smallest output).
 #[pyclass(frozen, module = "wse_server")]
 pub(crate) struct RustCompressionManager {
     threshold_bytes: usize,
@@ -59,10 +69,14 @@ impl RustCompressionManager {
         Ok(Self { threshold_bytes: size("threshold", threshold)?, level, stats: Mutex::default() })
     }
 
+    /// Whether the data is longer than the manager's threshold.
     fn should_compress(&self, data: &[u8]) -> bool {
         compression::should_compress(data.len(), self.threshold_bytes)
     }
 
+    /// Compresses bytes to a zlib stream, at the manager's level unless another is given.
+    ///
+    /// Raises ValueError if there is no such level.
     #[pyo3(signature = (data, level = None))]
     fn compress<'py>(&self, py: Python<'py>, data: &[u8], level: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let level = level.map_or(Ok(self.level), compression::level).map_err(failed)?;
@@ -71,20 +85,33 @@ impl RustCompressionManager {
         Ok(PyBytes::new(py, &stream.map_err(failed)?))
     }
 
+    /// Decompresses a zlib stream.
+    ///
+    /// Raises ValueError if the data isn't exactly one complete stream, or decompresses to more than 10 MiB.
     fn decompress<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let message = rust_decompress(py, data);
         lock(&self.stats).count_decompressed(message.is_ok());
         message
     }
 
+    /// Encodes a dict as MessagePack. Objects without an equivalent become text, dates and times in ISO 8601.
+    ///
+    /// Raises ValueError if an integer has more than 64 bits, or the dict is nested more than 64 deep.
     fn pack_msgpack<'py>(&self, py: Python<'py>, data: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &Encoder::message_pack(data)?))
     }
 
+    /// Decodes one MessagePack value. An extension becomes a list of its type and its bytes.
+    ///
+    /// Raises ValueError if the data isn't exactly one value, or is nested more than 64 deep.
     fn unpack_msgpack<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         unpacked(py, data)
     }
 
+    /// Encodes a dict as MessagePack or JSON. In JSON, bytes become hexadecimal text, NaN and infinities null, and keys
+    /// text.
+    ///
+    /// Raises ValueError if the dict can't be encoded.
     #[pyo3(signature = (event, use_msgpack = true))]
     fn pack_event<'py>(
         &self,
@@ -96,6 +123,9 @@ impl RustCompressionManager {
         Ok(PyBytes::new(py, &packed?))
     }
 
+    /// Decodes MessagePack, or JSON if the data isn't valid MessagePack.
+    ///
+    /// Raises ValueError if the data is neither.
     #[pyo3(signature = (data, is_msgpack = true))]
     fn unpack_event<'py>(&self, py: Python<'py>, data: &[u8], is_msgpack: bool) -> PyResult<Bound<'py, PyAny>> {
         if is_msgpack && msgpack::check(data).is_some() {
@@ -106,6 +136,7 @@ impl RustCompressionManager {
         event.map_err(|Malformed(why)| refused(format!("the {} bytes are {tried}: {why}", data.len())))
     }
 
+    /// The number of compressed and decompressed messages, of failures, and the bytes saved.
     fn get_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = *lock(&self.stats);
         let dict = PyDict::new(py);
@@ -120,6 +151,7 @@ impl RustCompressionManager {
         Ok(dict)
     }
 
+    /// Sets all counters to 0.
     fn reset_stats(&self) {
         *lock(&self.stats) = CompressionStats::default();
     }

@@ -22,6 +22,9 @@ fn exactly<'a, const N: usize>(name: &str, bytes: &'a [u8]) -> PyResult<&'a [u8;
     bytes.try_into().map_err(|_| PyValueError::new_err(format!("{name} has {given} bytes: give {N}")))
 }
 
+/// Encrypts with AES-256-GCM. Returns a random 12-byte IV, the ciphertext and the 16-byte tag.
+///
+/// Raises ValueError if the key doesn't have 32 bytes.
 #[pyfunction]
 pub(crate) fn rust_aes_gcm_encrypt<'py>(
     py: Python<'py>,
@@ -33,6 +36,9 @@ pub(crate) fn rust_aes_gcm_encrypt<'py>(
     Ok(PyBytes::new(py, &sealed))
 }
 
+/// Decrypts what `rust_aes_gcm_encrypt()` returned.
+///
+/// Raises ValueError if the data was encrypted with another key, has been changed or is too short.
 #[pyfunction]
 pub(crate) fn rust_aes_gcm_decrypt<'py>(py: Python<'py>, key: &[u8], data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let key: &[u8; KEY_BYTES] = exactly("key", key)?;
@@ -40,12 +46,16 @@ pub(crate) fn rust_aes_gcm_decrypt<'py>(py: Python<'py>, key: &[u8], data: &[u8]
     Ok(PyBytes::new(py, &plain))
 }
 
+/// Generates a key pair of P-256: the private key (32 bytes) and the public key (65 bytes, uncompressed).
 #[pyfunction]
 pub(crate) fn rust_ecdh_generate_keypair(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
     let (private, public) = py.detach(crypto::generate).map_err(failed)?;
     Ok((PyBytes::new(py, &private), PyBytes::new(py, &public)))
 }
 
+/// Derives the 32-byte encryption key that the owners of the two keys share, by ECDH on P-256 and HKDF-SHA256.
+///
+/// Raises ValueError if one of the two isn't a valid key.
 #[pyfunction]
 pub(crate) fn rust_ecdh_derive_shared_secret<'py>(
     py: Python<'py>,

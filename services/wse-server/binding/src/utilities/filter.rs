@@ -135,6 +135,13 @@ impl<'py> Value for Object<'py> {
     }
 }
 
+/// Whether an event meets criteria such as `{"p.price": {"$gt": 5}, "t": "trade"}`.
+///
+/// The operators are `$eq $ne $gt $gte $lt $lte $in $nin $exists $regex $contains $startswith $endswith`; `$and` and
+/// `$or` take lists of criteria. An unknown operator is always false. Patterns match from the start of the text.
+///
+/// Raises ValueError if a pattern can't be used or the criteria are nested more than 32 deep, and TypeError if an
+/// operand has the wrong type or a key isn't text.
 #[pyfunction]
 pub(crate) fn rust_match_event(event: Bound<'_, PyDict>, criteria: Bound<'_, PyDict>) -> PyResult<bool> {
     filter::matches(&Object(event.into_any()), &Object(criteria.into_any()), &PATTERNS).map_err(|Raised(error)| error)

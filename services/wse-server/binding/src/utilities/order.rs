@@ -12,6 +12,9 @@ use crate::arguments::size;
 
 // Not frozen, so no lock: dropping an event can run Python code, which would deadlock if its own thread held the lock.
 /// Puts the events of topics in the order of their sequence numbers, and detects event ids that occurred before.
+///
+/// It remembers the last `window_size` ids, and buffers an event that is up to `max_out_of_order` numbers ahead of its
+/// turn.
 #[pyclass(module = "wse_server")]
 pub(crate) struct RustEventSequencer {
     sequencer: EventSequencer<Py<PyAny>>,
@@ -27,18 +30,30 @@ impl RustEventSequencer {
         Ok(Self { sequencer })
     }
 
+    /// Returns the next sequence number for an outgoing event; the first is 1.
     fn next_seq(&mut self) -> u64 {
         self.sequencer.next_number()
     }
 
+    /// The last sequence number that was returned; 0 before the first.
     fn get_current_sequence(&self) -> u64 {
         self.sequencer.current()
     }
 
+    /// Whether the id is remembered. If it isn't, it is remembered from now on. Duplicates are counted.
+    ///
+    /// Raises ValueError if the id has more than 1024 bytes.
     fn is_duplicate(&mut self, event_id: &str) -> PyResult<bool> {
         self.sequencer.is_duplicate(event_id, now_seconds()).map_err(refused)
     }
 
+    /// Processes an event of a topic. Returns the events that can be delivered now, in order, or None if this one is
+    /// buffered or dropped.
+    ///
+    /// The first event of a topic defines where it begins. An event too far ahead is delivered, and all numbers before
+    /// it are skipped.
+    ///
+    /// Raises ValueError if the number is negative, or if too many topics or events are kept already.
     fn process_sequenced_event<'py>(
         &mut self,
         py: Python<'py>,
@@ -56,15 +71,18 @@ impl RustEventSequencer {
         Ok(Some(list))
     }
 
+    /// Drops events that were buffered for more than five minutes, and forgets topics that were idle for an hour.
     fn cleanup(&mut self) {
         self.sequencer.cleanup(now_seconds());
     }
 
+    /// Forgets one topic, or all, with the buffered events. The last number and the remembered ids are kept.
     #[pyo3(signature = (topic = None))]
     fn reset_sequence(&mut self, topic: Option<&str>) {
         self.sequencer.reset(topic);
     }
 
+    /// The buffered events of each topic, and their total.
     fn get_buffer_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (states, topics) = (self.sequencer.topics(now_seconds()), PyDict::new(py));
         for state in &states {
@@ -77,6 +95,7 @@ impl RustEventSequencer {
         Ok(stats)
     }
 
+    /// Counters of duplicate, out-of-order and dropped events, and the progress and gaps of each topic.
     fn get_sequence_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (states, topics) = (self.sequencer.topics(now_seconds()), PyDict::new(py));
         for state in &states {

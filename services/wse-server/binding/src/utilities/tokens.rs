@@ -10,6 +10,11 @@ use super::{
 };
 use crate::values::{Decoder, Integers, Malformed};
 
+/// Creates a signed JSON Web Token. `secret` is the secret of HS256 (at least 32 bytes), or a private key in PEM for
+/// RS256 and ES256. `key_id` becomes the header's `kid`.
+///
+/// Raises ValueError if the algorithm is unknown, the key is too short or of another type, or the token would have more
+/// than 8192 bytes.
 #[pyfunction]
 #[pyo3(signature = (claims, secret, algorithm = "HS256", key_id = None))]
 pub(crate) fn rust_jwt_encode(
@@ -22,6 +27,13 @@ pub(crate) fn rust_jwt_encode(
     Encoder::encode(claims, Format::Json, |claims| tokens::make(claims, secret, signature, key_id))?.map_err(refused)
 }
 
+/// The claims of a JSON Web Token; None if it isn't valid. The claim `exp` is required and `nbf` is checked, with 30
+/// seconds of tolerance. `issuer` and `audience` are required if they are given.
+///
+/// Tokens signed with `secret` must have the `kid` that `key_id` gives; those signed with `previous_secret` may have
+/// any.
+///
+/// Raises ValueError if the algorithm is unknown, or a key is too short or of another type.
 #[pyfunction]
 #[pyo3(signature = (
     token, secret, algorithm = "HS256", issuer = None, audience = None, previous_secret = None, key_id = None

@@ -100,6 +100,13 @@ impl<'py> World for Interpreter<'py> {
     }
 }
 
+/// Converts an application's event into an envelope of the protocol. `event_type_map` maps the application's event
+/// types to the protocol's.
+///
+/// An event with `v`, `t`, `p`, `id` and `ts` is an envelope already: it is returned itself, with `seq` added if it has
+/// none. Otherwise a new dict is created, with values that JSON can hold.
+///
+/// Raises ValueError if the event is nested more than 64 deep, or contains itself.
 #[pyfunction]
 pub(crate) fn rust_transform_event<'py>(
     py: Python<'py>,
