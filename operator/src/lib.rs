@@ -8,7 +8,7 @@
 //! - [`driver`]: conducts one trial and serves its workers
 //! - [`judge`]: computes validity and verdict of a trial (pure)
 //! - [`store`]: writes the bundle
-//! - [`print`], [`watcher`], [`report`] and [`assert`]: output and exit codes
+//! - [`mod@print`], [`watcher`], [`report`] and [`mod@assert`]: output and exit codes
 //!
 //! [`rejudge`] judges a stored trial again. [`contract`] calls the program that checks a service's protocol.
 //! [`evidence`] reads versions and the commit of a run. [`cli`] is the command line, [`signals`] handles SIGINT and

@@ -1,7 +1,7 @@
 //! The inference benchmark: requests in a closed loop, or at times fixed in advance.
 //!
-//! [`options`] is the command line, [`load`] decides when requests are sent, [`client`] sends one over HTTP/1.1 or
-//! HTTP/2, [`answer`] has the request's body and the expected response, [`report`] is the output.
+//! `options` is the command line, `load` decides when requests are sent, `client` sends one over HTTP/1.1 or
+//! HTTP/2, `answer` has the request's body and the expected response, `report` is the output.
 
 mod answer;
 mod client;

@@ -13,7 +13,7 @@
 //! | [`tick`] | parses the messages that a service publishes |
 //! | [`smoke`] | checks the service's protocol before and after the load |
 //! | [`outcome`] | one tier with its measurements and problems |
-//! | [`print`] | tables and JSON |
+//! | [`mod@print`] | tables and JSON |
 
 pub mod cli;
 pub mod coordinated;

@@ -5,7 +5,7 @@
 //! - [`config`] holds the settings; [`server`] binds the sockets and owns the threads; `hub` is what the threads share.
 //! - `shard` is one of the threads, with its own epoll instance, listener and connections.
 //! - [`handshake`], [`jwt`] and `keys` decide which clients are admitted.
-//! - [`frame`] and [`receive`] take messages off the wire in place; [`format`], [`json`] and [`msgpack`] classify them.
+//! - [`frame`] and [`receive`] take messages off the wire in place; [`mod@format`], [`json`] and [`msgpack`] classify them.
 //! - `intake` collects messages in arenas; [`inbound`] hands them to the application in batches.
 //! - `outbound` holds what the application sends until a socket takes it; `topics` resolves the subscribers;
 //!   `publications` counts the bytes that still wait; `recovery` keeps recent publications; `presence` tracks users by

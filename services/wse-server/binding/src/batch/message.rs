@@ -115,8 +115,8 @@ impl Message {
             return Err(PyBufferError::new_err("a message is read-only"));
         }
         let data = slf.get().message().data;
-        // `view` comes from Python and isn't null. The data lives as long as the batch, which this object owns, and the
-        // view owns this object. Nothing writes to a batch, and the view is marked read-only. A consumer that didn't
+        // SAFETY: `view` comes from Python and isn't null. The data lives as long as the batch, which this object owns, and
+        // the view owns this object. Nothing writes to a batch, and the view is marked read-only. A consumer that didn't
         // request shape or strides reads the null pointers as contiguous bytes.
         unsafe {
             let filled = ffi::PyBuffer_FillInfo(
