@@ -1,4 +1,4 @@
-"""Envelopes and filters: their rules one by one, on Python's own objects."""
+"""Envelopes and filters: each rule, with Python objects."""
 
 import datetime
 import decimal
@@ -316,7 +316,7 @@ def test_criteria_that_change_meanwhile_count_as_they_were() -> None:
 
 
 def plain_match(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
-    """The same rules in Python, for scalars."""
+    """A model of the same rules in Python, for scalars."""
 
     def holds(name: str, operator: str, wanted: Any) -> bool:
         there = name in event
