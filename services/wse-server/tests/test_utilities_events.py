@@ -280,7 +280,7 @@ def test_criteria_may_be_nested_only_so_deep() -> None:
 
 
 class Odd:
-    """Raises when it is compared."""
+    """An object that raises on comparison."""
 
     def __eq__(self, other: object) -> bool:
         raise ZeroDivisionError
@@ -296,7 +296,7 @@ def test_what_values_raise_comes_through() -> None:
 
 
 class Emptying:
-    """Empties the criteria that it is compared with."""
+    """An object that empties the criteria when it is compared."""
 
     def __init__(self, criteria: dict[str, Any]) -> None:
         self.criteria = criteria

@@ -673,7 +673,7 @@ class RustSequencer:
     def next_seq(self) -> int:
         """Returns the next number."""
     def get_current_seq(self) -> int:
-        """The number that was given last; 0 if none was."""
+        """The last number that was returned; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
         """Whether the id is remembered. If not, it is added; the oldest id is dropped when the window is full.
 
@@ -698,7 +698,7 @@ class RustEventSequencer:
     def next_seq(self) -> int:
         """Returns the next number for outbound events, from 1."""
     def get_current_sequence(self) -> int:
-        """The number that was given last; 0 if none was."""
+        """The last number that was returned; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
         """As `RustSequencer.is_duplicate()`; duplicates are counted in the statistics."""
     def process_sequenced_event(self, topic: str, sequence: int, event: Any) -> list[Any] | None:
@@ -738,7 +738,7 @@ class RustPriorityQueue:
     def len(self) -> int:
         """The number of waiting messages."""
     def is_full(self) -> bool:
-        """Whether no further message is taken."""
+        """Whether the queue is full."""
     def clear(self) -> None:
         """Removes all messages."""
 
@@ -846,7 +846,7 @@ def rust_sha256(data: bytes) -> str:
     """SHA-256 of `data` as 64 hexadecimal digits."""
 
 def rust_sign_message(payload_json: str, secret: bytes) -> str:
-    """HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
+    """Signs a text: HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
 
 def rust_transform_event(event: dict[str, Any], sequence: int, event_type_map: dict[str, str]) -> dict[str, Any]:
     """Wraps an application's event in an envelope.
