@@ -103,7 +103,7 @@ class MessageBatch:
         these objects.
         """
     def runs(self) -> list[tuple[int, str | None, list[bytes]]]:
-        """Returns all messages in runs (adjacent messages of one connection and type), as (connection key, type, data).
+        """Returns all messages in runs (adjacent ones of one connection and type), as (connection key, type, data of each).
 
         Cheaper than `tuples()` for a flood, where a connection's messages come in long runs.
         """
@@ -718,7 +718,7 @@ class RustEventSequencer:
     def get_buffer_stats(self) -> dict[str, Any]:
         """Statistics of waiting events by topic."""
     def get_sequence_stats(self) -> dict[str, Any]:
-        """Counts of duplicates, gaps and drops so far, and the positions of topics.
+        """Counts of duplicates, out-of-order and dropped events so far, and the progress of each topic.
 
         `gaps` has all missing numbers below the highest waiting one (the reference leaves out the first of them).
         """
