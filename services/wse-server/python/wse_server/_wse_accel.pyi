@@ -103,7 +103,7 @@ class MessageBatch:
         these objects.
         """
     def runs(self) -> list[tuple[int, str | None, list[bytes]]]:
-        """Returns all messages in runs (adjacent ones of one connection and type), as (connection key, type, data list).
+        """Returns all messages in runs (adjacent ones of one connection and type), as (connection key, type, payloads).
 
         Cheaper than `tuples()` for a flood, where a connection's messages come in long runs.
         """
