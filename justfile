@@ -61,24 +61,24 @@ lint: _rust-lint
     {{python}} tools/circles.py
     {{python}} tools/plain_words.py
 
-# licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
+# check licences, bans and sources of all crates (advisories: in the workflow, see `deny-advisories`)
 deny: _cargo-deny
     cargo deny --locked check bans licenses sources
 
-# known vulnerabilities; fetches the advisory database
+# check all crates for known vulnerabilities; fetches the advisory database
 deny-advisories: _cargo-deny
     cargo deny --locked check advisories
 
-# Rust: units, properties, in-process and real-process tests
+# test Rust: units, properties, in-process and real-process tests
 unit: _python-env _redis-env
     LD_LIBRARY_PATH="$({{libpython}})" cargo test --locked {{checked}}
 
-# Python: the wse_server package against real clients, the reference, the analysis
+# test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env
     cargo build --locked --quiet {{checked}} --example search_decisions
     {{python}} -m pytest
 
-# TypeScript: formatting, lint, types, and the Node.js client against real services
+# check TypeScript: formatting, lint, types, and the Node.js client against real services
 typescript-test: _bench-build _node-env
     cd loadgen/typescript && npm run --silent check && npm test --silent
 
@@ -102,11 +102,11 @@ gateways: _bench-build
 build *SERVICES: _python-env
     @python3 tools/service_tasks.py build "$@"
 
-# the unit tests of services
+# run the unit tests of services
 test-service *SERVICES: _python-env
     @python3 tools/service_tasks.py test "$@"
 
-# formatting, lint and types of services
+# check formatting, lint and types of services
 lint-service *SERVICES: _python-env
     @python3 tools/service_tasks.py lint "$@"
 
@@ -114,7 +114,7 @@ lint-service *SERVICES: _python-env
 new-gateway LANGUAGE NAME:
     @tools/new-gateway "{{LANGUAGE}}" "{{NAME}}"
 
-# the examples in the docs
+# test the examples in the docs
 docs-test: _bench-build _node-env
     {{python}} -m pytest -q docs -m "not cluster"
 
@@ -122,7 +122,7 @@ docs-test: _bench-build _node-env
 fuzz SECONDS="60": _cargo-fuzz
     tools/fuzz {{SECONDS}}
 
-# write the report of a bundle again
+# write the report of a bundle anew
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis {{BUNDLE}}
 
@@ -150,7 +150,7 @@ readme-capacity *BUNDLES:
 readme-bench *FOLDERS:
     {{python}} tools/readme_results.py bench {{FOLDERS}}
 
-# microbenchmarks beside the code
+# run the microbenchmarks beside the code
 microbench *FILTER:
     cargo bench --locked -p wse-engine -p loadgen-core -p wse-bench -p inference-sim -- "$@"
 

@@ -129,13 +129,13 @@ def delivered_per_cpu_second(trial: Trial) -> float | None:
 
 
 def delivered(words: str, part: str, ours: str) -> Asked:
-    """The rate of messages delivered to the application, beside the reference."""
+    """The row of the rate at which messages reach the application, beside the reference."""
     name = f"{words}: delivered; {ON}"
     return Asked(name, part, "messages/s", DELIVERED, ours, "wse-reference", more_is_better=True)
 
 
 def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, ...]:
-    """Percentiles of the response or delivery time, beside the reference."""
+    """The rows of p50 and p99 of the response or delivery time, beside the reference."""
     return tuple(
         Asked(
             f"{words}: p{at}",
@@ -151,14 +151,14 @@ def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, .
 
 
 def generator(per_write: int) -> Asked:
-    """The generator's CPU per message, against a service that discards everything."""
+    """The row of the generator's CPU per message, against a service that discards everything."""
     name = f"generator CPU into a null service, {per_write} per write"
     part = f"generator-{per_write}"
     return Asked(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
 
 
 def fanout_flood(tier: int) -> tuple[Asked, ...]:
-    """The highest rate at which a service delivers publications, and its CPU cost for both sides."""
+    """The rows of the highest rate at which a service delivers publications, and of its CPU cost for both sides."""
     part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
     ours, reference = "wse-server-fanout", "wse-reference-fanout"
     return (
@@ -178,7 +178,7 @@ def fanout_flood(tier: int) -> tuple[Asked, ...]:
 
 
 def fanout_paced(tier: int) -> tuple[Asked, ...]:
-    """The delivery time at a rate that both services sustain."""
+    """The rows of the delivery time at a rate that both services sustain."""
     words = f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
     return response(words, f"fanout-paced-{tier}", "wse-server-fanout", "wse-reference-fanout")
 

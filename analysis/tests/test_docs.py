@@ -1,4 +1,4 @@
-"""The examples of the pages that describe bundles run against a bundle."""
+"""Runs the examples of the pages that describe bundles against a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables print, word for word."""
+"""The exact text of the tables."""
 
 from __future__ import annotations
 

@@ -138,7 +138,10 @@ def _most(ladders: Sequence[Ladder]) -> _Part | None:
 
 
 def _memory(ladders: Sequence[Ladder]) -> _Part | None:
-    """Published memory per connection, and ours from each service's highest tier, where shared memory weighs least."""
+    """Published memory per connection, and ours: of each service the highest tier (there shared memory weighs least).
+
+    Of several workloads with that tier, the first of `_BY_CALM` is used.
+    """
 
     def order(pair: tuple[Ladder, Tier]) -> tuple[int, int]:
         calm = _BY_CALM.index(pair[0].workload) if pair[0].workload in _BY_CALM else len(_BY_CALM)

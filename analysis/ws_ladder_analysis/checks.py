@@ -48,7 +48,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison that was made."""
+    """The outcome of one comparison."""
 
     where: str
     holds: bool
@@ -417,7 +417,7 @@ def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
     if worker is None:
         return None
     if service is None:
-        # The rate of a generator without CPU is a lower bound, whatever else is known.
+        # When the generator has used up its CPU, its rate is a lower bound even if the service's share is unknown.
         return BoundBy.GENERATOR if worker >= limits.bound_share else None
     sides = {
         (True, True): BoundBy.BOTH,

@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def conclusion(self) -> str:
-        """The conclusion as text: which side is better, no difference, or `n/a` with the reason."""
+        """The conclusion as text: `service` is better or worse, no difference, or why there is no conclusion."""
         found = self.ratio
         if found is None:
             return "n/a: one side is 0"

@@ -76,7 +76,7 @@ _PERCENT = "datum.value <= 1 ? '0 %' : format(100 - 100 / datum.value, '.6~f') +
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart."""
+    """A rendered chart."""
 
     # File name without extension.
     name: str

@@ -45,7 +45,7 @@ def _witness(result: TrialResult) -> Cell:
 
 
 def telling(ladder: Ladder) -> Tier | None:
-    """The most informative tier: of those that pass (without objectives: of all), a flood's fastest, else the highest."""
+    """The most informative tier: of those that pass (all without objectives), a flood's fastest, else the highest."""
     usable = [tier for tier in ladder.tiers if tier.valid]
     judged = any(tier.verdicts for tier in usable)
     passing = [tier for tier in usable if all(tier.verdicts)] if judged else usable

@@ -37,7 +37,7 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure divided by another, with a 95 % interval where there were enough processes."""
+    """The ratio of two figures; `low` and `high` (95 % interval) are `None` with too few processes."""
 
     ratio: float
     low: float | None

@@ -179,7 +179,7 @@ def _of(passed: int, verdicts: Sequence[bool]) -> str:
 
 
 def validity_cell(tier: Tier) -> Cell:
-    """How many of a tier's trials are valid."""
+    """The number of a tier's valid trials, highlighted unless all are valid."""
     valid, made = len(tier.valid), len(tier.trials)
     tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
     return Cell(f"{valid} of {made}", tone=tone)

@@ -104,7 +104,7 @@ def _names(trial: Trial) -> list[str]:
 
 
 def _cpu_per_million(name: str) -> Getter:
-    """Returns a getter for a process's CPU seconds per million deliveries between the readings at the window's edges."""
+    """Returns a getter for a process's CPU seconds per million deliveries, from the readings at the window's edges."""
 
     def read(trial: Trial) -> float | None:
         if trial.result is None:

@@ -82,7 +82,7 @@ def free_ports(count: int) -> list[str]:
 
 
 def climb(profile: str, results: Path, service: str, ladder: str) -> dict[str, Any]:
-    """Climbs a short plan with a profile; returns the bundle's `run.json`, with results added to its trials."""
+    """Climbs a short plan with a profile; returns the bundle's `run.json`, with all trials' results in `results`."""
     (results / "brief.yaml").write_text(PLAN.format(service=service, ladder=ladder))
     results.chmod(0o777)
     names = ("PORT", "METRICS_PORT", "EVIDENCE_PORT", "INFERENCE_PORT")

@@ -37,7 +37,7 @@ class Release:
         self.wait = "--wait=legacy" if helm == HELM_4 else "--wait"
         self.instance = f"app.kubernetes.io/instance={name}"
 
-    # --- changing it
+    # --- changing the release
 
     def install(self, values: Values | None = None) -> None:
         """Installs the release and waits until it is ready."""
@@ -60,7 +60,7 @@ class Release:
         common = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.cluster.namespace]
         self.cluster.run(self.helm, "uninstall", self.name, *common, "--wait", seconds=INSTALL_SECONDS)
 
-    # --- reading it
+    # --- reading the release
 
     def component(self, component: str) -> str:
         """The label selector of a component of this release."""

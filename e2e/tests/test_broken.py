@@ -1,4 +1,4 @@
-"""A plan with two services that can't be measured and one that can: the failures have reasons, the third is measured."""
+"""A plan with two services that can't be measured and one that can: failures have reasons, the third is measured."""
 
 from pathlib import Path
 from typing import Any

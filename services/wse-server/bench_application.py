@@ -175,7 +175,7 @@ def are_successive(place: Place, table: bytes, size: int, count: int, first: int
         if table[offset::size] != expected:
             return False
         scale *= 10
-    # Otherwise the last number has one digit more.
+    # If not, the last number has one digit more and doesn't fit.
     return first + count <= scale
 
 

@@ -53,7 +53,7 @@ INSTANCES_OWN = (
 
 
 class Redis:
-    """Instances connected through a Redis server."""
+    """A link through a Redis server."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._url: str = options.redis_url
@@ -68,7 +68,7 @@ class Redis:
 
 
 class Cluster:
-    """Instances connected by cluster links."""
+    """A link through the engine's cluster connections."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._peers: list[str] = options.peers

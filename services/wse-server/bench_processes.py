@@ -29,7 +29,7 @@ ANSWER_SECONDS = 10
 # The contract gives a service five seconds to stop.
 STOP_SECONDS = 5
 UINT64 = (1 << 64) - 1
-# Sums of sequence numbers wrap at 2**64; times are not added.
+# Sums of sequence numbers wrap at 2**64; of uptimes the largest is taken.
 WRAPPING = ("sequence_sum", "application_sequence_sum")
 LARGEST = ("uptime_seconds", "wse_uptime_seconds")
 

@@ -45,7 +45,7 @@ def storm(service: str, tier: int, process: int, speed: float) -> TrialSpec:
 
 
 def steady(service: str, tier: int, process: int, speed: float) -> TrialSpec:
-    """An open-loop trial that meets its objective up to a point, or whose generator was late."""
+    """An open-loop trial that meets its objective at small tiers; one of them has a late generator."""
     late = service == "wse-server" and tier == 2_000 and process == 2
     wobble = 1 + 0.05 * math.sin(3 * process + tier)
     return TrialSpec(

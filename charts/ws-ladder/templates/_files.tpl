@@ -1,6 +1,5 @@
 {{/*
-The two files that the operator reads. `toYaml` and `toJson` keep whole numbers whole; printing one would turn 1000000
-into 1e+06.
+The two files that the operator reads. `toYaml` and `toJson` keep integers; printing one would turn 1000000 into 1e+06.
 */}}
 
 {{- define "ws-ladder.planFile" -}}

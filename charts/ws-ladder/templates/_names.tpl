@@ -1,11 +1,11 @@
 {{/*
-What things are called. Names of Jobs, Deployments and Services stay within 52 characters, so that what the cluster
-appends for their pods still fits into the 63 of a label.
+Names and labels. Names of Jobs, Deployments and Services have at most 52 characters, so that the suffixes that the
+cluster appends for pods still fit into the 63 of a label.
 */}}
 
 {{/*
-A text of at most `max` characters: what is longer loses its middle to a hash of the whole, or to nothing where `hashed`
-is false because a hash follows anyhow.
+Shortens a text to at most `max` characters: the middle of a longer one is replaced by a hash of the whole, or removed
+if `hashed` is false because the caller appends a hash.
 */}}
 {{- define "ws-ladder.cut" -}}
 {{- $text := .text -}}
@@ -20,12 +20,12 @@ is false because a hash follows anyhow.
 {{- end -}}
 {{- end -}}
 
-{{/* A text as a part of a name: plans allow capitals, `_` and `.` in a variant, names of objects don't. */}}
+{{/* Converts a text to a part of an object's name, which may not have the capitals, `_` and `.` of a variant. */}}
 {{- define "ws-ladder.part" -}}
 {{- . | lower | replace "_" "-" | replace "." "-" -}}
 {{- end -}}
 
-{{/* A ladder as the value of a label. */}}
+{{/* A ladder (workload and variant) as the value of a label. */}}
 {{- define "ws-ladder.ladder" -}}
 {{- $part := include "ws-ladder.part" (printf "%s-%s" .workload .variant) | trimAll "-" -}}
 {{- include "ws-ladder.cut" (dict "text" $part "max" 63) -}}
@@ -35,7 +35,7 @@ is false because a hash follows anyhow.
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end -}}
 
-{{/* 42 characters leave room for the longest ending. A Service's name begins with a letter, a release's may not. */}}
+{{/* 42 characters leave room for the longest suffix. A Service's name must begin with a letter, a release's need not. */}}
 {{- define "ws-ladder.fullname" -}}
 {{- $name := include "ws-ladder.name" . -}}
 {{- $full := .Values.fullnameOverride -}}
@@ -62,7 +62,7 @@ http://{{ include "ws-ladder.operator" .root }}.{{ .root.Release.Namespace }}.sv
 {{- .Values.results.existingClaim | default (printf "%s-results" (include "ws-ladder.fullname" .)) -}}
 {{- end -}}
 
-{{/* Labels by which pods are found; nothing in them changes with the chart's version. */}}
+{{/* Labels that select pods; they don't change with the chart's version. */}}
 {{- define "ws-ladder.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "ws-ladder.name" .root | quote }}
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
@@ -71,7 +71,7 @@ app.kubernetes.io/component: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Labels of objects. Not of pod templates: they change with the chart's version, and a Job's template can't. */}}
+{{/* Labels of objects, not of pod templates: they change with the chart's version, and a Job's template can't change. */}}
 {{- define "ws-ladder.labels" -}}
 {{ include "ws-ladder.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}

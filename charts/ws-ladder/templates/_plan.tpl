@@ -1,9 +1,8 @@
 {{/*
-What the plan asks for. Helm's `merge` and `default` take `false`, `0` and "" for nothing, so maps are laid over each
-other key by key here.
+Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missing, so maps are merged key by key here.
 */}}
 
-{{/* The key of a service's value, after checking that the plan's word for it is there and switched on. */}}
+{{/* The key of a service that the plan names; fails if it is not in `services` or is disabled. */}}
 {{- define "ws-ladder.service" -}}
 {{- $service := index .root.Values.services .name -}}
 {{- if not $service -}}
@@ -49,13 +48,13 @@ other key by key here.
 {{- $behind := $ladder.inference_env | default dict -}}
 {{- $_ := set $climb "inferenceEnv" $behind -}}
 {{- $_ := set $climb "inference" (include "ws-ladder.deployment" (dict "root" $ "name" "inference-sim" "identity" $behind)) -}}
-{{- /* Another simulator behind it has another address. */}}
+{{- /* A gateway with another simulator has another address for it, so it needs another Deployment. */}}
 {{- if $behind }}{{ $identity = list $env $behind }}{{ end -}}
 {{- end -}}
 {{- $_ := set $climb "deployment" (include "ws-ladder.deployment" (dict "root" $ "name" $service "identity" $identity)) -}}
 {{- $companions := list -}}
 {{- range $companion := (index $.Values.services $service).companions -}}
-{{- /* Two hyphens: a service might be called as another and its companion. */}}
+{{- /* Two hyphens, because a service's name could equal that of another service and its companion. */}}
 {{- $named := dict "root" $ "name" (printf "%s--%s" $service $companion.name) "identity" $identity -}}
 {{- $companions = append $companions (dict "name" $companion.name "deployment" (include "ws-ladder.deployment" $named) "env" ($companion.env | default dict)) -}}
 {{- end -}}
@@ -76,21 +75,21 @@ other key by key here.
 {{- include "ws-ladder.cut" (dict "text" $name "max" 52) -}}
 {{- end -}}
 
-{{/* Something where a simulator stands behind a service of the plan. */}}
+{{/* Not empty if a service of the plan needs the inference simulator. */}}
 {{- define "ws-ladder.hasInference" -}}
 {{- range include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- with .inference }}{{ . }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Something where a service of the plan has companions. */}}
+{{/* Not empty if a service of the plan has companions. */}}
 {{- define "ws-ladder.hasCompanions" -}}
 {{- range include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- range .companions }}{{ .name }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Where a service and its companions find each other, for others to refer to: variables come before those that use them. */}}
+{{/* Variables with the addresses of a service and its companions; they come before the variables that refer to them. */}}
 {{- define "ws-ladder.companionHosts" -}}
 {{- if .climb.companions }}
 - name: "SERVICE_HOST"
@@ -102,7 +101,7 @@ other key by key here.
 {{- end -}}
 {{- end -}}
 
-{{/* Maps of variables, later over earlier, as a list of `env`. */}}
+{{/* Merges maps of variables, later ones over earlier ones, into a list for `env`. */}}
 {{- define "ws-ladder.env" -}}
 {{- $all := dict -}}
 {{- range $map := . -}}

@@ -1,6 +1,6 @@
-{{/* What the pods of all roles have in common. */}}
+{{/* Parts that the pods of all roles share. */}}
 
-{{/* `image`: an entry {repository, tag, digest}. A digest outranks a tag; without either it is the chart's appVersion. */}}
+{{/* `image` is {repository, tag, digest}. A digest takes precedence over a tag; the default is the chart's appVersion. */}}
 {{- define "ws-ladder.image" -}}
 {{- $image := .image -}}
 {{- $repository := $image.repository -}}
@@ -22,7 +22,7 @@ requests:
   memory: {{ .memory | quote }}
 {{- end -}}
 
-{{/* CPUs of a role of the plan, as a quantity; a whole number stays one, for the static CPU manager. */}}
+{{/* The CPUs of a role in the plan, as a quantity; an integer stays an integer, for the static CPU manager. */}}
 {{- define "ws-ladder.cpu" -}}
 {{- $cpus := 1 -}}
 {{- with dig "cpu" .role "cpus" nil .root.Values.plan }}{{ $cpus = . }}{{ end -}}
@@ -34,7 +34,7 @@ requests:
 {{- end -}}
 {{- end -}}
 
-{{/* Beside a container whose CPU clocks and cgroup it reads: the pod has to share its process namespace. */}}
+{{/* The evidence agent beside a container whose CPU clocks and cgroup it reads; the pod must share its process namespace. */}}
 {{- define "ws-ladder.evidence" -}}
 - name: evidence
   image: {{ include "ws-ladder.image" (dict "root" . "image" .Values.operator.image) | quote }}
@@ -65,7 +65,7 @@ capabilities:
 readOnlyRootFilesystem: true
 {{- end -}}
 
-{{/* The pod's own settings, from its role's `scheduling` and the images' secrets; `role` is a key of `scheduling`. */}}
+{{/* Settings of a pod from its role's `scheduling` and the images' secrets; `role` is a key of `scheduling`. */}}
 {{- define "ws-ladder.pod" -}}
 enableServiceLinks: false
 securityContext:

@@ -1,4 +1,4 @@
-{{/* A pod of `helm test`: the operator's program with `args`, asking the web port. */}}
+{{/* A pod of `helm test`: runs the operator's program with `args` against the web port. */}}
 {{- define "ws-ladder.testPod" -}}
 apiVersion: v1
 kind: Pod
@@ -26,7 +26,7 @@ spec:
         {{- include "ws-ladder.resources" .root.Values.tests.resources | nindent 8 }}
       securityContext:
         {{- include "ws-ladder.containerSecurity" . | nindent 8 }}
-      # `assert` fetches what decides before it judges.
+      # `assert` downloads the files for its decision first.
       volumeMounts:
         - name: tmp
           mountPath: /tmp

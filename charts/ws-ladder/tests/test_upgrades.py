@@ -1,6 +1,6 @@
-"""What an upgrade may change, over two renderings: a Job's template and a Deployment's selector can't be changed.
+"""Compares two renderings for what an upgrade can't change: a Job's template and a Deployment's selector.
 
-Run by `just chart-check`, with helm on the PATH. The suites beside this file cover what one rendering shows.
+Run by `just chart-check`, with helm on the PATH. The suites beside this file test single renderings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 CHART = Path(__file__).resolve().parents[1]
 TIER = "plan.ladders[0].workload=throughput,plan.ladders[0].load.model=closed,plan.ladders[0].tiers[0]=7"
 TOKEN = "auth.coordinatorToken=" + "t" * 32
-# Each changes something else of what the chart renders.
+# Each changes another part of the rendered objects.
 CHANGES = [
     "",
     "run.id=first",
@@ -49,7 +49,7 @@ CHANGES = [
 
 
 def render(values: str, chart: Path = CHART, release: str = "bench") -> dict[str, str]:
-    """All objects by kind and name, as text."""
+    """Renders the chart; returns the text of each object by `Kind/name`."""
     command = ["helm", "template", release, str(chart), "--namespace", "lab"]
     if values:
         command += ["--set", values]
@@ -64,23 +64,23 @@ def render(values: str, chart: Path = CHART, release: str = "bench") -> dict[str
 
 
 def of_kind(kind: str, objects: dict[str, str]) -> dict[str, str]:
-    """Those of one kind, by name."""
+    """The objects of one kind by name."""
     return {name.removeprefix(f"{kind}/"): text for name, text in objects.items() if name.startswith(f"{kind}/")}
 
 
 def spec(text: str) -> str:
-    """An object without its metadata."""
+    """The `spec` of an object, without its metadata."""
     return text[text.index("\nspec:") :]
 
 
 def selector(text: str) -> str:
-    """The selector of a Deployment."""
+    """The text of a Deployment's selector."""
     return text[text.index("  selector:") : text.index("  template:")]
 
 
 @pytest.fixture(scope="module")
 def rendered() -> dict[str, dict[str, str]]:
-    """The chart's objects after each change."""
+    """The rendered objects for each change."""
     return {values: render(values) for values in CHANGES}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench_format.schemas import Environment
 
 BYTES_PER_KIB = 1024
-# TCP_LISTEN in /proc/net/tcp.
+# State TCP_LISTEN in /proc/net/tcp.
 LISTENING = "0A"
 # The CPU clock of another process: `CPUCLOCK_SCHED` of the kernel's posix-timers.h.
 CPUCLOCK_SCHED = 2

@@ -57,7 +57,7 @@ def serve(assignment: Assignment, pipe: Pipe) -> None:
     try:
         pipe.send(("result", carry_out(assignment, Gate(pipe))))
     except EOFError:
-        return  # The parent is gone.
+        return  # The parent has exited.
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
 

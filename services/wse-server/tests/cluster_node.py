@@ -1,4 +1,4 @@
-"""A clustered server as a process, ours or the reference: does what its standard input says."""
+"""A clustered server (ours or the reference) as a process that is controlled through its standard input."""
 
 import json
 import socket
@@ -10,14 +10,14 @@ from wse_server import RustWSEServer
 
 
 def main() -> None:
-    """Start, print a ready line, answer each call (a line of JSON) with its result, end at the end of the input."""
+    """Starts the server, prints a ready line, answers each call (a line of JSON) with its result until end of input."""
     options: dict[str, Any] = json.loads(sys.argv[1])
     secret = options.get("secret")
     port = options.get("port", 0)
     server = RustWSEServer("127.0.0.1", port, jwt_secret=secret and secret.encode(), **options.get("server", {}))
     server.enable_drain_mode()
     server.start()
-    # The reference listens a moment after it has started.
+    # The reference starts to listen shortly after `start()` returns.
     while port and socket.socket().connect_ex(("127.0.0.1", port)):
         time.sleep(0.01)
     server.connect_cluster(**options["cluster"])

@@ -1,4 +1,4 @@
-"""A real server for each test, on a port of the kernel's choice."""
+"""A real server for each test, on a port that the kernel chooses."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from wse_server import RustWSEServer
 
-# The tests' harness, the programs under test beside this folder, and the tools.
+# Makes the tests' helpers, the programs of the parent folder, and the tools importable.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[3] / "tools")]
 from harness import AUTHENTICATION, Running  # noqa: E402
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
-    """Starts servers that check tokens and stops them, with their clients, after the test."""
+    """Starts servers that verify tokens; stops them and their clients after the test."""
     started: list[Running] = []
 
     def start(*, running: bool = True, **options: Any) -> Running:
@@ -34,5 +34,5 @@ def start() -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture
 def running(start: Callable[..., Running]) -> Running:
-    """A server with default settings."""
+    """A started server with default settings."""
     return start()

@@ -1,4 +1,4 @@
-"""What the tests do with a real server: connect to it, send, and wait with a deadline, never for a fixed time."""
+"""Helpers for tests with a real server: connect, send, and wait with a deadline, never for a fixed time."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ AUTHENTICATION = {"jwt_secret": SECRET, "jwt_issuer": ISSUER, "jwt_audience": AU
 
 
 class Running:
-    """A started server, and what its tests do with it."""
+    """A started server with helpers for tests."""
 
     def __init__(self, server: RustWSEServer) -> None:
         self.server = server
@@ -26,7 +26,7 @@ class Running:
         return f"ws://127.0.0.1:{self.server.port}/wse{query}"
 
     def connect(self, query: str = "", cookie: str | None = None, **options: Any) -> ClientConnection:
-        """A connection with a valid token (unless `cookie` says otherwise); nothing is read from it."""
+        """Opens a connection with a valid token, or with `cookie`; reads nothing from it."""
         cookie = f"access_token={token(int(time.time()))}" if cookie is None else cookie
         connection: ClientConnection = connect(
             self.url(query), additional_headers={"Cookie": cookie}, compression=None, legacy=True, **options
@@ -35,7 +35,7 @@ class Running:
         return connection
 
     def drain(self, count: int) -> list[tuple[str, Any, Any]]:
-        """The next `count` events."""
+        """Drains the next `count` events."""
         events: list[tuple[str, Any, Any]] = []
         deadline = time.monotonic() + DEADLINE_SECONDS
         while len(events) < count:
@@ -46,12 +46,12 @@ class Running:
         return events
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Until it holds."""
+        """Waits until a condition holds, up to the deadline."""
         wait_until(condition)
 
 
 class Sender(threading.Thread):
-    """Sends numbered messages from a thread of its own, as fast as the server lets it."""
+    """Sends numbered messages from its own thread, as fast as the server accepts them."""
 
     def __init__(self, connection: ClientConnection, count: int, padding_bytes: int = 0) -> None:
         super().__init__(daemon=True)
@@ -66,7 +66,7 @@ class Sender(threading.Thread):
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition, up to a deadline."""
+    """Polls a condition until it holds; fails after the deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not after {DEADLINE_SECONDS} s"
@@ -74,7 +74,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def message(connection: ClientConnection) -> dict[str, Any]:
-    """The next text message, decoded."""
+    """Receives and decodes the next text message."""
     text = connection.recv(DEADLINE_SECONDS)
     assert isinstance(text, str)
     value: dict[str, Any] = json.loads(text)

@@ -1,4 +1,4 @@
-"""A real Redis for tests, in a folder and on a port of its own."""
+"""A real Redis for tests, with its own folder and port."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class RedisServer:
-    """Started on a port that was free, and again on the same one after it was killed."""
+    """A Redis server on a free port; it can be restarted on the same port after `kill()`."""
 
     def __init__(self, folder: Path, *options: str, password: str | None = None) -> None:
         assert PROGRAM.exists(), "no Redis for tests: run tools/redis-env"
@@ -26,12 +26,12 @@ class RedisServer:
         self.process: subprocess.Popen[bytes] | None = None
         while True:
             self.port = free_port()
-            # Somebody else may have taken the port meanwhile: then another one.
+            # If another program has taken the port meanwhile, try another one.
             if self.start():
                 return
 
     def start(self) -> bool:
-        """Start it, and wait until it answers. False: it ended instead."""
+        """Starts the server and waits until it answers. Returns False if it exits."""
         command = [str(PROGRAM), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         command += ["--save", "", "--appendonly", "no", *self.options]
         if self.password is not None:
@@ -52,7 +52,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def kill(self) -> None:
-        """As a crash would."""
+        """Kills the server, as a crash would end it."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -60,7 +60,7 @@ class RedisServer:
     def pause(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
-        # Until it has stopped indeed.
+        # Waits until the process has stopped.
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
@@ -68,7 +68,7 @@ class RedisServer:
         self.process.send_signal(signal.SIGCONT)
 
     def ask(self, *words: str | bytes) -> Any:
-        """One command, its answer decoded; an error raises RuntimeError."""
+        """Sends one command and decodes its reply; an error reply raises RuntimeError."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS) as connection:
             lines = connection.makefile("rwb")
             if self.password is not None:

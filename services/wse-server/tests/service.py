@@ -1,4 +1,4 @@
-"""The benchmark's service as a process, for the tests."""
+"""The bench service as a process, for tests."""
 
 import json
 import os
@@ -18,9 +18,9 @@ PROGRAM = Path(__file__).resolve().parents[1] / "bench_server.py"
 
 
 class Service:
-    """A started service."""
+    """A started service with helpers for tests."""
 
-    # What starts it under other limits.
+    # A command that starts the service with other limits.
     launcher: tuple[str, ...] = ()
     program = PROGRAM
 
@@ -32,13 +32,13 @@ class Service:
         self.ready = json.loads(self.process.stdout.readline())
 
     def get(self, path: str) -> Any:
-        """A page of the metrics port, as JSON where it is."""
+        """Gets a page of the metrics port, decoded if it is JSON."""
         with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}") as answer:
             body = answer.read().decode()
             return json.loads(body) if body.startswith("{") else body
 
     def connect(self, secret: bytes = SECRET, greeting: str = '"server_ready"') -> ClientConnection:
-        """A connection with a token, after its greeting."""
+        """Opens a connection with a token and waits for the server's first message."""
         headers = {"Cookie": f"access_token={token(int(time.time()), secret)}"}
         connection = connect(
             f"ws://{self.ready['address']}/wse", additional_headers=headers, compression=None, legacy=True
@@ -47,30 +47,30 @@ class Service:
         return connection
 
     def rss_mebibytes(self) -> float:
-        """Its resident memory."""
+        """The resident memory of the service's process."""
         pages = int(Path(f"/proc/{self.ready['pid']}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
     def descriptors(self) -> int:
-        """How many it has open."""
+        """The number of open descriptors of the service."""
         return len(list(Path(f"/proc/{self.ready['pid']}/fd").iterdir()))
 
     def children(self) -> list[int]:
-        """The processes that it started."""
+        """The ids of the processes that the service started."""
         threads = Path(f"/proc/{self.ready['pid']}/task")
         while True:
             try:
                 return [int(pid) for file in threads.glob("*/children") for pid in file.read_text().split()]
             except (FileNotFoundError, ProcessLookupError):
-                # A thread that ends meanwhile leaves its children to another, perhaps to one that was read before.
+                # When a thread ends meanwhile, its children move to another one, which may have been read before.
                 assert self.process.poll() is None, "the service itself has ended"
 
     def stop(self) -> int:
-        """Its exit code after SIGTERM."""
+        """Stops the service with SIGTERM and returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(5)
 
     def end(self) -> None:
-        """Without waiting for a farewell."""
+        """Kills the service."""
         self.process.kill()
         self.process.communicate()

@@ -16,14 +16,14 @@ Socket = aiohttp.ClientWebSocketResponse
 
 
 def talk(running: Running, act: Callable[[Socket], Awaitable[None]], **options: Any) -> None:
-    """Connects with a token, as an application of aiohttp would, and does something with the socket."""
+    """Connects with a token, as an aiohttp application would, and runs `act` with the socket."""
 
     async def session() -> None:
         cookies = {"access_token": token(int(time.time()))}
         async with (
             aiohttp.ClientSession(cookies=cookies) as client,
             asyncio.timeout(DEADLINE_SECONDS),
-            # Compression is offered; the server declines it.
+            # The client offers compression, which the server declines.
             client.ws_connect(running.url(), compress=15, **options) as socket,
         ):
             await act(socket)

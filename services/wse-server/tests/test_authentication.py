@@ -1,4 +1,4 @@
-"""Who gets in, and what the others are told: an error message and close code 4401."""
+"""Which tokens are accepted, and that others get an error message and close code 4401."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
 def signed(header: dict[str, Any] = HEADER, claims: dict[str, Any] = CLAIMS, secret: bytes = SECRET) -> str:
-    """A token with any content."""
+    """A token with the given header, claims and secret."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
     signature = hmac.digest(secret, b".".join(parts), hashlib.sha256)
     return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
@@ -43,7 +43,7 @@ BAD = {
 
 
 def refusal(running: Running, cookie: str) -> tuple[str, int, str]:
-    """The error's code, the close code and its reason."""
+    """The code of the error message, the close code and its reason."""
     with running.connect(cookie=cookie) as connection:
         error = message(connection)
         with pytest.raises(ConnectionClosedError) as closed:

@@ -1,4 +1,4 @@
-"""`drain_batch()`: views and tuples on memory that the server gets back."""
+"""`drain_batch()`: views and tuples of memory that is returned to the server."""
 
 import gc
 import itertools
@@ -15,7 +15,7 @@ TEXT = '{"t":"trade","p":{"seq":7}}'
 
 
 def drained(running: Running, count: int) -> MessageBatch:
-    """The next batch, once `count` entries are ready."""
+    """Drains a batch when `count` entries are ready."""
     running.wait(lambda: running.server.inbound_queue_depth() >= count)
     return running.server.drain_batch(count)
 
@@ -101,7 +101,7 @@ def test_packed_messages_lie_back_to_back_however_long(running: Running) -> None
 
 
 def unpacked(batch: MessageBatch) -> list[tuple[int, str | None, bytes]]:
-    """What `packed()` holds, message by message."""
+    """The messages of `packed()`, one by one."""
     return [
         (key, type_, data[start:end])
         for key, type_, data, ends in batch.packed()
@@ -173,9 +173,9 @@ def test_keeping_batches_slows_the_client_down_and_letting_go_frees_it(start: Ca
     total = 50_000
     with running.connect() as connection:
         held = [running.server.drain_batch()]
-        # More than the kernel keeps for both ends, whatever it thinks of their pace: 4 MiB to send, 32 MiB to read.
+        # More than the kernel buffers for both sides in any case: 4 MiB to send, 32 MiB to read.
         sender = Sender(connection, total, padding_bytes=1024)
-        # Held batches fill the limit; then nothing comes any more although the client has more to send.
+        # Held batches reach the limit; then no more messages arrive although the client has more to send.
         while batch := running.server.drain_batch(4096, 300):
             held.append(batch)
         assert sender.is_alive()

@@ -1,4 +1,4 @@
-"""The witness: what it counts, and that it can't be fooled by where a number stands."""
+"""The witness: what it counts, and that the position of a number can't mislead it."""
 
 import itertools
 import time
@@ -16,7 +16,7 @@ TRADE = '{"p":{"price":5234.75,"seq":%d,"side":"buy"},"t":"trade_update"}'
 
 
 def packed(key: int, messages: list[bytes]) -> tuple[int, None, bytes, bytes]:
-    """A run of messages as `MessageBatch.packed()` has them."""
+    """A run of messages in the format of `MessageBatch.packed()`."""
     return key, None, b"".join(messages), array("I", itertools.accumulate(map(len, messages))).tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Two instances and the link between them as one service: what goes through, what is told of it, and how it ends."""
+"""Two instances and their link as one service: deliveries, books, and the end of processes."""
 
 import os
 import signal
@@ -21,19 +21,19 @@ LINKS = {"redis": ["--link", "redis"], "cluster": ["--link", "cluster"], "tls": 
 
 
 class Pair(Fanout):
-    """A started pair."""
+    """A started pair of instances."""
 
     program = PROGRAM
 
     def link(self) -> dict[str, Any]:
-        """The books of what is between them."""
+        """The books of the link between the instances."""
         links = self.get("/stats/links")
         (found,) = (link for link in links.values() if link)
         books: dict[str, Any] = found
         return books
 
     def rests(self) -> bool:
-        """Whether nothing is published any more, and nothing is on its way."""
+        """Whether publishing has ended and all publications have arrived."""
         link = self.link()
         arrived = link["sent"] == link["received"] + link["lost"] and not link["queued"]
         return arrived and not self.publisher()["publishing"]
@@ -41,7 +41,7 @@ class Pair(Fanout):
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Pair]]:
-    """Starts pairs, with a folder of their own for certificates, and ends them after the test."""
+    """Starts pairs with their own folder for certificates; stops them after the test."""
     monkeypatch.chdir(tmp_path)
     started: list[Pair] = []
 
@@ -83,7 +83,7 @@ def test_a_flood_loses_nothing_and_does_not_run_ahead_of_its_subscribers(start: 
         assert got == list(range(got[0], got[0] + 20_000))
         stats = service.publisher()
         assert stats["backpressure"] == "receivers"
-        # What the backlog allows, and what the kernel and the client's own buffers hold.
+        # At most the backlog limit, plus the buffers of kernel and client.
         assert (stats["published"] - got[-1]) * 100 < 100_000 + (32 << 20)
     wait_until(service.rests)
     books = service.link()
@@ -174,14 +174,14 @@ def test_without_a_redis_it_says_where_to_get_one(tmp_path: Path) -> None:
 
 
 def exists(pid: int) -> bool:
-    """Whether the process is there and is no zombie."""
+    """Whether the process exists and is not a zombie."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
 def listening_port(pid: int) -> int:
-    """Of a process that listens on one port of 127.0.0.1."""
+    """The port of 127.0.0.1 on which a process listens."""
     links = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]  # noqa: PTH115
     own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -190,14 +190,14 @@ def listening_port(pid: int) -> int:
 
 
 class Instance(Fanout):
-    """A server of its own, as the published benchmarks start them: each with its own command line."""
+    """A single instance with its own command line, as the published benchmarks start them."""
 
     program = PROGRAM.with_name("bench_fanout_server.py")
 
 
 @pytest.fixture
 def instances() -> Iterator[Callable[..., Instance]]:
-    """Starts instances and ends them after the test."""
+    """Starts instances; stops them after the test."""
     started: list[Instance] = []
 
     def start(*arguments: str, **environment: str) -> Instance:
@@ -210,12 +210,12 @@ def instances() -> Iterator[Callable[..., Instance]]:
 
 
 def status(instance: Instance, path: str) -> int:
-    """Of a page of its metrics port."""
+    """The HTTP status of a page of the metrics port."""
     try:
         with urllib.request.urlopen(f"http://{instance.ready['metrics_address']}{path}") as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        # It holds a connection.
+        # Closing the error releases its connection.
         with error:
             return error.code
 

@@ -1,4 +1,4 @@
-"""The fan-out service as a process: what it publishes, to whom, and what it says of it."""
+"""The fan-out service as a process: its publications, their subscribers, and its books."""
 
 import itertools
 import json
@@ -19,19 +19,19 @@ PROGRAM = Path(__file__).resolve().parents[1] / "bench_fanout_server.py"
 
 
 class Fanout(Service):
-    """A started publisher."""
+    """A started fan-out service."""
 
     program = PROGRAM
 
     def publisher(self) -> dict[str, Any]:
-        """Its books on what it published."""
+        """The publisher's books."""
         stats: dict[str, Any] = self.get("/stats/publisher")
         return stats
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Fanout]]:
-    """Starts publishers and ends them after the test."""
+    """Starts fan-out services; stops them after the test."""
     started: list[Fanout] = []
 
     def start(*arguments: str, **environment: str) -> Fanout:
@@ -45,7 +45,7 @@ def start() -> Iterator[Callable[..., Fanout]]:
 
 @contextmanager
 def subscriber(service: Fanout) -> Iterator[ClientConnection]:
-    """A connection that hangs up at the end: a goodbye would wait for room that a flood doesn't leave."""
+    """A connection that ends without a close handshake, which would wait because a flood fills the socket."""
     connection = service.connect()
     try:
         yield connection
@@ -55,7 +55,7 @@ def subscriber(service: Fanout) -> Iterator[ClientConnection]:
 
 
 def ticks(connection: ClientConnection, number: int) -> list[dict[str, Any]]:
-    """The next published messages."""
+    """Receives the next published messages."""
     found: list[dict[str, Any]] = []
     while len(found) < number:
         message = json.loads(connection.recv(10))
@@ -105,7 +105,7 @@ def test_a_flood_is_held_back_by_what_waits_to_be_written(start: Callable[..., F
         last = ticks(connection, 20_000)[-1]
         ahead = service.publisher()["published"] - last["seq"]
         assert service.publisher()["backpressure"] == "engine"
-        # What the backlog allows, and what the kernel and the client's own buffers hold.
+        # At most the backlog limit, plus the buffers of kernel and client.
         assert ahead * 100 < 100_000 + (32 << 20)
 
 
@@ -114,7 +114,7 @@ def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
     with subscriber(service) as connection:
         ticks(connection, 1000)
         messages = 1 + 1000
-        # Its own thread reads meanwhile, and sends what it finds to be sent.
+        # The connection's own thread reads at the same time, and may send replies.
         with connection.protocol_mutex:
             connection.protocol.send_close(1000)
             connection.socket.sendall(b"".join(connection.protocol.data_to_send()))

@@ -1,4 +1,4 @@
-"""What an instance is told of others, and how far it lets a publisher run ahead of them, without a server."""
+"""Link options, progress of other instances, and how far a publisher may run ahead of them; without a server."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from bench_publisher import Subscribers
 
 
 def parsed(*words: str) -> Any:
-    """A command line, complete."""
+    """A parsed and completed command line."""
     parser = arguments()
     options = parser.parse_args(words)
     check_link_options(parser, options)
@@ -24,7 +24,7 @@ def parsed(*words: str) -> Any:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Why a command line is no good."""
+    """The error message for an invalid command line."""
     with pytest.raises(SystemExit):
         parsed(*words)
     return capsys.readouterr().err
@@ -75,18 +75,18 @@ def test_what_makes_no_sense_is_refused_in_words(capsys: pytest.CaptureFixture[s
 
 
 class Peers:
-    """A server that knows how many instances are there, and how it was connected."""
+    """A fake server with a number of peers; it records the arguments of `connect_cluster()`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.told: dict[str, Any] = {}
 
     def cluster_peers_count(self) -> int:
-        """How many are there."""
+        """The configured number of peers."""
         return self.count
 
     def connect_cluster(self, peers: list[str], **told: Any) -> None:
-        """As it is told."""
+        """Records the arguments."""
         self.told = told | {"peers": peers}
 
 
@@ -114,7 +114,7 @@ def test_progress_is_what_came_over_all_links_and_what_never_will() -> None:
 
 
 class Elsewhere:
-    """An instance that subscribes, as its metrics port tells."""
+    """A fake subscribing instance with a metrics port."""
 
     def __init__(self) -> None:
         self.told = {"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0}
@@ -124,7 +124,7 @@ class Elsewhere:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of the metrics port."""
         return f"127.0.0.1:{self.port.port}"
 
     def _page(self, path: str) -> tuple[int, str, str]:
@@ -134,7 +134,7 @@ class Elsewhere:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Elsewhere]:
-    """One."""
+    """A fake subscribing instance; stopped after the test."""
     instance = Elsewhere()
     yield instance
     instance.port.stop()
@@ -151,12 +151,12 @@ def test_of_an_instance_that_does_not_answer_the_last_is_taken(
 
 
 class Interested:
-    """A server that knows how many instances listen elsewhere."""
+    """A fake server with a number of other interested instances."""
 
     interest = 0
 
     def get_topic_interest(self, topic: str) -> int:
-        """To the topic."""
+        """The configured interest in the topic."""
         assert topic == TOPIC
         return self.interest
 
@@ -195,7 +195,7 @@ def test_a_crowd_elsewhere_is_waited_for_like_one_that_is_here() -> None:
 
 
 class Looked(Receivers):
-    """Instances that are as far as the test says; every look is counted, and may be made at any time."""
+    """Instances with progress that the test sets; readings are counted and not delayed."""
 
     least_seconds = most_seconds = 0.0
     patience_seconds = 1000.0
@@ -247,19 +247,19 @@ def test_a_pace_decides_how_often_one_looks() -> None:
     receivers.seen = [Backlog(1, 0)]
     receivers.backlog(10, 100, LIMIT)
     looks = receivers.looks
-    # A tenth of the room came back in no time; half of it takes five times as long, and that isn't over.
+    # A tenth of the room became free at once; half of it takes five times as long, which has not passed yet.
     receivers._looked += 1000.0
     receivers.backlog(12, 100, LIMIT)
     assert receivers.looks == looks
 
 
 class Waiting:
-    """A server with a backlog of its own."""
+    """A fake server with a backlog that the test sets."""
 
     backlog = 0
 
     def publish_backlog(self) -> int:
-        """In bytes."""
+        """The configured backlog in bytes."""
         return self.backlog
 
 

@@ -1,4 +1,4 @@
-"""What is published and how fast it may be, without a server."""
+"""The messages that are published and their rate, without a server."""
 
 import itertools
 import json
@@ -22,12 +22,12 @@ LIMIT = 1_000
 
 
 class Telling:
-    """A server that knows its own backlog."""
+    """A fake server with a backlog that the test sets."""
 
     backlog = 0
 
     def publish_backlog(self) -> int:
-        """In bytes."""
+        """The configured backlog in bytes."""
         return self.backlog
 
 
@@ -72,7 +72,7 @@ def test_who_waits_for_room_asks_again_when_half_of_it_will_be_there(
     now, server.backlog = 1000.01, LIMIT - fell
     backpressure.room(100)
     assert backpressure.pause_seconds == pytest.approx(pause)
-    # What was published since says nothing of the pace.
+    # Messages published since then don't count for the speed.
     now, server.backlog = 1000.02, LIMIT
     backpressure.room(100)
     if fell:
@@ -106,7 +106,7 @@ def test_what_is_offered_comes_in_whole_bursts_at_the_pace_of_all_deliveries_tog
     backpressure = Backpressure(object(), LIMIT, offer=Offer(BURST_MESSAGES * 1000.0, lambda: subscribers))
     backpressure.begin(0)
     given = [backpressure.room(100)]
-    # A burst of messages to 100 subscribers is due every 100 ms; to 200 every 200 ms.
+    # A burst is due every 100 ms with 100 subscribers, every 200 ms with 200.
     for step in range(1, 41):
         now = 1000.0 + step * 0.05
         subscribers = 100 if step <= 20 else 200
@@ -161,7 +161,7 @@ def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> Non
     def publish(text: str) -> None:
         published.append(json.loads(text)["p"])
         if len(published) == 1:
-            # As long as five messages.
+            # As long as the interval of five messages.
             time.sleep(0.05)
         if len(published) == 20:
             subscribers.add(-1)

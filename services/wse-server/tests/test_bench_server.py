@@ -1,4 +1,4 @@
-"""The benchmark's service as a process: its contract is `services/README.md`."""
+"""The bench service as a process, against its contract in `services/README.md`."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ MESSAGES = 1000
 
 @pytest.fixture(params=["batch", "dict"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """One that delivers to an application, in either way."""
+    """A service with each delivery mode that reaches an application."""
     by_flag = request.param == "dict"
     service = Service("--delivery", request.param) if by_flag else Service(DELIVERY=request.param)
     yield service
@@ -28,7 +28,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Service]]:
-    """Starts services in an environment and ends them after the test."""
+    """Starts services with environment variables; stops them after the test."""
     started: list[Service] = []
 
     def start(*arguments: str, **environment: str) -> Service:

@@ -1,4 +1,4 @@
-"""Certificates for tests: what they say, and that they are made once."""
+"""Certificates for tests: their content, and that existing ones are reused."""
 
 import ssl
 import subprocess
@@ -42,7 +42,7 @@ def test_both_sides_of_a_connection_can_use_them(tmp_path: Path) -> None:
 
 
 def shakes_hands(end: ssl.SSLObject) -> bool:
-    """Whether it has all it needs from the other end."""
+    """Advances the TLS handshake; returns whether it is complete."""
     try:
         end.do_handshake()
     except ssl.SSLWantReadError:

@@ -1,4 +1,4 @@
-"""Callback mode: calls in order, and errors that harm nobody."""
+"""Callback mode: the order of calls, and isolation of errors."""
 
 import sys
 import threading
@@ -11,7 +11,7 @@ from harness import DEADLINE_SECONDS, Running
 
 
 class Calls:
-    """Records calls; `closed` is set by the disconnect."""
+    """Records calls; `closed` is set on disconnect."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []

@@ -14,7 +14,7 @@ from bench_server import token
 
 @pytest.fixture
 def client(running: Running) -> Iterator[Any]:
-    """A connected client."""
+    """A connected client of the reference."""
     client = SyncWSEClient(
         running.url(), token=token(int(time.time())), reconnect=ReconnectConfig(base_delay=0.05, max_delay=0.1)
     )
@@ -24,7 +24,7 @@ def client(running: Running) -> Iterator[Any]:
 
 
 def received(running: Running, wanted: str) -> Any:
-    """The data of the next message of a type, with its connection's id."""
+    """Drains until a message of this type; returns its data with the connection's id."""
     while True:
         for kind, connection_id, data in running.drain(1):
             if kind == "msg" and data["t"] == wanted:
@@ -32,7 +32,7 @@ def received(running: Running, wanted: str) -> Any:
 
 
 def next_event(client: Any, wanted: str) -> Any:
-    """The next event of a type."""
+    """Receives until an event of this type and returns it."""
     while True:
         event = client.recv(timeout=10)
         if event.type == wanted:
@@ -74,7 +74,7 @@ def test_it_reconnects_after_the_server_restarted(start: Callable[..., Running],
     client.send("before", {})
     received(running, "before")
     port = running.server.port
-    # Gone without a goodbye, as in a crash: the client takes 1001 for a farewell and stays away.
+    # The connection ends without a close handshake, as in a crash: after 1001 the client would not reconnect.
     for connection_id in running.server.get_connections():
         running.server.disconnect(connection_id)
     running.server.stop()

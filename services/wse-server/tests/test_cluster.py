@@ -29,13 +29,13 @@ Start = Callable[..., Running]
 
 
 def cluster(running: Running, *peers: Running, **options: Any) -> None:
-    """Makes it part of a cluster, with a port of the kernel's choice."""
+    """Connects a server to a cluster, with a port that the kernel chooses."""
     addresses = [f"127.0.0.1:{peer.server.cluster_port}" for peer in peers]
     running.server.connect_cluster(options.pop("peers", addresses), **({"cluster_port": 0} | options))
 
 
 def links(running: Running) -> dict[str, Any]:
-    """Its health, as far as the cluster goes."""
+    """The cluster counters of the server's health snapshot."""
     return {name: value for name, value in running.server.health_snapshot().items() if name.startswith("cluster_")}
 
 
@@ -60,7 +60,7 @@ def numbers(connection: ClientConnection, count: int) -> list[int]:
 
 @pytest.fixture
 def pair(start: Start) -> tuple[Running, Running]:
-    """Two servers, the second of which dialled the first."""
+    """Two servers; the second one has connected to the first."""
     one, other = start(), start()
     cluster(one)
     cluster(other, one)
@@ -115,7 +115,7 @@ def test_what_can_not_be_is_refused_with_the_way_out(start: Start, tmp_path: Pat
 
 
 class Node:
-    """A clustered server as a process."""
+    """A clustered server in its own process."""
 
     def __init__(self, command: list[str], **options: Any) -> None:
         self.process = subprocess.Popen(
@@ -128,7 +128,7 @@ class Node:
         return json.loads(self.process.stdout.readline())
 
     def ask(self, *call: Any) -> Any:
-        """Calls a method of its server."""
+        """Calls a method of the server in the process and returns its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(call) + "\n")
         self.process.stdin.flush()
@@ -141,7 +141,7 @@ class Node:
 
 @pytest.fixture
 def node() -> Iterator[Callable[..., Node]]:
-    """Starts processes; kills them after the test."""
+    """Starts server processes; kills them after the test."""
     nodes: list[Node] = []
 
     def node(command: list[str] | None = None, **options: Any) -> Node:
@@ -154,7 +154,7 @@ def node() -> Iterator[Callable[..., Node]]:
 
 
 def client_of(node: Node, topic: str) -> ClientConnection:
-    """A client of a process without tokens, that has a topic."""
+    """A client, without token, of a server process; it is subscribed to the topic."""
     client: ClientConnection = connect(f"ws://127.0.0.1:{node.ready['port']}/wse", compression=None, legacy=True)
     wait_until(lambda: bool(node.ask("get_connections")))
     assert node.ask("subscribe_connection", node.ask("get_connections")[0], [topic])
@@ -180,7 +180,7 @@ def test_a_killed_instance_that_returns_is_linked_again_and_nothing_is_uncounted
     wait_until(one.server.cluster_connected)
     again = client_of(second, "a")
     wanted(one, "a")
-    # Those were for the instance that is gone.
+    # These messages were for the instance that has ended.
     wait_until(lambda: links(one)["cluster_messages_dropped"] == 100)
     assert {entry["error"] for entry in one.server.get_cluster_dlq_entries()} == {"gone"}
     publish(one, "a", range(2000, 2100))
@@ -194,7 +194,7 @@ def test_a_killed_instance_that_returns_is_linked_again_and_nothing_is_uncounted
 
 
 class Authority:
-    """Signs certificates for servers at 127.0.0.1 and localhost."""
+    """A certificate authority for servers at 127.0.0.1 and localhost."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -221,7 +221,7 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
     def files(self, name: str) -> dict[str, Path]:
-        """The arguments for a server of that name."""
+        """Creates the files of a server and returns them as arguments."""
         key = ec.generate_private_key(ec.SECP256R1())
         paths = {"tls_cert": self.folder / f"{name}.pem", "tls_key": self.folder / f"{name}-key.pem"}
         paths["tls_cert"].write_bytes(self.sign(name, key).public_bytes(serialization.Encoding.PEM))
@@ -348,9 +348,9 @@ REFERENCE = HERE.parents[2] / ".tools/reference/bin/python"
 
 
 def mixed_pair(start: Start, node: Callable[..., Node], *, ours_first: bool) -> tuple[Running, Node]:
-    """One of ours and a reference that know of each other.
+    """A server of ours and a reference server that have each other as peers.
 
-    Of links with a reference only that stands which the lower name dialled, and names grow with time.
+    Of the two links with a reference, only the one that the lower instance name opened is kept; names grow with time.
     """
     ports = [free_port() for _ in range(3)]
     one = start(jwt_issuer=None, jwt_audience=None, presence_enabled=True, running=False)
@@ -375,7 +375,7 @@ def mixed_pair(start: Start, node: Callable[..., Node], *, ours_first: bool) -> 
 
 
 def token_client(port: int) -> ClientConnection:
-    """A client with a token, greeted."""
+    """A client with a token that has received `server_ready`."""
     headers = {"Cookie": f"access_token={token(int(time.time()))}"}
     client: ClientConnection = connect(
         f"ws://127.0.0.1:{port}/wse", additional_headers=headers, compression=None, legacy=True
@@ -384,7 +384,7 @@ def token_client(port: int) -> ClientConnection:
 
 
 def ticks(connection: ClientConnection, count: int) -> list[int]:
-    """The numbers of the next ticks, whatever else comes between them."""
+    """The numbers of the next ticks; other messages are skipped."""
     found: list[int] = []
     while len(found) < count:
         event = message(connection)

@@ -1,4 +1,4 @@
-"""The component benchmark (`tools/bench_components.py`): both sides give the same answers, a run its table."""
+"""The component benchmark (`tools/bench_components.py`): both sides return equal results, and a run prints a table."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The typed contract says what the binary does: every public name and every signature."""
+"""The type stubs match the binary: all public names and signatures."""
 
 import ast
 import inspect
@@ -16,12 +16,12 @@ PROTOCOL_METHODS = {"__buffer__", "__release_buffer__"}
 
 
 def members(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    """The functions and properties that the contract declares."""
+    """The functions and properties that the stubs declare for a class."""
     return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
 
 
 def parameters(function: ast.FunctionDef) -> list[tuple[str, Any, str]]:
-    """Name, default and kind."""
+    """Name, default and kind of each parameter."""
     spec = function.args
     kinds = [(item, "positional") for item in spec.posonlyargs] + [(item, "either") for item in spec.args]
     padding: list[Any] = [inspect.Parameter.empty] * (len(kinds) - len(spec.defaults))
@@ -72,7 +72,7 @@ def test_a_signature_is_the_contracts(name: str, member: str) -> None:
     rows = [
         (item.name, item.default, KINDS[item.kind]) for item in signature.parameters.values() if item.name != "self"
     ]
-    # Without self and cls.
+    # The stub's first parameter is self or cls.
     assert rows == parameters(declared)[1:]
 
 

@@ -1,4 +1,4 @@
-"""Encryption from end to end, with keys and ciphers of Python's own `cryptography` and with the reference's client."""
+"""End-to-end encryption, against Python's `cryptography` and with the reference's client."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from bench_server import token
 
 
 class Private:
-    """A connection with a key."""
+    """A connection that has exchanged a key."""
 
     def __init__(self, running: Running, query: str = "") -> None:
         self.connection = running.connect(query)
@@ -109,7 +109,7 @@ def clients(running: Running) -> Iterator[Callable[..., Any]]:
         started.append(client)
         client.connect(10)
         if options.get("encryption"):
-            # Its keys are there when it has read the answer to its hello; until then it speaks in the open.
+            # The client has keys when it has read the reply to its `client_hello`; until then it doesn't encrypt.
             running.wait(lambda: client._client._security.is_enabled)
         return client
 
@@ -119,7 +119,7 @@ def clients(running: Running) -> Iterator[Callable[..., Any]]:
 
 
 def connection_of(running: Running, client: Any) -> str:
-    """Its id, from a message that it sends."""
+    """The connection id of a client, from a message that it sends."""
     client.send("hello", {})
     while True:
         for kind, connection_id, data in running.drain(1):
@@ -128,7 +128,7 @@ def connection_of(running: Running, client: Any) -> str:
 
 
 def payload(client: Any, wanted: str) -> Any:
-    """The payload of its next event of a type."""
+    """Receives until an event of this type and returns its payload."""
     while True:
         event = client.recv(timeout=DEADLINE_SECONDS)
         if event.type == wanted:
@@ -148,7 +148,7 @@ def test_the_reference_s_client_reads_events_in_every_encoding(
     sent = {"text": "x" * size, "n": 1}
     bytes_sent = running.server.send_event(connection_id, {"t": "event", "p": sent})
     assert payload(client, "event") == sent
-    # Only what is neither encrypted nor packed is compressed.
+    # Only messages that are neither encrypted nor MessagePack are compressed.
     assert (bytes_sent > size) == (encryption or size < 1000)
     running.server.broadcast_all('{"t":"all","p":{"n":2}}')
     assert payload(client, "all") == {"n": 2}

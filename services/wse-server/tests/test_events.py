@@ -1,4 +1,4 @@
-"""`drain_inbound()` gives what the reference gives, except where the reference loses data."""
+"""`drain_inbound()` returns what the reference returns, except where the reference loses data."""
 
 import json
 import zlib

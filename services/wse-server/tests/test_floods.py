@@ -1,6 +1,6 @@
-"""Clients that want to exhaust the server: its memory and descriptors stay within their limits, and others are served.
+"""Clients that try to exhaust the server: memory and descriptors stay within their limits, and others are served.
 
-The service is a process of its own, with the limits that it has by default; what it uses is read from the kernel.
+The service is a separate process with the default limits; its usage is read from the kernel.
 """
 
 import socket
@@ -20,7 +20,7 @@ MEBIBYTE = 1 << 20
 STRANGERS = 4096
 OUTBOUND_MEBIBYTES = 256
 PARTIAL_MEBIBYTES = 64
-# What descriptors and memory a service has besides: threads, arenas, the interpreter.
+# Further descriptors and memory of a service: threads, arenas, the interpreter.
 OTHER_DESCRIPTORS = 100
 FEW_DESCRIPTORS = 256
 OTHER_MEBIBYTES = 100
@@ -28,7 +28,7 @@ MASK = b"\x01\x02\x03\x04"
 
 
 class FewDescriptors(Service):
-    """One that the kernel grants only so many."""
+    """A service with a low limit of open descriptors."""
 
     launcher = ("prlimit", f"--nofile={FEW_DESCRIPTORS}")
 
@@ -43,7 +43,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def sockets() -> Iterator[Callable[[Service], socket.socket]]:
-    """Opens connections with small buffers of their own: what they send, or do not read, is the server's to keep."""
+    """Opens connections with small buffers, so that data they send, or don't read, must be held by the server."""
     with ExitStack() as stack:
 
         def open_one(service: Service) -> socket.socket:
@@ -59,7 +59,7 @@ def sockets() -> Iterator[Callable[[Service], socket.socket]]:
 
 
 def upgraded(client: socket.socket) -> socket.socket:
-    """A connection that was let in; nothing more is read from it."""
+    """Upgrades a connection; nothing more is read from it."""
     client.sendall(
         b"GET /wse HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -71,7 +71,7 @@ def upgraded(client: socket.socket) -> socket.socket:
 
 
 def frame(opcode: int, length: int, fill: bytes = b"\0") -> bytes:
-    """A client's frame; its payload is whatever `fill`, repeated, is under the mask."""
+    """A masked frame of a client; `fill`, repeated, is the payload before unmasking."""
     if length < 126:
         header = struct.pack(">BB", 0x80 | opcode, 0x80 | length)
     elif length < 1 << 16:
@@ -82,7 +82,7 @@ def frame(opcode: int, length: int, fill: bytes = b"\0") -> bytes:
 
 
 def push(clients: list[socket.socket], bytes_each: bytes) -> int:
-    """Sends to all in turn what they take, until they have all or nobody takes any more; returns how much it was."""
+    """Sends to all clients in turn until all is sent or none accepts more; returns the number of bytes."""
     sent = [0] * len(clients)
     view, quiet_since = memoryview(bytes_each), time.monotonic()
     while time.monotonic() - quiet_since < 0.5 and min(sent) < len(view):
@@ -92,7 +92,7 @@ def push(clients: list[socket.socket], bytes_each: bytes) -> int:
             except BlockingIOError:
                 continue
             except ConnectionError:
-                # It was closed for this.
+                # The server closed the connection because of this.
                 sent[index] = len(view)
                 continue
             if more:
@@ -102,7 +102,7 @@ def push(clients: list[socket.socket], bytes_each: bytes) -> int:
 
 
 def is_served(service: Service) -> bool:
-    """Whether a client that means no harm gets in and gets an answer, soon."""
+    """Whether a well-behaved client is accepted and gets a reply soon."""
     started = time.monotonic()
     with service.connect() as client:
         client.send('{"t":"ping","p":{"timestamp":1}}')
@@ -140,7 +140,7 @@ def test_metrics_are_told_when_clients_have_taken_every_descriptor(
             with suppress(ConnectionError, AssertionError, TimeoutError):
                 upgraded(client)
         stats = service.get("/stats")["connections"]
-        # Many got in, and some descriptors are left.
+        # Many were accepted, and some descriptors are left.
         assert FEW_DESCRIPTORS / 2 < stats["open"] < FEW_DESCRIPTORS - 32
         for client in taken:
             client.close()
@@ -161,7 +161,7 @@ def test_connections_that_say_nothing_cost_nothing(
 
 HELLO = b'{"t":"client_hello"}'
 FLOODS = {
-    # Answers as long as the questions, and answers thirty times as long.
+    # Replies as long as the requests, and replies thirty times as long.
     "pings": frame(9, 125) * (4 * MEBIBYTE // 131),
     "hellos": (struct.pack(">BB", 0x81, 0x80 | len(HELLO)) + bytes(4) + HELLO) * (MEBIBYTE // 104),
 }
@@ -176,7 +176,7 @@ def test_clients_that_ask_and_never_read_are_not_answered_without_end(
     pushed = push(clients, FLOODS[flood])
     grown = service.rss_mebibytes() - before
     print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
-    # Beside what may wait: a read and its answers.
+    # In addition to the limit: one read and its replies.
     assert grown < 1.5 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
     assert service.get("/stats")["connections"]["closed"].get("protocol") is None
     assert is_served(service)
@@ -187,11 +187,11 @@ def test_a_mebibyte_from_each_of_five_thousand_connections_is_not_held_at_once(
 ) -> None:
     clients = [upgraded(sockets(service)) for _ in range(5000)]
     before = service.rss_mebibytes()
-    # All but the last byte: none of them is ever whole.
+    # All but the last byte, so that no message is ever complete.
     pushed = push(clients, frame(2, MEBIBYTE)[:-1])
     grown = service.rss_mebibytes() - before
     print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
-    # Each may have begun: 32 KiB of a frame are kept before it has a promise, and as much again in its last short read.
+    # Each connection may hold 32 KiB of a frame without a reservation, and as much again in its last short read.
     assert grown < PARTIAL_MEBIBYTES + 5000 * 64 / 1024 + OTHER_MEBIBYTES
     assert is_served(service)
 
@@ -214,7 +214,7 @@ def test_parts_of_messages_are_not_held_at_once_either(
 def test_a_crowd_of_large_messages_waits_and_loses_none(
     service: Service, sockets: Callable[[Service], socket.socket]
 ) -> None:
-    # Four times what may be promised at once, and all of them honest.
+    # Four times what may be reserved at once, all from well-behaved clients.
     clients = [upgraded(sockets(service)) for _ in range(4 * PARTIAL_MEBIBYTES)]
     before = service.rss_mebibytes()
     whole = frame(2, MEBIBYTE)

@@ -1,4 +1,4 @@
-"""The golden messages: independent decoders agree with the file, and the package delivers what it says."""
+"""The golden messages: independent decoders agree with the file, and the server delivers what the file specifies."""
 
 import json
 import zlib
@@ -19,7 +19,7 @@ def name(golden: dict[str, Any]) -> str:
 
 
 def parse(text: str) -> object:
-    """JSON, behind the category that old clients and servers put in front of the brace."""
+    """Parses JSON, after removing the category that old clients and servers put before it."""
     for prefix in ("WSE{", "S{", "U{"):
         if text.startswith(prefix):
             text = text[len(prefix) - 1 :]
@@ -27,7 +27,7 @@ def parse(text: str) -> object:
 
 
 def decode(golden: dict[str, Any]) -> object:
-    """What the bytes are; nothing if they are no message."""
+    """Decodes the bytes of a message; `None` if they are not a message."""
     raw = bytes.fromhex(golden["hex"])
     try:
         if golden["opcode"] == "text":
@@ -53,7 +53,7 @@ def test_every_message_has_a_name_of_its_own() -> None:
 
 
 def delivered(golden: dict[str, Any]) -> tuple[str, object]:
-    """The event that the application gets: the reference gives the short names to what has long ones."""
+    """The event that the application gets, with long names replaced by short ones as in the reference."""
     raw = bytes.fromhex(golden["hex"])
     if golden["means"] == "bin":
         return "bin", raw
@@ -73,7 +73,7 @@ def test_what_a_client_sends_means_what_the_file_says(running: Running, golden: 
         if golden["means"] in ("msg", "raw", "bin"):
             assert running.drain(3)[1][::2] == delivered(golden)
             return
-        # A consumed message leaves no trace with the application.
+        # A consumed message doesn't reach the application.
         assert running.drain(2)[1][::2] == ("raw", "behind")
         if golden["means"] == "ping":
             answer = message(connection)

@@ -1,4 +1,4 @@
-"""Clients that mean harm: the server closes them, counts them, and serves the others."""
+"""Malicious clients: the server closes and counts them, and serves the others."""
 
 import struct
 import zlib
@@ -13,7 +13,7 @@ MEBIBYTE = 1 << 20
 
 
 def close_code(connection: ClientConnection) -> int:
-    """What the server closes with."""
+    """The code with which the server closes the connection."""
     try:
         while True:
             connection.recv(10)

@@ -1,4 +1,4 @@
-"""RS256, ES256 and sets of keys, with tokens and keys that an independent implementation made (PyJWT, cryptography)."""
+"""RS256, ES256 and key sets, with tokens and keys of independent implementations (PyJWT, cryptography)."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def key_set(*keys: dict[str, Any]) -> str:
 
 
 def admits(running: Running, token: str) -> bool:
-    """Whether a client with this token is greeted; if not, it was told so and closed with 4401."""
+    """Whether a client with this token is accepted; if not, it must get an error message and close code 4401."""
     with running.connect(cookie=f"access_token={token}") as connection:
         first = message(connection)
         if first["t"] == "server_ready":
@@ -86,7 +86,7 @@ def test_a_public_key_verifies_the_tokens_of_its_private_half(
 
 @pytest.mark.parametrize("pair", [RSA, CURVE], ids=["RS256", "ES256"])
 def test_a_public_key_is_no_secret(start: Callable[..., Running], pair: Pair) -> None:
-    # PyJWT itself refuses to sign with a public key, so the forger takes the bytes of the secret it believes in.
+    # PyJWT refuses to sign with a public key, so the forged signature is made with the bytes of the key.
     header, claims, _ = signed("HS256", SECRET).split(".")
     library = jwt.get_algorithm_by_name("HS256")
     signature = library.sign(f"{header}.{claims}".encode(), pair.public_pem())

@@ -1,4 +1,4 @@
-"""Starting, stopping, sending, signals, and arguments that make no sense."""
+"""Starting, stopping, sending, signals, and invalid arguments."""
 
 import json
 import os
@@ -153,14 +153,14 @@ def test_books_that_fail_are_left_out_and_reported(
 
 
 def fetch(running: Running, path: str) -> dict[str, Any]:
-    """A page of the metrics port."""
+    """Gets a JSON page of the metrics port."""
     with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}{path}") as answer:
         page: dict[str, Any] = json.load(answer)
         return page
 
 
 def test_a_waiting_drain_wakes_for_a_signal(running: Running) -> None:
-    # Who starts the tests in the background may have them ignore it.
+    # Tests that run in the background may inherit an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -231,7 +231,7 @@ def test_a_client_that_does_not_go_is_cut_off_when_its_time_is_over(running: Run
     )
     running.wait(lambda: running.server.get_connection_count() == 1)
     running.server.drain(timeout=1)
-    # It neither reads nor answers.
+    # The client neither reads nor answers.
     running.wait(lambda: running.server.get_connection_count() == 0)
     stubborn.close()
 

@@ -1,4 +1,4 @@
-"""A slow application: nothing is lost under backpressure, and every loss is counted where dropping was asked for."""
+"""A slow application: backpressure loses nothing, and with `drop` every loss is counted."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ COUNT = 20_000
 
 
 def sequence_numbers(running: Running, until: Callable[[int], bool]) -> list[int]:
-    """The numbers that reach the application, until it is enough."""
+    """The sequence numbers that reach the application, until `until` holds for their count."""
     numbers: list[int] = []
     while not until(len(numbers)):
         numbers += [data["p"]["seq"] for kind, _, data in running.server.drain_inbound(100, 200) if kind == "msg"]
@@ -28,7 +28,7 @@ def test_drop_mode_counts_what_it_drops(start: Callable[..., Running]) -> None:
     running = start(max_inbound_queue_size=16, inbound_overflow="drop")
     with running.connect() as connection:
         sender = Sender(connection, COUNT)
-        # Nobody drains: the client is done when all was read, and most of it dropped.
+        # Without draining, the client finishes when the server has read all messages and dropped most of them.
         sender.join()
         dropped = running.server.inbound_dropped_count
         running.wait(lambda: dropped() + running.server.inbound_queue_depth() == COUNT + 1)

@@ -1,4 +1,4 @@
-"""Who is in a topic, through Python and real sockets."""
+"""Presence in topics, through Python and real sockets."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def running(start: Callable[..., Running]) -> Running:
 
 
 def ready(running: Running, user: str) -> tuple[ClientConnection, str]:
-    """A connection of this user, and the id that it was told."""
+    """A connection of this user, and its id."""
     claims = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60}
     connection = running.connect(cookie=f"access_token={jwt.encode(claims, SECRET, 'HS256')}")
     return connection, str(message(connection)["p"]["details"]["connection_id"])
@@ -36,7 +36,7 @@ def test_subscribers_and_the_application_are_told_who_comes_and_goes(running: Ru
     first, first_id = ready(running, "ann")
     assert server.subscribe_connection(first_id, ["room", "hall"], {"status": "here"}) == ["room", "hall"]
     assert news(watcher) == ("presence_join", "ann", {"status": "here"})
-    # Its own news reach it too, as the reference does it.
+    # A user gets its own presence messages too, as in the reference.
     assert news(first) == news(first) == ("presence_join", "ann", {"status": "here"})
     second, second_id = ready(running, "ann")
     server.subscribe_connection(second_id, ["room"], {"status": "here"})

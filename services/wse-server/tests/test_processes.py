@@ -1,4 +1,4 @@
-"""Several servers on one port, told as one service."""
+"""Several servers on one port, presented as one service."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ MESSAGES = 100
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """One of two processes."""
+    """A service of two processes."""
     service = Service("--processes", "2")
     yield service
     service.end()
@@ -60,7 +60,7 @@ def test_the_kernel_spreads_clients_over_the_processes(service: Service) -> None
         for _ in range(CLIENTS):
             stack.enter_context(service.connect())
         more = [sockets(pid) - count for pid, count in zip(service.children(), before, strict=True)]
-    # By a hash: that one of two gets none of forty happens once in a billion runs.
+    # The kernel distributes by a hash: one of two gets none of forty in fewer than one of a billion runs.
     assert sum(more) == CLIENTS
     assert min(more) > 0
 

@@ -1,4 +1,4 @@
-"""How good connections are: the score, what it is made of, and how many have which."""
+"""Connection quality: the score, its inputs, and the number of connections by grade."""
 
 import socket
 import time

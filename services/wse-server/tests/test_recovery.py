@@ -1,4 +1,4 @@
-"""Recovery after a lost connection, through Python and real sockets, with the reference's own client too."""
+"""Recovery after a lost connection, through Python and real sockets, and with the reference's client."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ Position = dict[str, Any]
 
 
 def ready(running: Running) -> tuple[ClientConnection, str]:
-    """A connection, and the id that it was told."""
+    """A connection and its id."""
     connection = running.connect()
     return connection, str(message(connection)["p"]["details"]["connection_id"])
 
@@ -109,7 +109,7 @@ def answer(running: Running, connection_id: str, update: dict[str, Any]) -> None
 
 
 async def serve(running: Running, numbers: list[int], total: int) -> int:
-    """Publishes five numbers, drops the client, and publishes the rest while it is away. Returns how often it came."""
+    """Publishes five numbers, drops the client, publishes the rest meanwhile; returns the number of its connections."""
     connections = published = 0
     while len(numbers) < total:
         for kind, connection_id, data in await asyncio.to_thread(running.server.drain_inbound, 64, 20):

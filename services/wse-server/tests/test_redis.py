@@ -1,4 +1,4 @@
-"""Servers with a real Redis between them: what one publishes, subscribers of the other get, once and in order."""
+"""Servers connected by a real Redis: publications of one reach subscribers of the other, once and in order."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def connected(start: Callable[..., Running], redis: RedisServer, **options: Any) -> Running:
-    """A server whose connections to Redis are there."""
+    """A server that is connected to Redis."""
     running = start(**options)
     running.server.connect_redis(redis.url)
     running.wait(running.server.redis_connected)
@@ -32,7 +32,7 @@ def connected(start: Callable[..., Running], redis: RedisServer, **options: Any)
 
 
 def subscriber(running: Running, *topics: str) -> ClientConnection:
-    """A client that gets these topics; through Redis too, as soon as that knows."""
+    """A client that is subscribed to these topics; the server's subscription in Redis follows asynchronously."""
     connection = running.connect()
     connection_id = message(connection)["p"]["details"]["connection_id"]
     assert running.server.subscribe_connection(connection_id, list(topics)) == list(topics)
@@ -40,7 +40,7 @@ def subscriber(running: Running, *topics: str) -> ClientConnection:
 
 
 def interest(redis: RedisServer) -> int:
-    """How many channels and patterns somebody has."""
+    """The number of channels and patterns with subscriptions in Redis."""
     return len(redis.ask("PUBSUB", "CHANNELS")) + int(redis.ask("PUBSUB", "NUMPAT"))
 
 
@@ -76,7 +76,7 @@ def test_what_one_server_publishes_subscribers_of_both_get_once_and_in_order(
         one.server.broadcast("a.b", tick(number))
     one.server.broadcast("end", tick(-1))
     other.server.broadcast("a.c", tick(-2))
-    # What the two publish has no order between it.
+    # The order between publications of the two servers is not defined.
     assert [number for number in numbers(there, 1502) if number != -2] == [*range(1500), -1]
     assert [number for number in numbers(here, 1501) if number != -2] == [*range(1500)]
     wait_until(lambda: links(one)["queued"] == 0)
@@ -124,7 +124,7 @@ def test_what_is_published_can_be_read_by_others(start: Callable[..., Running], 
     assert ready.wait(DEADLINE_SECONDS)
     running.server.broadcast("out", tick(7))
     listener.join(DEADLINE_SECONDS)
-    # The form of docs/PROTOCOL.md: a mark, what follows (a number), the origin, the number.
+    # The format of docs/PROTOCOL.md: a mark, the kind (a number follows), the origin, the number.
     assert heard[0][:2] == b"\x01\x01"
     assert heard[0][18:] == tick(7).encode()
 
@@ -152,7 +152,7 @@ def test_what_is_published_while_redis_is_away_becomes_dead_letters_and_can_be_r
     one.wait(lambda: not one.server.redis_connected())
     for number in range(50):
         one.server.broadcast("a", tick(number))
-    # Subscribers of the same server don't wait for it.
+    # Subscribers of the same server don't wait for Redis.
     assert numbers(here, 50) == list(range(50))
     wait_until(lambda: one.server.health_snapshot()["redis_dlq_size"] == 50)
     entries = one.server.get_dlq_entries()
@@ -169,7 +169,7 @@ def test_what_is_published_while_redis_is_away_becomes_dead_letters_and_can_be_r
     assert 0 < redis.ask("TTL", "wse:dlq:a") <= 7 * 24 * 3600
     wait_until(lambda: one.server.get_topic_interest("a") == 1)
     assert other.server.replay_dlq("a", 20) == 20
-    # What was replayed is taken off the list behind the call: another instance would find it there until then.
+    # Replayed messages are removed from the list after the call; another instance could find them until then.
     wait_until(lambda: redis.ask("LLEN", "wse:dlq:a") == 30)
     assert one.server.replay_dlq("a") == 30
     assert numbers(there, 50) == list(range(50))
@@ -237,7 +237,7 @@ def test_a_server_has_one_redis_and_only_while_it_runs(start: Callable[..., Runn
     wait_until(lambda: len(redis.ask("CLIENT", "LIST").splitlines()) == 1)
     with pytest.raises(RuntimeError, match="stopped"):
         running.server.replay_dlq("a")
-    # A new life has no Redis.
+    # After a restart the server has no Redis.
     running.server.start()
     with pytest.raises(RuntimeError, match="never connected"):
         running.server.replay_dlq("a")

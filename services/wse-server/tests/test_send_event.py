@@ -1,4 +1,4 @@
-"""Events from Python to clients: what objects become, what the envelope gets, and what is not sent."""
+"""Events from Python to clients: conversion of objects, fields of the envelope, and events that are not sent."""
 
 import datetime
 import decimal
@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection
 
 
 def ready(running: Running, query: str = "") -> tuple[ClientConnection, str]:
-    """A greeted connection and its id."""
+    """A connection that has received `server_ready`, and its id."""
     connection = running.connect(query)
     return connection, message(connection)["p"]["details"]["connection_id"]
 
@@ -31,7 +31,7 @@ def received(connection: ClientConnection) -> bytes:
 
 @pytest.fixture
 def payload(running: Running) -> Callable[[Any], Any]:
-    """Sends an object as the payload of an event, and says what arrives: the same as JSON and as MessagePack."""
+    """Sends an object as an event's payload; returns what arrives, which must be equal as JSON and MessagePack."""
     as_json, json_id = ready(running)
     as_messagepack, messagepack_id = ready(running, "?format=msgpack")
 
@@ -127,7 +127,7 @@ def test_an_object_becomes_what_json_has_for_it(payload: Callable[[Any], Any], v
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """So many dicts within each other."""
+    """A dict nested `depth` levels deep."""
     value: dict[str, Any] = {}
     for _ in range(depth - 1):
         value = {"a": value}

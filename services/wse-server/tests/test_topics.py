@@ -16,14 +16,14 @@ END = '{"c":"U","t":"end"}'
 
 
 def ready(running: Running, **options: str) -> tuple[ClientConnection, str]:
-    """A connection, and the id that it was told."""
+    """A connection and its id."""
     connection = running.connect(**options)
     details = message(connection)["p"]["details"]
     return connection, str(details["connection_id"])
 
 
 def received(running: Running, *connections: ClientConnection) -> list[list[int]]:
-    """The numbers that came to each until now."""
+    """The numbers that each connection has received so far."""
     running.server.broadcast_all(END)
     numbers: list[list[int]] = []
     for connection in connections:

@@ -1,4 +1,4 @@
-"""Tokens, signatures and sealed messages, both ways against PyJWT, `cryptography`, `hmac` and `hashlib`."""
+"""Tokens, signatures and encrypted messages, in both directions against PyJWT, `cryptography`, `hmac` and `hashlib`."""
 
 import hashlib
 import hmac
@@ -58,7 +58,7 @@ def test_public_keys_verify_what_private_ones_signed_in_every_form(algorithm: st
         token = rust_jwt_encode(expected, pem, algorithm)  # type: ignore[arg-type]
         assert jwt.decode(token, public, [algorithm], audience="you") == expected
         assert decode(jwt.encode(expected, pem, algorithm), secret=public, algorithm=algorithm) == expected
-        # A public key is never taken for a secret.
+        # A public key is never accepted as a secret.
         assert rust_jwt_decode(rust_jwt_encode(expected, public), public, algorithm) is None  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Envelopes and filters: their rules one by one, on Python's own objects."""
+"""Envelopes and filters: each rule, with Python objects."""
 
 import datetime
 import decimal
@@ -280,7 +280,7 @@ def test_criteria_may_be_nested_only_so_deep() -> None:
 
 
 class Odd:
-    """Raises when it is compared."""
+    """An object that raises on comparison."""
 
     def __eq__(self, other: object) -> bool:
         raise ZeroDivisionError
@@ -296,7 +296,7 @@ def test_what_values_raise_comes_through() -> None:
 
 
 class Emptying:
-    """Empties the criteria that it is compared with."""
+    """An object that empties the criteria when it is compared."""
 
     def __init__(self, criteria: dict[str, Any]) -> None:
         self.criteria = criteria
@@ -316,7 +316,7 @@ def test_criteria_that_change_meanwhile_count_as_they_were() -> None:
 
 
 def plain_match(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
-    """The same rules in Python, for scalars."""
+    """A model of the same rules in Python, for scalars."""
 
     def holds(name: str, operator: str, wanted: Any) -> bool:
         there = name in event

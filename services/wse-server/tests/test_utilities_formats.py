@@ -1,4 +1,4 @@
-"""zlib and MessagePack, both ways against Python's zlib, json and msgpack."""
+"""zlib and MessagePack, in both directions against Python's zlib, json and msgpack."""
 
 import datetime
 import enum
@@ -120,7 +120,7 @@ def test_threads_share_a_manager() -> None:
 
 
 def anything(numbers: random.Random, depth: int = 4) -> Any:
-    """A value that both MessagePack libraries have."""
+    """A random value of types that both MessagePack libraries support."""
     kind = numbers.randrange(9 if depth else 7)
     size = numbers.choice([0, 1, 15, 16, 31, 32, 255, 256, 70_000] if depth == 4 else [0, 1, 3, 20])
     if kind < 2:
@@ -194,14 +194,14 @@ def test_what_cannot_be_packed_says_why() -> None:
 
 
 class Raising:
-    """Raises when it is written."""
+    """Raises when it is converted to text."""
 
     def __str__(self) -> str:
         raise ZeroDivisionError
 
 
 class Shrinking:
-    """Empties the dict that it is in when it is written."""
+    """Empties the dict that contains it when it is converted to text."""
 
     def __init__(self, owner: dict[str, Any]) -> None:
         self.owner = owner

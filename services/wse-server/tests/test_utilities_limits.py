@@ -1,4 +1,4 @@
-"""Breakers, buckets, sequencers and queues: the rules one by one, and against plain Python models under random use."""
+"""Breakers, buckets, sequencers and queues: each rule, and comparisons with Python models under random use."""
 
 import gc
 import random
@@ -314,7 +314,7 @@ def test_queues_refuse_sizes_that_make_no_sense() -> None:
 
 
 class Holder:
-    """What can be in a cycle and be watched."""
+    """An object that can be part of a cycle and have weak references."""
 
     held: Any = None
 

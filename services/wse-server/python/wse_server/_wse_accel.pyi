@@ -103,7 +103,7 @@ class MessageBatch:
         these objects.
         """
     def runs(self) -> list[tuple[int, str | None, list[bytes]]]:
-        """Returns all messages in runs (adjacent messages of one connection and type), as (connection key, type, data).
+        """Returns all messages in runs (adjacent ones of one connection and type), as (connection key, type, payloads).
 
         Cheaper than `tuples()` for a flood, where a connection's messages come in long runs.
         """
@@ -673,7 +673,7 @@ class RustSequencer:
     def next_seq(self) -> int:
         """Returns the next number."""
     def get_current_seq(self) -> int:
-        """The number that was given last; 0 if none was."""
+        """The last number that was returned; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
         """Whether the id is remembered. If not, it is added; the oldest id is dropped when the window is full.
 
@@ -698,7 +698,7 @@ class RustEventSequencer:
     def next_seq(self) -> int:
         """Returns the next number for outbound events, from 1."""
     def get_current_sequence(self) -> int:
-        """The number that was given last; 0 if none was."""
+        """The last number that was returned; 0 if none was."""
     def is_duplicate(self, event_id: str) -> bool:
         """As `RustSequencer.is_duplicate()`; duplicates are counted in the statistics."""
     def process_sequenced_event(self, topic: str, sequence: int, event: Any) -> list[Any] | None:
@@ -718,7 +718,7 @@ class RustEventSequencer:
     def get_buffer_stats(self) -> dict[str, Any]:
         """Statistics of waiting events by topic."""
     def get_sequence_stats(self) -> dict[str, Any]:
-        """Counts of duplicates, gaps and drops so far, and the positions of topics.
+        """Counts of duplicates, out-of-order and dropped events so far, and the progress of each topic.
 
         `gaps` has all missing numbers below the highest waiting one (the reference leaves out the first of them).
         """
@@ -738,7 +738,7 @@ class RustPriorityQueue:
     def len(self) -> int:
         """The number of waiting messages."""
     def is_full(self) -> bool:
-        """Whether no further message is taken."""
+        """Whether the queue is full."""
     def clear(self) -> None:
         """Removes all messages."""
 
@@ -846,7 +846,7 @@ def rust_sha256(data: bytes) -> str:
     """SHA-256 of `data` as 64 hexadecimal digits."""
 
 def rust_sign_message(payload_json: str, secret: bytes) -> str:
-    """HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
+    """Signs a text: HMAC-SHA256, in hexadecimal, of the hexadecimal SHA-256 of the text."""
 
 def rust_transform_event(event: dict[str, Any], sequence: int, event_type_map: dict[str, str]) -> dict[str, Any]:
     """Wraps an application's event in an envelope.
