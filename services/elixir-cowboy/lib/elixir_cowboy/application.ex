@@ -1,7 +1,7 @@
 defmodule ElixirCowboy.Application do
   @moduledoc """
-  The supervision tree: the connections to the inference and Cowboy's two listeners, under which each connection is
-  a process; it also creates the books and the settings. SIGTERM stops the application, and OTP calls `prep_stop/1`,
+  The supervision tree: the books and settings, the connections to the inference, and Cowboy's two listeners, under which each connection is
+  a process. SIGTERM stops the application, and OTP calls `prep_stop/1`,
   which drains the sessions.
   """
 
@@ -11,9 +11,10 @@ defmodule ElixirCowboy.Application do
 
   # A session's last batch may take 2.9 s and its close handshake 1 s, which is within the contract's 4 s.
   @drain_ms 3_950
-  # Limit of pending handshakes; each one costs a process.
+  # Time limit of a pending handshake, because a client that stalls in it occupies a process.
   @handshake_timeout_ms 10_000
-  # A metrics reader keeps its connection for the next reading, so the connection must not be closed just then.
+  # Idle time limit of the metrics port, longer than the time between two readings of a reader that keeps its
+  # connection.
   @metrics_timeout_ms 3_600_000
 
   @impl true

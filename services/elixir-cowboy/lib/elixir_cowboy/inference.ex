@@ -12,7 +12,7 @@ defmodule ElixirCowboy.Inference do
 
   alias ElixirCowboy.{Config, Link}
 
-  # Time limit for connecting; the request's own time limit continues to run.
+  # Time limit for connecting. It counts towards the request's own time limit, which is checked when connecting ends.
   @connect_timeout_ms 1_000
 
   @typedoc "A request for one batch. `deadline` is monotonic time in milliseconds."

@@ -126,7 +126,7 @@ defmodule ElixirCowboy.Metrics do
 
   defp head(name, help, type), do: "# HELP #{name} #{help}\n# TYPE #{name} #{type}\n"
 
-  # Assumes pages of 4 KiB, which all supported machines have.
+  # Pages are 4 KiB on all machines for which Debian's Erlang is built here.
   defp resident_bytes do
     with {:ok, text} <- File.read("/proc/self/statm"), [_, pages | _] <- String.split(text) do
       String.to_integer(pages) * 4096
